@@ -1,0 +1,62 @@
+"""Fixtures that every part of the suite shares: reference data, databases and brokers of its own."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of reference outputs and real data beside the checkout."""
+    folder = Path(os.environ.get("TRANSEXPLAIN_SHARED", _SHARED))
+    if not folder.is_dir():
+        pytest.skip("no reference data beside this checkout")
+    return folder
+
+
+def _service_missing(name: str, error: Exception) -> None:
+    if os.environ.get("CI") == "true":
+        raise error
+    pytest.skip(f"no {name} reachable: {error}")
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """URL of an empty PostgreSQL database that is dropped afterwards."""
+    import psycopg
+
+    admin = os.environ.get(
+        "TRANSEXPLAIN_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres"
+    )
+    name = f"te_test_{uuid.uuid4().hex[:12]}"
+    try:
+        connection = psycopg.connect(admin, autocommit=True, connect_timeout=5)
+    except psycopg.OperationalError as error:
+        _service_missing("PostgreSQL", error)
+        raise
+    with connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    try:
+        yield admin.replace("postgresql://", "postgresql+psycopg://").rpartition("/")[0] + f"/{name}"
+    finally:
+        with psycopg.connect(admin, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """URL of a reachable Redis; tests use a queue name of their own and clean it up."""
+    import redis
+
+    url = os.environ.get("TRANSEXPLAIN_TEST_REDIS", "redis://127.0.0.1:6379/0")
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5) as client:
+            client.ping()
+    except redis.RedisError as error:
+        _service_missing("Redis", error)
+    return url

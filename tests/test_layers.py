@@ -1,0 +1,113 @@
+"""The layers of the house: every import goes downward, and torch stays out of start-up."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("types", "plans"),
+    ("settings",),
+    ("registry", "targets"),
+    ("migrations",),
+    ("engine", "models", "data", "store"),
+    ("methods",),
+    ("metrics", "bias"),
+    ("audit", "reports"),
+    ("workers", "api"),
+    ("orchestrator",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+#: downward, but two nouns of one level that build on each other
+ALLOWED_WITHIN = {("plans", "types"), ("registry", "targets"), ("targets", "registry")}
+TORCH_FREE = (
+    "orchestrator",
+    "workers",
+    "store",
+    "reports",
+    "bias",
+    "data",
+    "types",
+    "plans",
+    "registry",
+    "targets",
+    "settings",
+    "errors",
+)
+HEAVY = {"torch", "transformers", "timm", "torchvision"}
+
+
+def modules() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def room(dotted: str) -> str | None:
+    """The layer name that a module belongs to; None for other packages' modules."""
+    parts = dotted.split(".")
+    if parts[0] in ("workers", "orchestrator", "migrations"):
+        return parts[0]
+    if parts[0] != "transexplain":
+        return None
+    return parts[1] if len(parts) > 1 else "transexplain"
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, "absolute imports only"
+            yield from (
+                [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "transexplain"
+                else [node.module]
+            )
+
+
+def module_level_imports(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(ast.Module(body=[node], type_ignores=[]))
+
+
+def own_room(path: Path) -> str:
+    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return room(dotted.removesuffix(".__init__")) or ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_downward(path: Path) -> None:
+    here = own_room(path)
+    if here == "transexplain":
+        return  # the package's own __init__ names the public functions lazily
+    for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        there = room(name)
+        if there is None or there in (here, "transexplain") or (here, there) in ALLOWED_WITHIN:
+            continue
+        assert there in LEVEL, f"{path}: {there} is not a layer of the design"
+        assert LEVEL[there] < LEVEL[here], f"{path.relative_to(ROOT)} imports {name} upward"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_start_up_imports_no_torch(path: Path) -> None:
+    if own_room(path) not in TORCH_FREE:
+        return
+    heavy = {
+        name.partition(".")[0]
+        for name in module_level_imports(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert not heavy & HEAVY, f"{path.relative_to(ROOT)} imports {heavy & HEAVY} at module level"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_small(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines < 250, f"{path.relative_to(ROOT)} has {lines} lines"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
+            length = node.end_lineno - node.lineno
+            assert length < 40, f"{path.relative_to(ROOT)}:{node.name} has {length} lines"

@@ -1,0 +1,143 @@
+"""The nouns of an audit: what is audited, how, and what one shard of it gives back."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
+
+Modality = Literal["text", "image", "nodes"]
+Payload = Literal["float16", "float32"]
+RunState = Literal["running", "done", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRef:
+    """Which model, how loaded, and the digest that says it is still the same one."""
+
+    source: str  #: directory, hub id, or `timm:NAME?checkpoint=FILE`
+    dtype: str = "float32"  #: float64 | float32 | bfloat16 | float16
+    device: str = "cpu"  #: torch device
+    modality: Modality = "text"
+    classes: tuple[str, ...] = ()  #: class names by index
+    digest: str = ""  #: sha256 over weights, config and tokenizer; "" = not resolved yet
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetSpec:
+    """Where items come from and how their columns are read, as the user wrote it."""
+
+    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz) or `imagefolder:DIR`
+    text: str | None = None  #: column of the text; default: `text`, else `sentence`
+    image: str | None = None  #: column of the image path, relative to the file's folder
+    label: str | None = None  #: column of the label; default: `label` where it exists
+    id: str | None = None  #: column of the item id; default: the row number
+    meta: tuple[str, ...] = ()  #: further columns kept with each item
+    quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
+    limit: int | None = None  #: keep only the first rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetRef:
+    """A dataset made ready for sharding: a Parquet file that opens at any row."""
+
+    source: str  #: as the user wrote it
+    modality: Modality
+    snapshot: str  #: absolute path of the Parquet snapshot
+    fingerprint: str  #: sha256 of the snapshot's bytes, verified by workers
+    rows: int
+    root: str = ""  #: folder that image paths are relative to
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """Rows `start` (inclusive) to `stop` (exclusive) of the dataset."""
+
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classification:
+    """A user's own class: the sum of the logits of the model classes it names."""
+
+    name: str
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodSpec:
+    """A registered explanation method and its parameters."""
+
+    name: str = "lrp"
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ShardResult:
+    """Everything one shard produced; saved in one transaction."""
+
+    shard: Shard
+    outcomes: tuple[ItemOutcome, ...]
+    attributions: tuple[Attribution, ...]
+    failures: tuple[ItemFailure, ...]
+    mentions: tuple[Mention, ...]
+    aggregate: Mapping[str, Any]  #: JSON-able; see bias.aggregates
+    seconds: float  #: wall clock inside explain_shard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditPlan:
+    """A resolved audit: everything a worker needs besides the shard, and nothing else."""
+
+    name: str
+    model: ModelRef
+    dataset: DatasetRef
+    method: MethodSpec = field(default_factory=MethodSpec)
+    targets: tuple[str, ...] = ("predicted",)
+    classifications: tuple[Classification, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  #: dataset label -> class name
+    long_text: Literal["truncate", "error"] = "truncate"
+    max_length: int | None = None  #: positions; default: what the model takes
+    batch_tokens: int = 2048  #: positions per batch, padding included
+    shard_size: int = 256
+    payload: Payload = "float16"  #: stored relevance
+    groups: tuple[EntityGroup, ...] = ()
+    reference: str | None = None  #: reference group; None: all other groups' entities
+    practical: float = 0.1  #: smallest difference worth flagging, in logits
+    tolerance: float = 0.0  #: share of failed items above which a run exits with 3
+    max_attempts: int = 3  #: attempts of a shard before it is dead
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the canonical JSON: names what was audited and how."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRun:
+    """One execution of a plan, as the store tells it."""
+
+    id: str
+    plan: AuditPlan
+    state: RunState
+    created: float  #: seconds since the epoch, database time
+    finished: float | None
+    shards: Mapping[str, int]  #: state -> count
+
+
+class Observer(Protocol):
+    """What `audit.explain_shard` tells while it works, and the one thing it asks."""
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """A batch is about to be computed: the breadcrumb if the process dies in it."""
+
+    def item_done(self, item_id: str) -> None:
+        """An item has its outcome or its failure: progress."""
+
+    def should_stop(self) -> bool:
+        """True when the work is to end before the next batch (cancel, lease lost, SIGTERM)."""

@@ -1,0 +1,44 @@
+"""Tables of names: each entry is a `"module:attribute"` string, imported on first use."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from transexplain.errors import ConfigurationError
+
+
+class Registry(Mapping[str, str]):
+    """What exists of one kind (methods, metrics, report formats), by name.
+
+    Reading the names imports nothing, so a table can drive command-line choices.
+    """
+
+    def __init__(self, kind: str, table: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._table = dict(table)
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return self._table[name]
+        except KeyError:
+            raise ConfigurationError(self._unknown(name)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def load(self, name: str) -> Any:
+        """The object behind `name`; raises ConfigurationError for a name not in the table."""
+        module, _, attribute = self[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._table, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self._table)}"

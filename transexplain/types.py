@@ -1,0 +1,211 @@
+"""The nouns of one explanation: frozen records, no behaviour beyond what their fields imply.
+
+Dimension letters everywhere: B items, T positions, L layers, H heads, D hidden, C classes.
+Arrays here are numpy; nothing in this module imports torch. What is audited and how is in
+`plans.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Unit = Literal["logits", "unit_relevance", "score"]
+TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One thing to explain: a text, a picture, or inputs already encoded."""
+
+    id: str
+    index: int  #: row in the dataset
+    content: Any  #: str | PIL.Image | array (H, W, 3) | mapping of encoded inputs
+    label: str | None = None  #: as the dataset spells it
+    meta: Mapping[str, str] = field(default_factory=dict)
+    source: str | None = None  #: image path relative to the dataset's root
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemFailure:
+    """An item that could not be explained, with a stable kind and a readable reason."""
+
+    item_id: str
+    index: int
+    kind: str  #: empty-text | null | invalid-utf8 | malformed-row | bad-image | too-long | ...
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What is explained, parsed against the model's class names but not yet against an item."""
+
+    spec: str  #: as asked, e.g. `top:2`; part of a result's key
+    kind: TargetKind
+    plus: tuple[int, ...] = ()  #: class indices with coefficient +1
+    minus: tuple[int, ...] = ()  #: class indices with coefficient -1
+    k: int = 1  #: for `top`
+    name: str = ""  #: class, contrast or classification name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedTarget:
+    """A target for one item: which sum of logits is propagated."""
+
+    spec: str
+    rank: int  #: 0-based within the spec (top:k, all)
+    class_index: int | None  #: None for contrasts and classifications
+    class_name: str
+    coefficients: tuple[tuple[int, float], ...]  #: (class index, coefficient)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """One position of a text."""
+
+    text: str
+    start: int  #: character offset into the original text
+    end: int
+    special: bool = False  #: CLS, SEP and their like
+    word: int | None = None  #: index of the word it belongs to; None for special tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchGrid:
+    """The positions of a picture: `rows` x `cols` patches behind `prefix` special positions."""
+
+    rows: int
+    cols: int
+    height: int  #: model input, pixels
+    width: int
+    prefix: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Where every unit of the explained logit went, in logits; disjoint entries, no remainder."""
+
+    inputs: float  #: non-special positions
+    special: float  #: CLS, SEP, register and distillation positions
+    embeddings: float  #: constants added before the encoder (position, type, class token)
+    biases: float  #: constants of the operators
+    rules: float  #: made (negative) or lost by rules that do not conserve
+    total: float  #: sum of the five entries
+    gap: float  #: logit minus total
+    magnitude: float  #: sum of |terms|, the scale the gap is judged by
+    biases_by_kind: Mapping[str, float] = field(default_factory=dict)
+    rules_by_kind: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def relative_gap(self) -> float:
+        """|gap| / magnitude; 0 where nothing was propagated."""
+        return abs(self.gap) / self.magnitude if self.magnitude else abs(self.gap)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """Relevance of one word: the sum over its pieces, never the mean (additivity)."""
+
+    text: str
+    start: int
+    end: int
+    relevance: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Attribution:
+    """The relevance of every position of one item for one target."""
+
+    item_id: str
+    method: str
+    target: str  #: as asked
+    rank: int
+    class_index: int | None
+    class_name: str
+    logit: float  #: the explained (sum of) logit(s)
+    relevance: NDArray[np.floating[Any]]  #: (T,) for text, (rows, cols) for images; signed
+    unit: Unit
+    at: str  #: the leaf that was measured
+    features: tuple[Token, ...] | PatchGrid
+    ledger: Ledger | None  #: None for methods without conservation
+    text: str | None = None  #: original text
+    prefix_relevance: tuple[float, ...] = ()  #: images: relevance of the special positions
+
+    def words(self) -> list[Word]:
+        """Relevance summed over the word pieces of each word, in reading order."""
+        if isinstance(self.features, PatchGrid):
+            raise TypeError("words() is for texts; this attribution is of an image")
+        found: dict[int, Word] = {}
+        for token, value in zip(self.features, self.relevance, strict=True):
+            if token.word is None:
+                continue
+            old = found.get(token.word)
+            start, so_far = (old.start, old.relevance) if old else (token.start, 0.0)
+            piece = self.text[start : token.end] if self.text is not None else token.text
+            found[token.word] = Word(
+                text=piece, start=start, end=token.end, relevance=so_far + float(value)
+            )
+        return list(found.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemOutcome:
+    """What the model said about one item; written once per item, whatever the targets."""
+
+    item_id: str
+    index: int
+    label: str | None  #: class name where the dataset's label could be read as one
+    predicted: str
+    logits: tuple[float, ...]  #: (C,)
+    truncated: bool
+    positions: int  #: T without padding
+    text: str | None = None
+    source: str | None = None  #: image path relative to the dataset's root
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EntityGroup:
+    """A named list of terms, with where they came from."""
+
+    name: str
+    terms: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mention:
+    """One occurrence of an entity in one item, for one explained target."""
+
+    item_id: str
+    target: str
+    rank: int
+    class_name: str
+    group: str
+    entity: str  #: the lexicon's spelling
+    surface: str  #: as written in the text
+    start: int
+    end: int
+    relevance: float  #: sum over its word pieces
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupStatistic:
+    """One row of the group table, over the entities of a group for one class."""
+
+    group: str
+    target: str
+    class_name: str
+    mentions: int
+    documents: int
+    entities: int
+    mean: float  #: over mentions, in the method's unit
+    entity_mean: float  #: mean of the entities' means
+    interval: tuple[float, float] | None  #: 95 % t-interval of entity_mean; None: suppressed
+    difference: float | None  #: entity_mean minus the reference's
+    difference_interval: tuple[float, float] | None  #: 95 % Welch interval over entity means
+    reference: str
+    flagged: bool  #: interval excludes 0 and |difference| > practical
+    note: str = ""  #: why something is missing
