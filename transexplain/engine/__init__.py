@@ -1,0 +1,1 @@
+"""How relevance moves through a model: operators and rules, no model family (torch only)."""

@@ -1,0 +1,116 @@
+"""Autograd functions of the gradient form: the value is kept, the backward is the rule's.
+
+With R the relevance and g the gradient that the pass carries, R = x * g at every carrier x.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class IdentityRule(Function):
+    """An elementwise f whose backward is the slope (f(x) - f(0)) / x, its limit f'(0) at 0.
+
+    Relevance passes through unchanged but for the constant f(0), which is a leaf of its own
+    (design section 4; the identity rule of Achtibat et al. 2024, Eq. 9, without its epsilon).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, at_zero: float, slope_at_zero: float) -> Tensor:
+        """`value` = f(x), same shape as x."""
+        work = _accumulator(x.dtype)
+        if at_zero:
+            # f(x) - f(0) cancels near 0, and its quotient by x would amplify the rounding error
+            near = x.abs() < math.sqrt(torch.finfo(work).eps)
+            slope = (value.to(work) - at_zero).div_(x.to(work)).masked_fill_(near, slope_at_zero)
+        else:
+            slope = value.to(work).div(x.to(work)).nan_to_num_(nan=slope_at_zero)
+        ctx.save_for_backward(slope.to(x.dtype))
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Gradient times slope."""
+        (slope,) = ctx.saved_tensors
+        return gradients[0] * slope, None, None, None
+
+
+class ConstantScaleLayerNorm(Function):
+    """Layer norm whose 1/std is a constant (LN rule, Ali et al. 2022, Eq. 8); the mean is not."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        shape: list[int],
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        """x (..., D) normalised over the last `len(shape)` axes."""
+        y, _, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(rstd, weight)
+        ctx.axes = tuple(range(-len(shape), 0))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        """Scale by weight / std, then take off the mean: three operations."""
+        rstd, weight = ctx.saved_tensors
+        g = gradients[0] if weight is None else gradients[0] * weight
+        g = g * rstd.to(g.dtype)
+        return g - g.mean(dim=ctx.axes, keepdim=True), None, None, None, None
+
+
+class ConstantScaleRmsNorm(Function):
+    """RMS norm whose 1/rms is a constant: the LN rule without a mean."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None
+    ) -> Tensor:
+        """x (..., D) divided by its root mean square over the last `len(shape)` axes."""
+        axes = tuple(range(-len(shape), 0))
+        work = x.to(_accumulator(x.dtype))
+        floor = torch.finfo(work.dtype).eps if eps is None else eps
+        scale = work.pow(2).mean(dim=axes, keepdim=True).add(floor).rsqrt().to(x.dtype)
+        ctx.save_for_backward(scale, weight)
+        return torch.nn.functional.rms_norm(x, shape, weight, eps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Scale by weight / rms."""
+        scale, weight = ctx.saved_tensors
+        g = gradients[0] if weight is None else gradients[0] * weight
+        return g * scale, None, None, None
+
+
+class ScaledGradient(Function):
+    """The identity whose backward multiplies by a constant (1/2 for a product of two signals)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        """X itself."""
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Gradient times the factor."""
+        return gradients[0] * ctx.factor, None
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def value_and_slope_at_zero(function: Any) -> tuple[float, float]:
+    """f(0) and f'(0), in float64; the mean of both one-sided slopes where f has a kink."""
+    h = 1e-6
+    points = torch.tensor([-h, 0.0, h], dtype=torch.float64)
+    low, middle, high = (float(value) for value in function(points))
+    slope = (high - low) / (2 * h)
+    return (0.0 if math.isclose(middle, 0.0, abs_tol=1e-15) else middle), slope

@@ -1,0 +1,104 @@
+"""Where every unit of the explained logit went.
+
+Each entry is measured at its own operator while the backward pass runs; none is a remainder, so a
+dropped bias, a doubled residual or a detached path shows in the gap (design, section 4).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transexplain.errors import EngineError
+from transexplain.types import Ledger
+
+Entry = Literal["embeddings", "biases", "rules"]
+
+
+class LedgerBook:
+    """Collects the constants and the losses of one backward pass, per item and per operator."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+        self._sites: dict[tuple[Entry, str, int], Tensor] = {}
+
+    def start(self) -> None:
+        """Forget the pass before: every backward pass has a ledger of its own."""
+        self._sites.clear()
+
+    def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:
+        """Book `values` (B,) in logits at operator number `site`."""
+        key = (entry, kind, site)
+        old = self._sites.get(key)
+        self._sites[key] = values if old is None else old + values
+
+    def dot(self, left: Tensor, right: Tensor) -> Tensor:
+        """Per-item inner product (B,) in float64 of two tensors whose first axis is item-major."""
+        product = left.detach() * right
+        return self.per_item(product)
+
+    def dot_last(self, gradient: Tensor, vector: Tensor) -> Tensor:
+        """Per-item inner product (B,) of a gradient (..., D) with a constant vector (D,)."""
+        return self.per_item(gradient @ vector)
+
+    def per_item(self, values: Tensor) -> Tensor:
+        """Sum everything of an item: (B * n, ...) -> (B,) in float64."""
+        if values.dim() == 0 or values.shape[0] % self.items:
+            raise EngineError(
+                f"an operator gave a tensor of shape {tuple(values.shape)} for {self.items} items: "
+                "its first axis is not the item axis. Explain such a model one item at a time "
+                "(batch_tokens=1)"
+            )
+        return values.reshape(self.items, -1).sum(dim=1, dtype=torch.float64)
+
+    def close(
+        self, inputs: NDArray[np.float64], special: NDArray[np.float64], logits: Sequence[float]
+    ) -> list[Ledger]:
+        """One ledger per item.
+
+        Args:
+            inputs: (B, T) relevance of the non-special positions, 0 elsewhere.
+            special: (B, T') relevance of the special positions, 0 elsewhere.
+            logits: (B,) what was propagated.
+        """
+        keys = list(self._sites)
+        table = (
+            torch.stack([self._sites[key] for key in keys]).cpu().numpy()
+            if keys
+            else np.zeros((0, self.items))
+        )
+        return [
+            _close_item(keys, table[:, item], inputs[item], special[item], float(logits[item]))
+            for item in range(self.items)
+        ]
+
+
+def _close_item(
+    keys: list[tuple[Entry, str, int]],
+    terms: NDArray[np.float64],
+    inputs: NDArray[np.float64],
+    special: NDArray[np.float64],
+    logit: float,
+) -> Ledger:
+    sums: dict[Entry, dict[str, float]] = {"embeddings": {}, "biases": {}, "rules": {}}
+    for (entry, kind, _), term in zip(keys, terms, strict=True):
+        sums[entry][kind] = sums[entry].get(kind, 0.0) + float(term)
+    entries = [float(inputs.sum()), float(special.sum())]
+    entries += [sum(sums[entry].values()) for entry in ("embeddings", "biases", "rules")]
+    total = sum(entries)
+    magnitude = sum(float(np.abs(part).sum()) for part in (inputs, special, terms))
+    return Ledger(
+        inputs=entries[0],
+        special=entries[1],
+        embeddings=entries[2],
+        biases=entries[3],
+        rules=entries[4],
+        total=total,
+        gap=logit - total,
+        magnitude=magnitude,
+        biases_by_kind=sums["biases"],
+        rules_by_kind=sums["rules"],
+    )

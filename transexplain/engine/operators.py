@@ -1,0 +1,60 @@
+"""Which kind of operator a torch function is; a kind has one rule per composite.
+
+Functions are known by name, because one operator arrives in many spellings (`torch.add`,
+`Tensor.add`, `+`, `+=`). A function that is not listed and hands a carrier of relevance on is
+refused by the mode, by name: an unknown operator never gets a silent plain gradient.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+_NAMES_BY_KIND = {
+    # linear without parameters: relevance follows the values, nothing is made or lost
+    "structural": """
+        reshape reshape_as view view_as contiguous clone flatten unflatten ravel squeeze unsqueeze
+        transpose permute movedim moveaxis swapaxes swapdims t adjoint T mT H mH __getitem__ narrow
+        select index_select gather take_along_dim split split_with_sizes tensor_split chunk unbind
+        unfold expand expand_as broadcast_to repeat repeat_interleave tile roll flip rot90 tril triu
+        to type type_as float double half bfloat16 cpu cuda mean sum neg __neg__ negative positive
+        __pos__ avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+        adaptive_avg_pool3d pixel_shuffle pixel_unshuffle requires_grad_
+    """,
+    "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout",
+    "concat": "cat concat concatenate stack",
+    "sum": """
+        add add_ __add__ __radd__ __iadd__
+        sub sub_ subtract __sub__ __rsub__ __isub__ rsub
+    """,
+    "product": """
+        mul mul_ multiply __mul__ __rmul__ __imul__
+        matmul __matmul__ __rmatmul__ bmm mm
+    """,
+    "division": "div div_ divide true_divide __truediv__ __itruediv__ __rtruediv__",
+    "fill": "masked_fill masked_fill_ where",
+    "activation": """
+        gelu relu relu_ relu6 silu tanh tanh_ sigmoid sigmoid_ elu selu celu mish hardswish
+        hardsigmoid hardtanh leaky_relu softplus erf
+    """,
+    "convolution": "conv1d conv2d conv3d",
+    "linear": "linear",
+    "addmm": "addmm",
+    "pad": "pad",
+    "layer_norm": "layer_norm",
+    "rms_norm": "rms_norm",
+    "softmax": "softmax",
+    "attention": "scaled_dot_product_attention",
+    # written in torch functions: the mode looks inside
+    "composite": "multi_head_attention_forward",
+}
+
+KIND: dict[str, str] = {
+    name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()
+}
+
+
+def operator_name(func: Callable[..., Any]) -> str:
+    """The spelling-independent name of a torch function: `Tensor.T.__get__` is `T`."""
+    name = getattr(func, "__name__", str(func))
+    if name == "__get__":
+        return str(getattr(getattr(func, "__self__", None), "__name__", name))
+    return name

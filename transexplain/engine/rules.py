@@ -1,0 +1,221 @@
+"""The rule of each operator kind, in gradient form.
+
+A rule takes the mode and the call, computes the operator's own value, and arranges its backward:
+either by detaching what the composite holds constant, or by an autograd function. Constants are
+booked as leaves, and what a plain gradient makes or loses at a non-linear operator is measured
+there.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transexplain.engine.call import Call
+from transexplain.engine.functions import (
+    ConstantScaleLayerNorm,
+    ConstantScaleRmsNorm,
+    IdentityRule,
+    ScaledGradient,
+    value_and_slope_at_zero,
+)
+from transexplain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transexplain.engine.mode import RelevanceMode
+
+Rule = Callable[["RelevanceMode", Call], Any]
+
+
+def structural(_: "RelevanceMode", call: Call) -> Any:
+    """Reshapes, slices, sums, casts: linear and without constants."""
+    return call.run()
+
+
+def dropout(_: "RelevanceMode", call: Call) -> Any:
+    """Identity in evaluation."""
+    if call.argument(2, "training", False):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    return call.run()
+
+
+def concat(mode: "RelevanceMode", call: Call) -> Any:
+    """Joined constants (class tokens, registers) are leaves."""
+    out = call.run()
+    pieces = call.argument(0, "tensors", ())
+    dim = int(call.argument(1, "dim", 0))
+    offset = 0
+    for index, piece in enumerate(pieces):
+        width = 1 if call.name == "stack" else piece.shape[dim]
+        if not mode.carries(piece):
+            constant = piece.unsqueeze(dim) if call.name == "stack" else piece
+            start = index if call.name == "stack" else offset
+            mode.book_constant(out, constant, "concat", (dim, start, width))
+        offset += width
+    return out
+
+
+def add(mode: "RelevanceMode", call: Call) -> Any:
+    """Sums pass relevance by value; an added constant is a leaf."""
+    out = call.run()
+    left, right = call.args[0], call.argument(1, "other", None)
+    left_sign, right_sign = 1.0, float(call.kwargs.get("alpha", 1))
+    if call.name in ("__rsub__", "rsub"):
+        left_sign = -1.0
+    elif "sub" in call.name:
+        right_sign = -right_sign
+    for operand, sign in ((left, left_sign), (right, right_sign)):
+        if not mode.carries(operand):
+            constant = torch.as_tensor(operand, dtype=out.dtype, device=out.device)
+            mode.book_constant(out, constant * sign, "sum")
+    return out
+
+
+def product(mode: "RelevanceMode", call: Call) -> Any:
+    """One factor constant: linear. Two carriers: half to each, or the measured plain gradient."""
+    if len(call.carriers) == 1:
+        return call.run()
+    if mode.composite.product == "half":
+        return ScaledGradient.apply(call.run(), 0.5)
+    return mode.measured("product", call)
+
+
+def division(mode: "RelevanceMode", call: Call) -> Any:
+    """Division by a constant is a scale; a carrier in the denominator has no rule."""
+    denominator = call.args[0] if call.name == "__rtruediv__" else call.argument(1, "other", None)
+    if mode.carries(denominator):
+        raise mode.refusal(call, "the denominator carries relevance")
+    return call.run()
+
+
+def fill(mode: "RelevanceMode", call: Call) -> Any:
+    """Masked fill and where: what is filled in is a leaf."""
+    out = call.run()
+    if call.name == "where":
+        condition, chosen, other = call.args[:3]
+        for operand, mask in ((chosen, condition), (other, ~condition)):
+            if not mode.carries(operand):
+                zero = torch.zeros((), dtype=out.dtype, device=out.device)
+                mode.book_constant(out, torch.where(mask, operand, zero), "fill")
+        return out
+    mask, value = call.argument(1, "mask", None), call.argument(2, "value", 0.0)
+    constant = torch.zeros((), dtype=out.dtype, device=out.device)
+    mode.book_constant(out, torch.where(mask, torch.as_tensor(value).to(out), constant), "fill")
+    return out
+
+
+def pad(mode: "RelevanceMode", call: Call) -> Any:
+    """Padding with zeros, or by copies, is linear."""
+    constant = call.argument(2, "mode", "constant") == "constant"
+    if constant and call.argument(3, "value", 0.0) not in (None, 0, 0.0):
+        raise mode.refusal(call, "it pads with a value that is not 0")
+    return call.run()
+
+
+def linear(mode: "RelevanceMode", call: Call) -> Any:
+    """LRP-0: relevance by contribution w x; the bias is a leaf."""
+    if len(call.carriers) > 1:
+        raise mode.refusal(call, "its weight depends on the input")
+    out = call.run()
+    mode.book_constant(out, call.argument(2, "bias", None), "linear")
+    return out
+
+
+def addmm(mode: "RelevanceMode", call: Call) -> Any:
+    """`addmm(bias, x, w)`: the linear layer of GPT-style code."""
+    bias, x, weight = call.args[:3]
+    if mode.carries(bias) or mode.carries(weight) or not mode.carries(x):
+        raise mode.refusal(call, "only addmm(bias, x, weight) with x from the input has a rule")
+    out = call.run()
+    mode.book_constant(out, bias * call.kwargs.get("beta", 1), "linear")
+    return out
+
+
+def convolution(mode: "RelevanceMode", call: Call) -> Any:
+    """LRP-0 over a receptive field; the bias is a leaf."""
+    if len(call.carriers) > 1:
+        raise mode.refusal(call, "its weight depends on the input")
+    out = call.run()
+    bias = call.argument(2, "bias", None)
+    if bias is not None:
+        spatial = int(call.name[4])
+        mode.book_constant(out, bias.view(-1, *[1] * spatial), "convolution")
+    return out
+
+
+def activation(mode: "RelevanceMode", call: Call) -> Any:
+    """Identity rule with f(0) as a leaf, or the measured plain gradient."""
+    x = call.args[0] if call.args else call.kwargs["input"]
+    function = call.out_of_place()
+    at_zero, slope_at_zero = value_and_slope_at_zero(function)
+    if mode.composite.activation == "gradient":
+        return mode.measured("activation", call, at_zero=at_zero)
+    out = IdentityRule.apply(x, function(x.detach()), at_zero, slope_at_zero)
+    if at_zero:
+        mode.book_constant(out, out.new_tensor(at_zero), "activation")
+    return out
+
+
+def softmax(mode: "RelevanceMode", call: Call) -> Any:
+    """AH rule (Ali et al. 2022, Eq. 6): attention weights are constants."""
+    if mode.composite.attention == "gradient":
+        return mode.measured("softmax", call)
+    return call.run_detached()
+
+
+def attention(mode: "RelevanceMode", call: Call) -> Any:
+    """Fused attention: the AH rule needs no gradient of queries and keys."""
+    if call.argument(4, "dropout_p", 0.0):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    if mode.composite.attention == "gradient":
+        return mode.measured("attention", call)
+    value = call.argument(2, "value", None)
+    return call.run_detached(keep=value)
+
+
+def layer_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """LN rule: the scale 1/std is a constant, the shift a leaf."""
+    x = call.argument(0, "input", None)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
+    if mode.composite.norm == "gradient":
+        return mode.measured("norm", call, constant=bias)
+    out = ConstantScaleLayerNorm.apply(x, shape, weight, bias, call.argument(4, "eps", 1e-5))
+    mode.book_constant(out, bias, "norm")
+    return out
+
+
+def rms_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """LN rule of a norm without mean and shift."""
+    if mode.composite.norm == "gradient":
+        return mode.measured("norm", call)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    x, weight = call.argument(0, "input", None), call.argument(2, "weight", None)
+    return ConstantScaleRmsNorm.apply(x, shape, weight, call.argument(3, "eps", None))
+
+
+def composite(mode: "RelevanceMode", call: Call) -> Any:
+    """A function written in torch functions: look inside."""
+    with mode:
+        return call.run()
+
+
+RULES: dict[str, Rule] = {
+    "structural": structural,
+    "dropout": dropout,
+    "concat": concat,
+    "sum": add,
+    "product": product,
+    "division": division,
+    "fill": fill,
+    "pad": pad,
+    "linear": linear,
+    "addmm": addmm,
+    "convolution": convolution,
+    "activation": activation,
+    "softmax": softmax,
+    "attention": attention,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "composite": composite,
+}
