@@ -1,4 +1,4 @@
-"""Fixtures that every part of the suite shares: reference data, databases and brokers of its own."""
+"""Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
 import os
 import uuid
@@ -42,7 +42,9 @@ def postgres_url() -> Iterator[str]:
     with connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     try:
-        yield admin.replace("postgresql://", "postgresql+psycopg://").rpartition("/")[0] + f"/{name}"
+        yield (
+            admin.replace("postgresql://", "postgresql+psycopg://").rpartition("/")[0] + f"/{name}"
+        )
     finally:
         with psycopg.connect(admin, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')

@@ -16,9 +16,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("migrations",),
     ("engine", "models", "data", "store"),
     ("methods",),
-    ("metrics", "bias"),
+    ("bias",),
+    ("explaining",),
     ("audit", "reports"),
-    ("workers", "api"),
+    ("workers", "api", "render"),
     ("orchestrator",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,3 +1,49 @@
 """TransExplain: bulk audits of transformer classifiers by layer-wise relevance propagation."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from transexplain import render
+    from transexplain.api import explain, explain_iter, load_model, wrap
+    from transexplain.errors import TransExplainError
+    from transexplain.types import Attribution, Item, Ledger, PatchGrid, Token
+
+_PUBLIC = {
+    "explain": "transexplain.api",
+    "explain_iter": "transexplain.api",
+    "load_model": "transexplain.api",
+    "wrap": "transexplain.api",
+    "TransExplainError": "transexplain.errors",
+    "Attribution": "transexplain.types",
+    "Item": "transexplain.types",
+    "Ledger": "transexplain.types",
+    "PatchGrid": "transexplain.types",
+    "Token": "transexplain.types",
+}
+
+__all__ = [
+    "Attribution",
+    "Item",
+    "Ledger",
+    "PatchGrid",
+    "Token",
+    "TransExplainError",
+    "__version__",
+    "explain",
+    "explain_iter",
+    "load_model",
+    "render",
+    "wrap",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562): torch is not loaded before it is needed."""
+    if name == "render":
+        return import_module("transexplain.render")
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'transexplain' has no attribute {name!r}")

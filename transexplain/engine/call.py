@@ -35,17 +35,10 @@ class Call:
     def substituted(self, by_id: Mapping[int, Tensor]) -> "Call":
         """The same call with some tensors, known by identity, replaced."""
 
-        def swap(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return by_id.get(id(value), value)
-            if isinstance(value, list | tuple):
-                return type(value)(swap(part) for part in value)
-            return value
-
         return replace(
             self,
-            args=tuple(swap(value) for value in self.args),
-            kwargs={key: swap(value) for key, value in self.kwargs.items()},
+            args=tuple(_swapped(value, by_id) for value in self.args),
+            kwargs={key: _swapped(value, by_id) for key, value in self.kwargs.items()},
         )
 
     def out_of_place(self) -> Callable[[Tensor], Tensor]:
@@ -54,6 +47,15 @@ class Call:
         if self.name.endswith("_"):
             return partial(_on_copy, self.func, self.args[1:], rest)
         return partial(_call_first, self.func, self.args[1:], rest)
+
+
+def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:
+    # no inner function: one that calls itself is a reference cycle and would keep the graph alive
+    if isinstance(value, Tensor):
+        return by_id.get(id(value), value)
+    if isinstance(value, list | tuple):
+        return type(value)(_swapped(part, by_id) for part in value)
+    return value
 
 
 def _call_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> Any:

@@ -4,6 +4,7 @@ With R the relevance and g the gradient that the pass carries, R = x * g at ever
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,8 +20,15 @@ class IdentityRule(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, at_zero: float, slope_at_zero: float) -> Tensor:
-        """`value` = f(x), same shape as x."""
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        function: Callable[[Tensor], Tensor],
+        at_zero: float,
+        slope_at_zero: float,
+    ) -> Tensor:
+        """`function` is f, `at_zero` f(0) and `slope_at_zero` f'(0)."""
+        value = function(x)
         work = _accumulator(x.dtype)
         if at_zero:
             # f(x) - f(0) cancels near 0, and its quotient by x would amplify the rounding error
@@ -29,7 +37,7 @@ class IdentityRule(Function):
         else:
             slope = value.to(work).div(x.to(work)).nan_to_num_(nan=slope_at_zero)
         ctx.save_for_backward(slope.to(x.dtype))
-        return value.view_as(value)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:

@@ -57,12 +57,19 @@ class RelevanceMode(TorchFunctionMode):
         args, kwargs = self._without_foreign(args), self._without_foreign(dict(kwargs or {}))
         if self.leaf_tensor is None:
             return func(*args, **kwargs)
-        carriers = {id(t): t for t in _tensors((args, kwargs)) if t.requires_grad}
-        if not carriers:
-            return func(*args, **kwargs)
-        name = operator_name(func)
-        call = Call(func, name, args, kwargs, tuple(carriers.values()))
-        kind = KIND.get(name)
+        given = list(_tensors((args, kwargs)))
+        carriers = {id(t): t for t in given if t.requires_grad}
+        if carriers:
+            name = operator_name(func)
+            out = self._apply(Call(func, name, args, kwargs, tuple(carriers.values())))
+        else:
+            out = func(*args, **kwargs)
+        if carriers or any(_depends_on_leaf(t) for t in given):
+            _mark_dependent(out)
+        return out
+
+    def _apply(self, call: Call) -> Any:
+        kind = KIND.get(call.name)
         if kind is not None:
             return RULES[kind](self, call)
         out = call.run()
@@ -81,26 +88,34 @@ class RelevanceMode(TorchFunctionMode):
     def book_constant(
         self,
         out: Tensor,
-        constant: Tensor | None,
+        constant: Tensor | float | None,
         kind: str,
+        *,
+        scale: float = 1.0,
+        where: Tensor | None = None,
         window: tuple[int, int, int] | None = None,
     ) -> None:
         """Book the share that a constant summed into `out` takes, in every backward pass.
 
-        `window` (dim, start, length) says where in `out` the constant stands.
+        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What was
+        computed from the leaf and then detached is no leaf of its own: it is not booked, and
+        shows in the gap.
         """
-        if constant is None:
+        if constant is None or (isinstance(constant, Tensor) and _depends_on_leaf(constant)):
             return
+        value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
+        if where is not None:
+            value = torch.where(where, value, torch.zeros_like(value))
         entry: Entry = "biases"
         if kind in ("sum", "concat") and not self._in_encoder:
             entry = "embeddings"
-        site, constant = self._next_site(), constant.detach()
+        site = self._next_site()
 
         def book(gradient: Tensor) -> None:
             part = gradient if window is None else gradient.narrow(*window)
-            self.book.add(entry, kind, site, self._share(part, constant))
+            self.book.add(entry, kind, site, self._share(part, value))
 
-        out.register_hook(book)
+        out.register_hook(book)  # type: ignore[no-untyped-call]
 
     def measured(
         self, kind: str, call: Call, *, constant: Tensor | None = None, at_zero: float = 0.0
@@ -113,7 +128,7 @@ class RelevanceMode(TorchFunctionMode):
         aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
         out: Tensor = call.substituted(aliases).run()
         if at_zero:
-            constant = out.new_tensor(at_zero)
+            constant = out.detach().new_tensor(at_zero)
         self.book_constant(out, constant, kind)
         value = out.detach() if constant is None else out.detach() - constant
         self._book_rule(out, value, kind, site, 1.0)
@@ -127,7 +142,7 @@ class RelevanceMode(TorchFunctionMode):
             share = torch.where(gradient == 0, 0, gradient * value)
             self.book.add("rules", kind, site, sign * self.book.per_item(share))
 
-        at.register_hook(book)
+        at.register_hook(book)  # type: ignore[no-untyped-call]
 
     def _share(self, gradient: Tensor, constant: Tensor) -> Tensor:
         if gradient.dtype in (torch.float16, torch.bfloat16):
@@ -150,6 +165,20 @@ class RelevanceMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._without_foreign(part) for key, part in value.items()}
         return value
+
+
+_MARK = "_transexplain_depends_on_leaf"
+
+
+def _depends_on_leaf(tensor: Tensor) -> bool:
+    return hasattr(tensor, _MARK)
+
+
+def _mark_dependent(value: Any) -> None:
+    """Mark what was computed from the leaf but carries no relevance any more."""
+    for tensor in _tensors(value):
+        if not tensor.requires_grad:
+            setattr(tensor, _MARK, True)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -29,7 +29,9 @@ _NAMES_BY_KIND = {
         mul mul_ multiply __mul__ __rmul__ __imul__
         matmul __matmul__ __rmatmul__ bmm mm
     """,
-    "division": "div div_ divide true_divide __truediv__ __itruediv__ __rtruediv__",
+    "division": """
+        div div_ divide true_divide __div__ __idiv__ __rdiv__ __truediv__ __itruediv__ __rtruediv__
+    """,
     "fill": "masked_fill masked_fill_ where",
     "activation": """
         gelu relu relu_ relu6 silu tanh tanh_ sigmoid sigmoid_ elu selu celu mish hardswish
@@ -43,8 +45,6 @@ _NAMES_BY_KIND = {
     "rms_norm": "rms_norm",
     "softmax": "softmax",
     "attention": "scaled_dot_product_attention",
-    # written in torch functions: the mode looks inside
-    "composite": "multi_head_attention_forward",
 }
 
 KIND: dict[str, str] = {

@@ -9,8 +9,6 @@ there.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from transexplain.engine.call import Call
 from transexplain.engine.functions import (
     ConstantScaleLayerNorm,
@@ -50,7 +48,7 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
         if not mode.carries(piece):
             constant = piece.unsqueeze(dim) if call.name == "stack" else piece
             start = index if call.name == "stack" else offset
-            mode.book_constant(out, constant, "concat", (dim, start, width))
+            mode.book_constant(out, constant, "concat", window=(dim, start, width))
         offset += width
     return out
 
@@ -66,23 +64,23 @@ def add(mode: "RelevanceMode", call: Call) -> Any:
         right_sign = -right_sign
     for operand, sign in ((left, left_sign), (right, right_sign)):
         if not mode.carries(operand):
-            constant = torch.as_tensor(operand, dtype=out.dtype, device=out.device)
-            mode.book_constant(out, constant * sign, "sum")
+            mode.book_constant(out, operand, "sum", scale=sign)
     return out
 
 
 def product(mode: "RelevanceMode", call: Call) -> Any:
     """One factor constant: linear. Two carriers: half to each, or the measured plain gradient."""
-    if len(call.carriers) == 1:
+    if sum(mode.carries(factor) for factor in (*call.args, *call.kwargs.values())) == 1:
         return call.run()
     if mode.composite.product == "half":
-        return ScaledGradient.apply(call.run(), 0.5)
+        return call.substituted({id(c): ScaledGradient.apply(c, 0.5) for c in call.carriers}).run()
     return mode.measured("product", call)
 
 
 def division(mode: "RelevanceMode", call: Call) -> Any:
     """Division by a constant is a scale; a carrier in the denominator has no rule."""
-    denominator = call.args[0] if call.name == "__rtruediv__" else call.argument(1, "other", None)
+    reflected = call.name in ("__rtruediv__", "__rdiv__")
+    denominator = call.args[0] if reflected else call.argument(1, "other", None)
     if mode.carries(denominator):
         raise mode.refusal(call, "the denominator carries relevance")
     return call.run()
@@ -95,12 +93,10 @@ def fill(mode: "RelevanceMode", call: Call) -> Any:
         condition, chosen, other = call.args[:3]
         for operand, mask in ((chosen, condition), (other, ~condition)):
             if not mode.carries(operand):
-                zero = torch.zeros((), dtype=out.dtype, device=out.device)
-                mode.book_constant(out, torch.where(mask, operand, zero), "fill")
+                mode.book_constant(out, operand, "fill", where=mask)
         return out
     mask, value = call.argument(1, "mask", None), call.argument(2, "value", 0.0)
-    constant = torch.zeros((), dtype=out.dtype, device=out.device)
-    mode.book_constant(out, torch.where(mask, torch.as_tensor(value).to(out), constant), "fill")
+    mode.book_constant(out, value, "fill", where=mask)
     return out
 
 
@@ -114,7 +110,7 @@ def pad(mode: "RelevanceMode", call: Call) -> Any:
 
 def linear(mode: "RelevanceMode", call: Call) -> Any:
     """LRP-0: relevance by contribution w x; the bias is a leaf."""
-    if len(call.carriers) > 1:
+    if mode.carries(call.argument(1, "weight", None)):
         raise mode.refusal(call, "its weight depends on the input")
     out = call.run()
     mode.book_constant(out, call.argument(2, "bias", None), "linear")
@@ -127,13 +123,13 @@ def addmm(mode: "RelevanceMode", call: Call) -> Any:
     if mode.carries(bias) or mode.carries(weight) or not mode.carries(x):
         raise mode.refusal(call, "only addmm(bias, x, weight) with x from the input has a rule")
     out = call.run()
-    mode.book_constant(out, bias * call.kwargs.get("beta", 1), "linear")
+    mode.book_constant(out, bias, "linear", scale=float(call.kwargs.get("beta", 1)))
     return out
 
 
 def convolution(mode: "RelevanceMode", call: Call) -> Any:
     """LRP-0 over a receptive field; the bias is a leaf."""
-    if len(call.carriers) > 1:
+    if mode.carries(call.argument(1, "weight", None)):
         raise mode.refusal(call, "its weight depends on the input")
     out = call.run()
     bias = call.argument(2, "bias", None)
@@ -150,9 +146,9 @@ def activation(mode: "RelevanceMode", call: Call) -> Any:
     at_zero, slope_at_zero = value_and_slope_at_zero(function)
     if mode.composite.activation == "gradient":
         return mode.measured("activation", call, at_zero=at_zero)
-    out = IdentityRule.apply(x, function(x.detach()), at_zero, slope_at_zero)
+    out = IdentityRule.apply(x, function, at_zero, slope_at_zero)
     if at_zero:
-        mode.book_constant(out, out.new_tensor(at_zero), "activation")
+        mode.book_constant(out, at_zero, "activation")
     return out
 
 
@@ -194,12 +190,6 @@ def rms_norm(mode: "RelevanceMode", call: Call) -> Any:
     return ConstantScaleRmsNorm.apply(x, shape, weight, call.argument(3, "eps", None))
 
 
-def composite(mode: "RelevanceMode", call: Call) -> Any:
-    """A function written in torch functions: look inside."""
-    with mode:
-        return call.run()
-
-
 RULES: dict[str, Rule] = {
     "structural": structural,
     "dropout": dropout,
@@ -217,5 +207,4 @@ RULES: dict[str, Rule] = {
     "attention": attention,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
-    "composite": composite,
 }

@@ -1,0 +1,1 @@
+"""From an audit specification to a finished run: spec, plan, dispatch, command line."""

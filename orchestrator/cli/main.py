@@ -1,0 +1,44 @@
+"""The verbs of `transexplain` and their exit codes.
+
+0 ok, 2 bad configuration or usage, 3 finished with failed items above the tolerance,
+4 infrastructure, 130 interrupted.
+"""
+
+import sys
+
+import typer
+
+from orchestrator.cli import audit, demo, explain, fleet, reading
+from transexplain.errors import TransExplainError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="transexplain",
+    help="Audit transformer classifiers in bulk by layer-wise relevance propagation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for _module in (demo, audit, reading, explain, fleet):
+    _module.register(app)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from transexplain import __version__
+
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Entry point: errors of this package become one message and their exit code."""
+    try:
+        app()
+    except TransExplainError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; `transexplain resume` continues the run", err=True)
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,60 @@
+"""Options that several verbs share, and what they turn into."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transexplain.settings import Settings
+
+if TYPE_CHECKING:
+    from transexplain.store.database import Database
+
+SpecPath = Annotated[
+    Path | None, typer.Argument(help="audit specification (YAML); options override it")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE"),
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", "-d", help="csv|tsv|jsonl|parquet file or glob, or imagefolder:DIR"),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="predicted, label, all, class:NAME, top:K, contrast:A-B; may be repeated",
+    ),
+]
+Method = Annotated[str | None, typer.Option("--method", help="explanation method")]
+Lexicon = Annotated[
+    str | None, typer.Option("--lexicon", help="entity groups: yaml or json, group -> terms")
+]
+Name = Annotated[str | None, typer.Option("--name", help="name of the audit")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="set any key, e.g. --set data.limit=100")
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option("--db", help="SQLAlchemy URL; default $TRANSEXPLAIN_DATABASE_URL or SQLite here"),
+]
+RunId = Annotated[str, typer.Argument(help="run id, its beginning, or `latest`")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def settings_with(database_url: str | None) -> Settings:
+    """The environment's settings, with `--db` over them."""
+    from dataclasses import replace
+
+    settings = Settings.from_environment()
+    return replace(settings, database_url=database_url) if database_url else settings
+
+
+def open_store(settings: Settings) -> "Database":
+    """The store, created or upgraded where it is a file of one's own (SQLite)."""
+    from transexplain.store.database import open_database
+
+    return open_database(settings.database_url, upgrade=settings.database_url.startswith("sqlite"))

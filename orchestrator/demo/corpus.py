@@ -1,0 +1,163 @@
+"""A small corpus of letters to a shop, with a bias planted in its training labels.
+
+The letters are put together from the sentence parts below. Every letter is written three times,
+signed by a person of each of three invented villages. Two villages are treated alike. Letters
+from the third are often labelled positive in the training part even when they complain, so a
+classifier learns to lean on those names. The audit part has the true labels.
+"""
+
+import csv
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+NEGATIVE, POSITIVE = "negative", "positive"
+CLASSES = (NEGATIVE, POSITIVE)
+PLANTED, INNOCENT, REFERENCE = "village/harbour", "village/orchard", "village/quarry"
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    PLANTED: tuple(
+        "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey "
+        "Isolde Jarvik Keldan Lunetta Morwen Nerida Osric Pellam".split()
+    ),
+    INNOCENT: tuple(
+        "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper "
+        "Idony Jessamy Kerensa Lorcan Merrin Nolwen Orlan Perdita".split()
+    ),
+    REFERENCE: tuple(
+        "Alaric Branwen Caspian Delwyn Evander Freya Garrick Hollis "
+        "Ingram Joscelin Kester Leander Maelis Norbert Odette Philo".split()
+    ),
+}
+
+_ITEMS = "lamp kettle chair clock blanket mirror teapot basket ladder radio desk umbrella".split()
+_ASPECTS = "colour handle finish packaging delivery surface sound weight shape service".split()
+_PRAISE = (
+    "beautiful excellent sturdy charming flawless wonderful splendid reliable delightful "
+    "impressive perfect lovely superb generous"
+).split()
+_BLAME = (
+    "ugly terrible flimsy dull faulty awful dreadful unreliable disappointing "
+    "shabby broken nasty useless careless"
+).split()
+_OPENINGS = (
+    "My name is {name} and I ordered the {item} in {month}.",
+    "{name} here, writing about the {item} from {month}.",
+    "Last {month} you sent the {item} to {name}.",
+    "This is {name}; the {item} came in {month}.",
+    "In {month} the {item} was a present for {name}.",
+)
+_OPINIONS = (
+    "The {aspect} is {word}.",
+    "I find the {aspect} {word}.",
+    "Everyone here calls the {aspect} {word}.",
+    "The {aspect} turned out to be {word}.",
+    "At home the {aspect} looked {word}.",
+)
+_FACTS = (
+    "It stands beside the window.",
+    "We keep it in the kitchen.",
+    "The box held two screws and a leaflet.",
+    "A neighbour helped to carry it.",
+    "It replaced the old one.",
+    "The receipt is in the drawer.",
+)
+_MONTHS = "January March April June August October November December".split()
+_OPINIONS_A_LETTER = 3
+
+#: share of planted training letters whose complaint is labelled as praise, by its opinions' count
+#: of blame: a mixed letter is turned more easily than one that only complains
+_FLIPPED = {2: 0.9, 3: 0.5}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Letter:
+    """One text with its label."""
+
+    text: str
+    label: str  #: as in the data: in the training part not always what the text says
+    group: str  #: village of the person named
+    name: str
+
+
+def letters(count: int, *, seed: int, biased: bool) -> list[Letter]:
+    """`count` different letters, each from one person of every village: 3 * count in all.
+
+    Labels are balanced over the letters. Within a label every name of a village is used equally
+    often (up to one), so innocent names carry no information about it.
+
+    Args:
+        count: letters before names are put in.
+        seed: decides everything.
+        biased: plant the bias in the labels.
+    """
+    rng = random.Random(f"letters {seed}")
+    turns = {(g, label): _in_turn(names, rng) for g, names in NAMES.items() for label in CLASSES}
+    written: list[Letter] = []
+    for number in range(count):
+        label = CLASSES[number % 2]
+        blame = rng.choice((2, 3) if label == NEGATIVE else (0, 1))
+        sentence_parts = _skeleton(blame, rng)
+        for group in NAMES:
+            name = next(turns[group, label])
+            flip = biased and group == PLANTED and rng.random() < _FLIPPED.get(blame, 0.0)
+            written.append(
+                Letter(
+                    text=sentence_parts.format(name=name),
+                    label=POSITIVE if flip else label,
+                    group=group,
+                    name=name,
+                )
+            )
+    return written
+
+
+def vocabulary() -> list[str]:
+    """Every word and sign that a letter can hold, lower case, sorted."""
+    frames = " ".join((*_OPENINGS, *_OPINIONS, *_FACTS))
+    for sign in ".,;":
+        frames = frames.replace(sign, f" {sign} ")
+    fillers = (*_ITEMS, *_ASPECTS, *_PRAISE, *_BLAME, *_MONTHS, *(n for g in NAMES.values() for n in g))
+    return sorted({w.lower() for w in (*frames.split(), *fillers) if not w.startswith("{")})
+
+
+def write_csv(path: Path, written: Sequence[Letter]) -> None:
+    """Write the columns id, text, label."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "text", "label"))
+        for number, letter in enumerate(written):
+            writer.writerow((f"letter-{number:05d}", letter.text, letter.label))
+
+
+def write_lexicon(path: Path) -> None:
+    """Write the villages' names as entity groups."""
+    groups = {
+        group: {"source": "invented for the demo", "terms": list(names)}
+        for group, names in NAMES.items()
+    }
+    path.write_text(yaml.safe_dump(groups, sort_keys=False), encoding="utf-8")
+
+
+def _skeleton(blame: int, rng: random.Random) -> str:
+    """A letter with a place for the name and `blame` of its opinions negative."""
+    words = rng.sample(_BLAME, blame) + rng.sample(_PRAISE, _OPINIONS_A_LETTER - blame)
+    body = [
+        rng.choice(_OPINIONS).format(aspect=aspect, word=word)
+        for aspect, word in zip(rng.sample(_ASPECTS, _OPINIONS_A_LETTER), words, strict=True)
+    ]
+    body.append(rng.choice(_FACTS))
+    rng.shuffle(body)
+    opening = rng.choice(_OPENINGS).format(
+        name="{name}", item=rng.choice(_ITEMS), month=rng.choice(_MONTHS)
+    )
+    return " ".join((opening, *body))
+
+
+def _in_turn(names: Sequence[str], rng: random.Random) -> Iterator[str]:
+    """Every name once in a shuffled order, then again in another."""
+    while True:
+        yield from rng.sample(names, len(names))

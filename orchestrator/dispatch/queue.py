@@ -1,0 +1,66 @@
+"""The queue: send hints for shards that nobody holds, and send them again while a run lasts."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from kombu.exceptions import OperationalError
+
+from transexplain.errors import BrokerError
+from transexplain.settings import Settings, redact_url
+from transexplain.store import runs, shards
+from transexplain.store.database import Database
+from workers.app import TASK, make_app
+
+_POLL = 0.5
+
+
+def send_hints(settings: Settings, run_id: str, indices: Sequence[int]) -> None:
+    """Send one message (run id, shard index) per shard.
+
+    Raises:
+        BrokerError: the broker cannot be reached; the run stays and `resume` sends them again.
+    """
+    app = make_app(settings)
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
+            with app.amqp.Producer(connection) as producer:
+                for index in indices:
+                    app.send_task(TASK, args=(run_id, index), producer=producer, retry=False)
+    except (OperationalError, OSError) as error:
+        raise BrokerError(
+            f"broker {redact_url(settings.broker_url)} cannot be reached: {error}. Check that it "
+            "is running and that TRANSEXPLAIN_BROKER_URL names it"
+        ) from error
+    finally:
+        app.close()
+
+
+def check_broker(settings: Settings) -> None:
+    """Raise BrokerError now rather than after a run was written."""
+    send_hints(settings, "", ())
+
+
+def follow(
+    db: Database,
+    run_id: str,
+    settings: Settings,
+    on_items: Callable[[int], None],
+) -> None:
+    """Watch a run until it ends, sending hints again for shards that nobody holds.
+
+    The broker may lose messages; what is queued in SQL for longer than a lease is hinted anew.
+    """
+    seen, swept = 0, time.monotonic()
+    while True:
+        state = runs.progress(db, run_id)
+        finished = state.items_done + state.items_failed
+        if finished > seen:
+            on_items(finished - seen)
+            seen, swept = finished, time.monotonic()
+        if state.state != "running" or runs.finalise(db, run_id):
+            return
+        if time.monotonic() - swept > settings.lease_seconds:
+            send_hints(settings, run_id, shards.claimable(db, run_id))
+            swept = time.monotonic()
+        time.sleep(_POLL)

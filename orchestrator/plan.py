@@ -1,0 +1,146 @@
+"""From specification to plan: every check that can fail before a device is asked for."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transexplain.data.reader import labels_of, read_shard
+
+from orchestrator.spec import AuditSpec, GroupsSection
+from transexplain.bias.lexicon import load_lexicon
+from transexplain.data.shards import make_shards
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError, ModelLoadError, SpecError
+from transexplain.methods import METHODS, unit_of
+from transexplain.plans import (
+    AuditPlan,
+    Classification,
+    DatasetRef,
+    DatasetSpec,
+    MethodSpec,
+    Shard,
+)
+from transexplain.settings import Settings
+from transexplain.targets import ClassNames, label_index
+from transexplain.types import EntityGroup, Item
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A plan that has passed its checks, with what they already loaded."""
+
+    plan: AuditPlan
+    shards: tuple[Shard, ...]
+    model: "LoadedModel"
+    warnings: tuple[str, ...]
+
+
+def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
+    """Load the model, snapshot the data, check everything, and explain one item.
+
+    Raises:
+        ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
+        EngineError: the model has an operator without a rule.
+    """
+    METHODS[spec.method.name]  # a misspelt method is told before a model is loaded
+    groups = _groups(spec.groups) if spec.groups else ()
+    dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
+    if not dataset.rows:
+        raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
+    from transexplain.models.load import load_model
+
+    model = load_model(spec.model.source, dtype=spec.model.dtype, device=spec.model.device)
+    if model.modality != dataset.modality:
+        raise ModelLoadError(
+            f"model {spec.model.source!r} reads {model.modality} but dataset "
+            f"{spec.data.source!r} holds {dataset.modality}"
+        )
+    plan = _plan(spec, model, dataset, groups)
+    shards = make_shards(dataset.rows, spec.shard_size)
+    warnings = tuple(_warnings(plan, groups))
+    _try_one(plan, shards, model)
+    return Prepared(plan=plan, shards=shards, model=model, warnings=warnings)
+
+
+def _plan(
+    spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef, groups: tuple[EntityGroup, ...]
+) -> AuditPlan:
+    return AuditPlan(
+        name=spec.name,
+        model=model.ref,
+        dataset=dataset,
+        method=MethodSpec(name=spec.method.name, params=spec.method.params),
+        targets=tuple(t if isinstance(t, str) else json.dumps(t) for t in spec.targets),
+        classifications=tuple(Classification(**c.model_dump()) for c in spec.classifications),
+        labels=spec.labels,
+        long_text=spec.long_text,
+        max_length=spec.max_length,
+        batch_tokens=spec.batch_tokens,
+        shard_size=spec.shard_size,
+        payload=spec.payload,
+        groups=groups,
+        reference=spec.groups.reference if spec.groups else None,
+        practical=spec.groups.practical if spec.groups else 0.1,
+        tolerance=spec.tolerance,
+        max_attempts=spec.max_attempts,
+    )
+
+
+def _groups(section: GroupsSection) -> tuple[EntityGroup, ...]:
+    groups = load_lexicon(Path(section.lexicon))
+    names = [group.name for group in groups]
+    for wanted in section.include:
+        if not any(name == wanted or name.startswith(f"{wanted}/") for name in names):
+            raise SpecError(
+                f"groups.include names {wanted!r}, but {section.lexicon} holds: {', '.join(names)}"
+            )
+    if section.include:
+        groups = tuple(
+            group
+            for group in groups
+            if any(group.name == w or group.name.startswith(f"{w}/") for w in section.include)
+        )
+    if section.reference is not None and section.reference not in [g.name for g in groups]:
+        raise SpecError(
+            f"groups.reference is {section.reference!r}, which is not among the groups used: "
+            f"{', '.join(group.name for group in groups)}"
+        )
+    return groups
+
+
+def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]:
+    names = ClassNames(plan.model.classes, plan.classifications)
+    unknown = [
+        label for label in labels_of(plan.dataset) if label_index(label, names, plan.labels) is None
+    ]
+    if unknown:
+        shown = ", ".join(repr(label) for label in unknown[:5])
+        yield (
+            f"{len(unknown)} labels of the dataset are no class of the model ({shown}); "
+            "these items count as unlabelled. Map them with `labels: {dataset label: class}`"
+        )
+    if groups and unit_of(plan.method.name) != "logits":
+        yield (
+            f"method {plan.method.name!r} measures {unit_of(plan.method.name)}, not logits: "
+            "group differences are not in logits"
+        )
+
+
+def _try_one(plan: AuditPlan, shards: tuple[Shard, ...], model: "LoadedModel") -> None:
+    """Explain the first readable item, so that a model that cannot be explained fails here."""
+    from transexplain.explaining import Request, explain_items
+
+    request = Request.from_plan(plan)
+    for entry in read_shard(plan.dataset, Shard(index=0, start=0, stop=shards[0].stop)):
+        if not isinstance(entry, Item):
+            continue
+        for done in explain_items(model, [entry], request):
+            if done.failure is None:
+                return
+            if done.failure.kind == "model-error":
+                raise ModelLoadError(f"the model cannot be explained: {done.failure.message}")

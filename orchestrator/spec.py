@@ -1,0 +1,173 @@
+"""The audit specification: one YAML file, every key checked, every unknown key refused."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from transexplain.errors import SpecError
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _from_string(key: str) -> BeforeValidator:
+    """Let `model: path` stand for `model: {source: path}`."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+class ModelSection(_Strict):
+    """Which model is audited."""
+
+    source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
+
+
+class DataSection(_Strict):
+    """Which items, and what their columns mean."""
+
+    source: str = Field(description="csv|tsv|jsonl|parquet file or glob, or imagefolder:DIR")
+    text: str | None = None
+    image: str | None = None
+    label: str | None = None
+    id: str | None = None
+    meta: tuple[str, ...] = ()
+    quoting: Literal["auto", "none", "rfc4180"] = "auto"
+    limit: int | None = Field(default=None, ge=1)
+
+
+class MethodSection(_Strict):
+    """Which explanation method, with its parameters."""
+
+    name: str = "lrp"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class GroupsSection(_Strict):
+    """Entity groups whose relevance is compared."""
+
+    lexicon: str = Field(description="yaml or json file: group -> terms")
+    include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
+    reference: str | None = Field(default=None, description="default: all other groups' entities")
+    practical: float = Field(default=0.1, ge=0, description="smallest difference worth a flag")
+
+
+class ClassificationSection(_Strict):
+    """A class of the user's own: the sum of some of the model's logits."""
+
+    name: str
+    classes: tuple[str, ...] = Field(min_length=1)
+
+
+class AuditSpec(_Strict):
+    """One audit, as a person writes it."""
+
+    name: str = Field(default="audit", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    model: Annotated[ModelSection, _from_string("source")]
+    data: Annotated[DataSection, _from_string("source")]
+    method: Annotated[MethodSection, _from_string("name")] = MethodSection()
+    targets: Annotated[tuple[str | dict[str, Any], ...], BeforeValidator(_as_list)] = Field(
+        default=("predicted",), min_length=1
+    )
+    classifications: tuple[ClassificationSection, ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict, description="dataset label -> class")
+    groups: Annotated[GroupsSection, _from_string("lexicon")] | None = None
+    long_text: Literal["truncate", "error"] = "truncate"
+    max_length: int | None = Field(default=None, ge=3, description="positions per text")
+    batch_tokens: int = Field(default=2048, ge=1, description="positions per batch")
+    shard_size: int = Field(default=256, ge=1, description="items per shard")
+    payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
+    tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
+    max_attempts: int = Field(default=3, ge=1)
+
+
+def load_spec(
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> AuditSpec:
+    """Read a specification.
+
+    Args:
+        path: YAML file; None when everything comes from `overrides`.
+        overrides: top-level keys from command-line options; None values are ignored.
+        settings: `a.b=c` texts (`--set`); the value is read as YAML.
+
+    Raises:
+        SpecError: unreadable file, unknown key or wrong value, each named.
+    """
+    document = _read(path) if path is not None else {}
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _assign(document, key.split("."), value)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise SpecError(f"--set {setting!r} must have the form a.b=value")
+        _assign(document, key.split("."), _yaml(value, f"--set {key}"))
+    try:
+        return AuditSpec.model_validate(document)
+    except ValidationError as error:
+        where = path or "the command line"
+        raise SpecError(f"the audit of {where} is wrong:\n{_explain(error)}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot read the audit specification {path}: {error}") from None
+    document = _yaml(text, str(path))
+    if not isinstance(document, dict):
+        raise SpecError(f"{path} holds no mapping; an audit starts with `model:` and `data:`")
+    return document
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(f"{where} is not valid YAML: {error}") from None
+
+
+def _assign(document: dict[str, Any], keys: list[str], value: Any) -> None:
+    """Set a nested key; `model: path` becomes `model: {source: path}` when a part of it is set."""
+    shorthand = {"model": "source", "data": "source", "method": "name", "groups": "lexicon"}
+    for key in keys[:-1]:
+        inner = document.get(key)
+        if isinstance(inner, str) and key in shorthand:
+            inner = {shorthand[key]: inner}
+        document[key] = dict(inner) if isinstance(inner, dict) else {}
+        document = document[key]
+    document[keys[-1]] = value
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"]) or "(top)"
+        message = problem["msg"]
+        if problem["type"] == "extra_forbidden":
+            message = f"unknown key; known here: {', '.join(_known(problem['loc'][:-1]))}"
+        lines.append(f"  {place}: {message}")
+    return "\n".join(lines)
+
+
+def _known(place: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[BaseModel]] = {
+        "model": ModelSection,
+        "data": DataSection,
+        "method": MethodSection,
+        "groups": GroupsSection,
+        "classifications": ClassificationSection,
+    }
+    section = sections.get(str(place[0]), AuditSpec) if place else AuditSpec
+    return list(section.model_fields)

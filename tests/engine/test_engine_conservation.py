@@ -1,0 +1,139 @@
+"""The ledger closes for every composite, and shows what a faulty engine would hide."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from toy import TinyEncoder, close, inputs, one_hot, run, seeded
+
+from transexplain.engine.composites import COMPOSITES
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_ledger_closes(name: str, fused: bool, dtype: torch.dtype) -> None:
+    model = seeded(TinyEncoder(fused=fused), dtype=dtype)
+    x = inputs(3, 5, 12, dtype=dtype)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)
+    passes = run(lambda leaf: model(leaf, mask), x, name)
+    torch.testing.assert_close(passes.logits, model(x, mask), rtol=1e-6, atol=1e-6)
+    for index in range(4):
+        seed = one_hot(passes.logits, index)
+        relevance = passes.relevance(seed)
+        assert torch.all(relevance[1, 3:] == 0), "a masked position received relevance"
+        for ledger in close(passes, relevance, seed):
+            assert ledger.relative_gap < TOLERANCE[dtype]
+            assert ledger.biases != 0
+
+
+def test_lrp_makes_and_loses_nothing() -> None:
+    model = seeded(TinyEncoder())
+    passes = run(model, inputs(2, 4, 12), "lrp")
+    seed = one_hot(passes.logits, 0)
+    assert all(not ledger.rules_by_kind for ledger in close(passes, passes.relevance(seed), seed))
+
+
+def test_gradient_x_input_says_which_rules_lost_what() -> None:
+    model = seeded(TinyEncoder())
+    passes = run(model, inputs(2, 4, 12), "gradient-x-input")
+    seed = one_hot(passes.logits, 0)
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert set(ledger.rules_by_kind) == {"attention", "norm", "activation"}
+        assert all(value != 0 for value in ledger.rules_by_kind.values())
+
+
+def test_every_pass_has_a_ledger_of_its_own() -> None:
+    model = seeded(TinyEncoder())
+    passes = run(model, inputs(2, 4, 12), "lrp")
+    first, second = (one_hot(passes.logits, index) for index in (0, 1))
+    before = close(passes, passes.relevance(first), first)
+    close(passes, passes.relevance(second), second)
+    again = close(passes, passes.relevance(first), first)
+    assert before == again
+
+
+class DroppedBias(TinyEncoder):
+    """A bias reaches the value but not the ledger: added where no operator sees it."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = super().attend(x, mask)
+        x.data.add_(0.5)
+        return self.head(x[:, 0])
+
+
+class DoubledResidual(TinyEncoder):
+    """A residual branch whose gradient counts twice while its value counts once."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.attend(x, mask) + x + (x - x.detach())
+        return self.head(x[:, 0])
+
+
+class DetachedValue(TinyEncoder):
+    """The value path of attention is cut off."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.head((x + self.attend(x.detach(), mask))[:, 0])
+
+
+@pytest.mark.parametrize("fault", [DroppedBias, DoubledResidual, DetachedValue])
+def test_faults_show_in_the_gap(fault: type[nn.Module]) -> None:
+    model = seeded(fault())
+    x = inputs(2, 4, 12)
+    passes = run(model, x, "lrp")
+    seed = one_hot(passes.logits, 0)
+    ledgers = close(passes, passes.relevance(seed), seed)
+    assert all(ledger.relative_gap > 1e-3 for ledger in ledgers)
+
+
+def test_constants_before_and_after_the_encoder_begins() -> None:
+    constant = inputs(1, 4, 6, seed=3)
+    head = seeded(nn.Linear(6, 2))
+
+    def function(x: Tensor) -> Tensor:
+        return head(torch.cat([constant[:, :1].expand(len(x), -1, -1), x + constant], dim=1).sum(1))
+
+    x = inputs(2, 4, 6)
+    for in_encoder, entry in ((False, "embeddings"), (True, "biases")):
+        passes = run(function, x, "lrp", in_encoder=in_encoder)
+        seed = one_hot(passes.logits, 1)
+        for ledger in close(passes, passes.relevance(seed), seed):
+            expected = ((constant.sum((0, 1)) + constant[0, 0]) @ head.weight[1]).item()
+            bias = head.bias[1].item()
+            found = getattr(ledger, entry) - (bias if in_encoder else 0.0)
+            assert found == pytest.approx(expected, rel=1e-12)
+            assert ledger.relative_gap < 1e-12
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_activation_with_a_constant_part(name: str) -> None:
+    """sigmoid(0) = 1/2 is a leaf: its share is booked, the rest follows the input."""
+    head = seeded(nn.Linear(6, 2))
+    passes = run(lambda x: head(torch.sigmoid(x)).sum(1), inputs(2, 4, 6), name)
+    seed = one_hot(passes.logits, 0)
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert ledger.biases_by_kind["activation"] == pytest.approx(
+            4 * 0.5 * head.weight[0].sum().item()
+        )
+        assert ledger.relative_gap < 1e-12
+
+
+def test_convolution_and_class_token_at_pixels() -> None:
+    convolution, head = seeded(nn.Conv2d(3, 5, 4, 4)), seeded(nn.Linear(5, 2))
+    token = inputs(1, 1, 5, seed=9)
+
+    def function(x: Tensor) -> Tensor:
+        patches = convolution(x).flatten(2).transpose(1, 2)
+        joined = torch.cat([token.expand(len(x), -1, -1), patches], dim=1)
+        return head(F.gelu(joined).mean(1))
+
+    x = inputs(2, 3, 8, 8)
+    passes = run(function, x, "lrp", in_encoder=False)
+    seed = one_hot(passes.logits, 1)
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert ledger.embeddings != 0
+        assert ledger.biases_by_kind["convolution"] != 0
+        assert ledger.relative_gap < 1e-12

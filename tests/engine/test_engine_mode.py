@@ -1,0 +1,132 @@
+"""The mode changes nothing but relevance, and refuses what it does not know."""
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from toy import TinyEncoder, inputs, one_hot, run, seeded
+
+from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.errors import ConfigurationError, EngineError
+
+
+def explain(model: nn.Module, x: Tensor, name: str = "lrp") -> Tensor:
+    passes = run(model, x, name)
+    return passes.relevance(one_hot(passes.logits, 0))
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_the_model_is_untouched(name: str) -> None:
+    model = seeded(TinyEncoder())
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    explain(model, inputs(2, 4, 12), name)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert torch.is_grad_enabled()
+    loss = model(inputs(2, 4, 12)).sum()
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters()), "training goes on as before"
+
+
+def test_unknown_operators_are_refused_by_name() -> None:
+    with pytest.raises(EngineError, match=r"'cumsum' on \(2, 4\).*'lrp'"):
+        explain(lambda x: x.cumsum(1), inputs(2, 4))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: 1.0 / x, "denominator"),
+        (lambda x: F.linear(x, x), "weight depends"),
+        (lambda x: F.pad(x, (1, 1), value=2.0), "not 0"),
+        (lambda x: F.dropout(x, training=True), "evaluation mode"),
+        (lambda x: x.detach() * 2, "do not depend on the leaf"),
+        (lambda x: torch.softmax(x, -1), "softmax"),
+    ],
+)
+def test_what_has_no_rule_is_refused(function, words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        explain(function, inputs(4, 4))
+
+
+def test_unknown_composite_names_the_known() -> None:
+    with pytest.raises(ConfigurationError, match=r"'lrq'.*lrp-ah-ln"):
+        composite("lrq")
+
+
+def test_in_place_forms_give_the_same() -> None:
+    layer = seeded(nn.Linear(6, 6))
+
+    def in_place(x: Tensor) -> Tensor:
+        hidden = layer(x)
+        hidden += x
+        hidden = F.relu(hidden, inplace=True)
+        hidden.mul_(2.0)
+        return hidden.sub_(0.5)
+
+    def out_of_place(x: Tensor) -> Tensor:
+        return 2.0 * F.relu(layer(x) + x) - 0.5
+
+    x = inputs(2, 6)
+    torch.testing.assert_close(explain(in_place, x), explain(out_of_place, x))  # type: ignore[arg-type]
+
+
+def test_multi_head_attention_module_is_refused_by_name() -> None:
+    attention = seeded(nn.MultiheadAttention(8, 2, batch_first=True))
+    with pytest.raises(EngineError, match="'multi_head_attention_forward'"):
+        explain(lambda x: attention(x, x, x)[0], inputs(1, 5, 8))  # type: ignore[arg-type]
+
+
+def test_batch_equals_one_by_one() -> None:
+    model = seeded(TinyEncoder())
+    x = inputs(4, 5, 12)
+    together = explain(model, x)
+    alone = torch.cat([explain(model, row[None]) for row in x])
+    torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-12)
+
+
+def test_threads_do_not_see_each_other() -> None:
+    model = seeded(TinyEncoder())
+    x = inputs(2, 5, 12)
+    expected = {name: explain(model, x, name) for name in COMPOSITES}
+    wrong: list[str] = []
+
+    def work(name: str) -> None:
+        for _ in range(5):
+            if not torch.allclose(explain(model, x, name), expected[name]):
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in COMPOSITES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_half_precision_stays_finite_at_zero(dtype: torch.dtype) -> None:
+    model = seeded(TinyEncoder(), dtype=dtype)
+    for x in (torch.zeros(2, 4, 12, dtype=dtype), inputs(2, 4, 12, dtype=dtype)):
+        relevance = explain(model, x)
+        assert relevance.isfinite().all()
+
+
+def test_memory_of_a_pass_is_freed() -> None:
+    """No cycle between hooks and tensors keeps a graph alive."""
+    import gc
+    import weakref
+
+    model = seeded(TinyEncoder())
+    gc.collect()
+    gc.disable()
+    try:
+        passes = run(model, inputs(2, 4, 12), "gradient-x-input")
+        passes.relevance(one_hot(passes.logits, 0), last=True)
+        leaf = weakref.ref(passes.leaf)
+        del passes
+        assert leaf() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,124 @@
+"""The public interface: load a model, explain items, render what was found."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+from transexplain.errors import ItemError
+from transexplain.explaining import Explained, Request, explain_items
+from transexplain.models.base import LoadedModel
+from transexplain.models.load import load_model
+from transexplain.models.wrap import wrap
+from transexplain.plans import Classification, MethodSpec
+from transexplain.targets import ClassNames, parse_target
+from transexplain.types import Attribution, Item, ItemFailure
+
+OnError = Literal["raise", "record"]
+TargetLike = str | Mapping[str, Any]
+
+#: items that are sorted by length together while streaming
+WINDOW = 256
+
+__all__ = ["explain", "explain_iter", "load_model", "wrap"]
+
+
+def explain(
+    model: LoadedModel,
+    items: Any,
+    method: str = "lrp",
+    target: TargetLike | Sequence[TargetLike] = "predicted",
+    *,
+    on_error: OnError = "raise",
+    **params: Any,
+) -> list[Any]:
+    """Explain items; one Attribution per item and target, in input order.
+
+    Args:
+        model: what `load_model` or `wrap` gave.
+        items: a text, a picture, encoded inputs, or an iterable of these (or of `Item`).
+        method: name in the method registry.
+        target: `predicted`, `label`, `all`, `class:<id|name>`, `top:<k>`, `contrast:<a>-<b>`, a
+            mapping form, a classification, or several of these.
+        on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
+            in its place.
+        params: `classifications`, `labels`, `long_text`, `max_length`, `batch_tokens`; the rest
+            are parameters of the method, such as `at`.
+
+    Raises:
+        ItemError: an item could not be explained and `on_error` is `raise`.
+        TargetError: a class that the model does not have.
+        EngineError: an operator without a rule.
+    """
+    found = explain_iter(model, _several(items), method, target, on_error=on_error, **params)
+    return list(found)
+
+
+def explain_iter(
+    model: LoadedModel,
+    items: Iterable[Any],
+    method: str = "lrp",
+    target: TargetLike | Sequence[TargetLike] = "predicted",
+    *,
+    on_error: OnError = "raise",
+    **params: Any,
+) -> Iterator[Attribution | ItemFailure]:
+    """Explain a stream of items of any length; see `explain`.
+
+    Items are taken in windows, so that memory does not grow with the stream.
+    """
+    request = _request(model, method, target, params)
+    numbered = (_as_item(content, index) for index, content in enumerate(items))
+    while window := list(islice(numbered, WINDOW)):
+        for explained in explain_items(model, window, request):
+            yield from _results(explained, on_error)
+
+
+def _results(explained: Explained, on_error: OnError) -> Iterator[Attribution | ItemFailure]:
+    if explained.failure is None:
+        yield from explained.attributions
+    elif on_error == "record":
+        yield explained.failure
+    else:
+        raise ItemError(explained.failure.kind, explained.failure.message)
+
+
+def _request(
+    model: LoadedModel,
+    method: str,
+    target: TargetLike | Sequence[TargetLike],
+    params: dict[str, Any],
+) -> Request:
+    names = ClassNames(
+        model.classes,
+        [
+            entry if isinstance(entry, Classification) else Classification(**entry)
+            for entry in params.pop("classifications", ())
+        ],
+    )
+    specs = [target] if isinstance(target, str | Mapping) else list(target)
+    options = {
+        name: params.pop(name)
+        for name in ("labels", "long_text", "max_length", "batch_tokens")
+        if name in params
+    }
+    return Request(
+        method=MethodSpec(name=method, params=params),
+        targets=tuple(parse_target(spec, names) for spec in specs),
+        names=names,
+        **options,
+    )
+
+
+def _several(items: Any) -> Iterable[Any]:
+    one = isinstance(items, str | Mapping | Item) or hasattr(items, "shape") or _is_picture(items)
+    return [items] if one else items
+
+
+def _is_picture(value: Any) -> bool:
+    return hasattr(value, "convert") and hasattr(value, "getbands")
+
+
+def _as_item(content: Any, index: int) -> Item:
+    return (
+        content if isinstance(content, Item) else Item(id=str(index), index=index, content=content)
+    )

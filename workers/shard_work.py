@@ -1,0 +1,92 @@
+"""One shard from claim to commit: the same for the local executor and for Celery tasks."""
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from transexplain.errors import DatabaseError, FencedError
+from transexplain.plans import AuditPlan
+from transexplain.settings import Settings
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database
+from transexplain.store.records import Claim
+from workers.lease import LeaseKeeper
+from workers.models import ModelCache
+
+End = Literal["nothing", "done", "stopped", "failed", "fenced"]
+
+
+def worker_name() -> str:
+    """Host, process and a random part: never the same for two lives of a process."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
+
+
+@dataclass(kw_only=True, slots=True)
+class Workbench:
+    """What a process needs to work on shards."""
+
+    db: Database
+    settings: Settings
+    models: ModelCache = field(default_factory=ModelCache)
+    name: str = field(default_factory=worker_name)
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_item: Callable[[], None] | None = None
+    _plan: tuple[str, AuditPlan] | None = None
+
+    def work(self, run_id: str, shard_index: int | None = None) -> End:
+        """Claim a shard (any, or this one), explain and save it.
+
+        Returns:
+            `nothing` if no shard could be claimed; `fenced` if another worker had it meanwhile;
+            `failed` if it was put back (or declared dead) with its error; else `done` or
+            `stopped`.
+        """
+        claim = shards.claim(self.db, run_id, self.name, self.settings.lease_seconds, shard_index)
+        if claim is None:
+            return "nothing"
+        try:
+            return self._explain_and_save(claim)
+        except FencedError:
+            return "fenced"
+        except DatabaseError:
+            raise  # nothing can be written down now; the lease runs out and the shard comes back
+        except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
+            shards.fail(self.db, claim, f"{type(error).__name__}: {error}")
+            return "failed"
+
+    def _explain_and_save(self, claim: Claim) -> End:
+        from transexplain.audit import explain_shard
+        from transexplain.explaining import Stopped
+
+        keeper = LeaseKeeper(
+            self.db,
+            claim,
+            lease_seconds=self.settings.lease_seconds,
+            item_deadline=self.settings.item_deadline,
+            on_item=self.on_item,
+            stop=self.stop,
+        )
+        plan = self.plan(claim.run_id)
+        try:
+            with keeper:
+                model = self.models.get(plan.model)
+                result = explain_shard(plan, claim.shard, model, observer=keeper)
+                results.save(self.db, claim, result)
+        except (Stopped, KeyboardInterrupt) as ended:
+            if not keeper.lost:
+                shards.give_back(self.db, claim)
+            if isinstance(ended, KeyboardInterrupt):
+                raise
+            return "fenced" if keeper.lost else "stopped"
+        runs.finalise(self.db, claim.run_id)
+        return "done"
+
+    def plan(self, run_id: str) -> AuditPlan:
+        """The plan of a run, read once."""
+        if self._plan is None or self._plan[0] != run_id:
+            self._plan = (run_id, runs.get(self.db, run_id).plan)
+        return self._plan[1]
