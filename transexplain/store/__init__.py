@@ -1,0 +1,1 @@
+"""The store: SQL is the truth; every SQL statement of the product lives in this package."""

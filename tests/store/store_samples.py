@@ -1,0 +1,175 @@
+"""Plans and shard results for the tests of the store."""
+
+from typing import Any
+
+import numpy as np
+
+from transexplain.plans import (
+    AuditPlan,
+    Classification,
+    DatasetRef,
+    MethodSpec,
+    ModelRef,
+    Shard,
+    ShardResult,
+)
+from transexplain.types import (
+    Attribution,
+    EntityGroup,
+    ItemFailure,
+    ItemOutcome,
+    Ledger,
+    Mention,
+    PatchGrid,
+    Token,
+)
+
+CLASSES = ("negative", "positive")
+
+
+def make_plan(rows: int = 12, **changes: Any) -> AuditPlan:
+    settings: dict[str, Any] = {
+        "name": "sample audit",
+        "model": ModelRef(source="model", classes=CLASSES, digest="d" * 64),
+        "dataset": DatasetRef(
+            source="x.csv", modality="text", snapshot="/s.parquet", fingerprint="f" * 64, rows=rows
+        ),
+        "method": MethodSpec(name="lrp", params={"steps": 3, "layers": [1, 2]}),
+        "targets": ("predicted", "contrast:positive-negative"),
+        "classifications": (Classification(name="any", classes=CLASSES),),
+        "groups": (EntityGroup(name="names", terms=("Ann", "Zoë"), source="here"),),
+        "labels": {"0": "negative", "1": "positive"},
+        "payload": "float32",
+        "shard_size": 4,
+    }
+    return AuditPlan(**(settings | changes))
+
+
+def make_shards(rows: int = 12, size: int = 4) -> tuple[Shard, ...]:
+    starts = range(0, rows, size)
+    return tuple(
+        Shard(index=index, start=start, stop=min(start + size, rows))
+        for index, start in enumerate(starts)
+    )
+
+
+def make_tokens(words: int) -> tuple[Token, ...]:
+    cls = Token(text="[CLS]", start=0, end=0, special=True)
+    middle = [Token(text=f"w{n}", start=3 * n, end=3 * n + 2, word=n) for n in range(words)]
+    end = 3 * words
+    return (cls, *middle, Token(text="[SEP]", start=end, end=end, special=True))
+
+
+def make_ledger(seed: float = 1.0) -> Ledger:
+    return Ledger(
+        inputs=0.5 * seed,
+        special=0.25,
+        embeddings=-0.125,
+        biases=0.0625,
+        rules=0.0,
+        total=0.5 * seed + 0.1875,
+        gap=1e-7 * seed,
+        magnitude=2.0,
+        biases_by_kind={"linear": 0.0625},
+        rules_by_kind={"z": 0.0},
+    )
+
+
+def make_outcome(index: int, **changes: Any) -> ItemOutcome:
+    values: dict[str, Any] = {
+        "item_id": f"id-{index}",
+        "index": index,
+        "label": "positive",
+        "predicted": CLASSES[index % 2],
+        "logits": (0.1 * index, -1.0 / 3.0),
+        "truncated": index % 3 == 0,
+        "positions": 5,
+        "text": f"w{index} Ann",
+        "meta": {"channel": "mail"},
+    }
+    return ItemOutcome(**(values | changes))
+
+
+def make_attribution(outcome: ItemOutcome, **changes: Any) -> Attribution:
+    values: dict[str, Any] = {
+        "item_id": outcome.item_id,
+        "method": "lrp",
+        "target": "predicted",
+        "rank": 0,
+        "class_index": CLASSES.index(outcome.predicted),
+        "class_name": outcome.predicted,
+        "logit": max(outcome.logits),
+        "relevance": np.linspace(-1, 1, 5, dtype=np.float32) * (outcome.index + 1),
+        "unit": "logits",
+        "at": "encoder",
+        "features": make_tokens(3),
+        "ledger": make_ledger(outcome.index + 1),
+        "text": outcome.text,
+    }
+    return Attribution(**(values | changes))
+
+
+def make_contrast(outcome: ItemOutcome) -> Attribution:
+    return make_attribution(
+        outcome,
+        target="contrast:positive-negative",
+        class_index=None,
+        class_name="positive-negative",
+        relevance=np.full(5, 0.25, dtype=np.float32),
+        ledger=None,
+    )
+
+
+def make_mention(outcome: ItemOutcome, **changes: Any) -> Mention:
+    values: dict[str, Any] = {
+        "item_id": outcome.item_id,
+        "target": "predicted",
+        "rank": 0,
+        "class_name": "positive",
+        "group": "names",
+        "entity": "Ann",
+        "surface": "Ann",
+        "start": 3,
+        "end": 6,
+        "relevance": float(outcome.index),
+    }
+    return Mention(**(values | changes))
+
+
+def make_result(shard: Shard, *, failing: frozenset[int] = frozenset(), note: str = "") -> Any:
+    """One outcome with two attributions and a mention per row; rows in `failing` fail."""
+    outcomes = [make_outcome(row) for row in range(shard.start, shard.stop) if row not in failing]
+    return ShardResult(
+        shard=shard,
+        outcomes=tuple(outcomes),
+        attributions=tuple(
+            made for one in outcomes for made in (make_attribution(one), make_contrast(one))
+        ),
+        failures=tuple(
+            ItemFailure(item_id=f"id-{row}", index=row, kind="empty-text", message="no text")
+            for row in sorted(failing)
+        ),
+        mentions=tuple(make_mention(one) for one in outcomes),
+        aggregate={"shard": shard.index, "note": note},
+        seconds=0.5,
+    )
+
+
+def make_image(outcome: ItemOutcome, rows: int = 2, cols: int = 3) -> Attribution:
+    grid = PatchGrid(rows=rows, cols=cols, height=32, width=48, prefix=2)
+    return make_attribution(
+        outcome,
+        relevance=np.arange(rows * cols, dtype=np.float32).reshape(rows, cols),
+        features=grid,
+        prefix_relevance=(0.5, -0.25),
+        at="pixels",
+        text=None,
+    )
+
+
+def same(one: Attribution, other: Attribution) -> bool:
+    """Equality, which attributions do not define, of every field."""
+    names = [name for name in Attribution.__dataclass_fields__ if name != "relevance"]
+    return all(getattr(one, name) == getattr(other, name) for name in names) and np.array_equal(
+        one.relevance, other.relevance
+    )

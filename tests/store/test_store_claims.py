@@ -1,0 +1,271 @@
+"""Claims: leases, attempts, fencing, and that two claimers never hold the same shard."""
+
+import multiprocessing
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import event, select, text
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.errors import ConfigurationError, DatabaseError, FencedError
+from transexplain.plans import AuditPlan, Shard
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database, open_database
+from transexplain.store.records import Claim
+from transexplain.store.schema import metadata
+
+EXPIRED = -1.0  # seconds: a lease that is over when it begins
+
+
+def start(db: Database, plan: AuditPlan | None = None, rows: int = 12) -> str:
+    return runs.create(db, plan or make_plan(), make_shards(rows))
+
+
+def claimed(db: Database, run_id: str, worker: str = "w", lease: float = 60.0) -> Claim:
+    claim = shards.claim(db, run_id, worker, lease)
+    assert claim is not None
+    return claim
+
+
+def state_of(db: Database, run_id: str, index: int) -> str:
+    return shards.list_shards(db, run_id)[index].state
+
+
+def everything(db: Database) -> dict[str, list[tuple[object, ...]]]:
+    with db.read() as connection:
+        return {
+            table.name: sorted(map(repr, connection.execute(select(table))))
+            for table in metadata.sorted_tables
+        }
+
+
+def test_claims_go_through_the_shards_once(db: Database) -> None:
+    run_id = start(db)
+    taken = [claimed(db, run_id) for _ in range(3)]
+    assert [claim.shard for claim in taken] == list(make_shards())
+    assert {(claim.token, claim.attempt) for claim in taken} == {(1, 1)}
+    assert shards.claim(db, run_id, "w", 60) is None
+
+
+def test_a_named_shard_or_none(db: Database) -> None:
+    run_id = start(db)
+    claim = shards.claim(db, run_id, "w", 60, shard_index=1)
+    assert claim is not None
+    assert claim.shard == Shard(index=1, start=4, stop=8)
+    assert shards.claim(db, run_id, "w", 60, shard_index=1) is None
+    assert shards.claim(db, run_id, "w", 60, shard_index=99) is None
+    assert shards.claimable(db, run_id) == [0, 2]
+    assert shards.claimable(db, run_id, limit=1) == [0]
+
+
+def test_claiming_of_an_unknown_run_is_an_error(db: Database) -> None:
+    with pytest.raises(ConfigurationError, match="no run 'feed'"):
+        shards.claim(db, "feed", "w", 60)
+
+
+def test_an_expired_lease_is_taken_over_with_a_higher_token(db: Database) -> None:
+    run_id = start(db, rows=4)
+    first = claimed(db, run_id, "first", EXPIRED)
+    assert shards.claimable(db, run_id) == [0]
+    second = claimed(db, run_id, "second")
+    assert (second.token, second.attempt) == (first.token + 1, 2)
+    status = shards.list_shards(db, run_id)[0]
+    assert (status.worker, status.state, status.attempt) == ("second", "running", 2)
+    assert status.lease_left is not None
+    assert 0 < status.lease_left <= 60
+
+
+def test_a_zombie_cannot_save_renew_fail_or_give_back(db: Database) -> None:
+    run_id = start(db, rows=4)
+    zombie = claimed(db, run_id, "zombie", EXPIRED)
+    claimed(db, run_id, "heir")
+    before = everything(db)
+    with pytest.raises(FencedError, match=r"shard 0 of run .* attempt 1"):
+        results.save(db, zombie, make_result(zombie.shard, note="zombie"))
+    assert not shards.renew(db, zombie, 60)
+    assert not shards.give_back(db, zombie)
+    assert shards.fail(db, zombie, "too late") is None
+    assert everything(db) == before
+
+
+def test_a_zombie_that_nobody_replaced_may_still_save(db: Database) -> None:
+    run_id = start(db, rows=4)
+    late = claimed(db, run_id, "late", EXPIRED)
+    assert shards.renew(db, late, 60)
+    assert shards.claimable(db, run_id) == []
+    results.save(db, late, make_result(late.shard))
+    assert state_of(db, run_id, 0) == "done"
+
+
+def test_a_result_is_saved_once_per_claim(db: Database) -> None:
+    run_id = start(db, rows=4)
+    claim = claimed(db, run_id)
+    results.save(db, claim, make_result(claim.shard))
+    before = everything(db)
+    with pytest.raises(FencedError):
+        results.save(db, claim, make_result(claim.shard, note="again"))
+    assert everything(db) == before
+
+
+def test_saving_after_cancel_is_fenced(db: Database) -> None:
+    run_id = start(db, rows=4)
+    claim = claimed(db, run_id)
+    runs.cancel(db, run_id)
+    with pytest.raises(FencedError, match="cancelled"):
+        results.save(db, claim, make_result(claim.shard))
+    assert list(results.iter_items(db, run_id)) == []
+
+
+def test_giving_back_counts_no_attempt(db: Database) -> None:
+    run_id = start(db, make_plan(max_attempts=1), rows=4)
+    for _ in range(5):
+        claim = claimed(db, run_id)
+        assert claim.attempt == 1
+        assert shards.give_back(db, claim)
+        assert not shards.give_back(db, claim)
+        with pytest.raises(FencedError):
+            results.save(db, claim, make_result(claim.shard))
+    assert shards.list_shards(db, run_id)[0].attempt == 0
+
+
+def test_failing_ends_in_dead_with_the_message(db: Database) -> None:
+    run_id = start(db, make_plan(max_attempts=2), rows=4)
+    assert shards.fail(db, claimed(db, run_id), "first") == "queued"
+    assert shards.fail(db, claimed(db, run_id), "second \x00") == "dead"
+    assert shards.claim(db, run_id, "w", 60) is None
+    [status] = shards.list_shards(db, run_id, states=("dead",))
+    assert (status.error, status.attempt) == ("second \x00", 2)
+    assert shards.redrive(db, run_id) == 1
+    assert claimed(db, run_id).attempt == 1
+
+
+def test_a_worker_that_keeps_vanishing_kills_its_shard_not_the_run(db: Database) -> None:
+    run_id = start(db, make_plan(max_attempts=2), rows=8)
+    for _ in range(2):
+        assert shards.claim(db, run_id, "victim", EXPIRED, shard_index=0) is not None
+    claim = claimed(db, run_id)
+    assert claim.shard.index == 1
+    assert shards.claim(db, run_id, "w", 60) is None
+    status = shards.list_shards(db, run_id)[0]
+    assert status.state == "dead"
+    assert status.error is not None
+    assert "victim" in status.error
+    results.save(db, claim, make_result(claim.shard))
+    assert runs.finalise(db, run_id)
+
+
+def test_a_failing_shard_waits_behind_the_others(db: Database) -> None:
+    run_id = start(db)
+    shards.fail(db, claimed(db, run_id), "poison")
+    assert [claimed(db, run_id).shard.index for _ in range(3)] == [1, 2, 0]
+
+
+def test_an_error_while_saving_leaves_nothing_behind(db: Database) -> None:
+    run_id = start(db, rows=4)
+    claim = claimed(db, run_id)
+    before = everything(db)
+
+    def break_off(
+        connection: object, cursor: object, statement: str, *_: object, **__: object
+    ) -> None:
+        if statement.startswith("INSERT INTO mention"):
+            raise RuntimeError("power cut")
+
+    event.listen(db.engine, "before_cursor_execute", break_off)
+    try:
+        with pytest.raises(RuntimeError, match="power cut"):
+            results.save(db, claim, make_result(claim.shard))
+    finally:
+        event.remove(db.engine, "before_cursor_execute", break_off)
+    assert everything(db) == before
+    results.save(db, claim, make_result(claim.shard))
+    assert len(list(results.iter_mentions(db, run_id))) == 4
+
+
+def drain(url: str, run_id: str, worker: str) -> list[tuple[int, int]]:
+    """Claim and save until nothing is left; (shard, token) of each."""
+    got = []
+    with open_database(url) as db:
+        while (claim := shards.claim(db, run_id, worker, 60)) is not None:
+            got.append((claim.shard.index, claim.token))
+            assert shards.renew(db, claim, 60)
+            results.save(db, claim, make_result(claim.shard, note=worker))
+    return got
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_concurrent_claimers_never_share_a_shard(database_url: str, kind: str) -> None:
+    with open_database(database_url, upgrade=True) as db:
+        run_id = runs.create(db, make_plan(rows=60), make_shards(60, 2))
+        pool = (
+            ThreadPoolExecutor(6)
+            if kind == "threads"
+            else ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn"))
+        )
+        with pool:
+            jobs = [pool.submit(drain, database_url, run_id, f"w{n}") for n in range(6)]
+            got = Counter(pair for job in jobs for pair in job.result())
+        assert got == Counter({(index, 1): 1 for index in range(30)})
+        assert runs.finalise(db, run_id)
+        assert runs.progress(db, run_id).items_done == 60
+
+
+def test_racing_for_one_expired_shard_has_one_winner(db: Database) -> None:
+    run_id = start(db, rows=4)
+    claimed(db, run_id, "gone", EXPIRED)
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(lambda n: shards.claim(db, run_id, f"w{n}", 60), range(8)))
+    winners = [claim for claim in claims if claim is not None]
+    assert [(claim.token, claim.attempt) for claim in winners] == [(2, 2)]
+
+
+def test_redelivery_gives_the_results_once(db: Database) -> None:
+    run_id = start(db, rows=4)
+    for note in ("first", "second", "third"):
+        claim = claimed(db, run_id)
+        results.save(db, claim, make_result(claim.shard, note=note))
+        with db.begin() as connection:  # as if the commit's acknowledgement had been lost
+            connection.execute(text("UPDATE shard SET state = 'queued', attempt = 0"))
+    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
+    assert len(list(results.iter_attributions(db, run_id))) == 8
+    assert len(list(results.iter_mentions(db, run_id))) == 4
+    assert [one["note"] for one in results.aggregates(db, run_id)] == ["third"]
+
+
+@pytest.mark.postgres
+def test_a_server_that_goes_away_is_a_database_error(postgres_url: str) -> None:
+    with open_database(postgres_url, upgrade=True) as db:
+        run_id = start(db)
+        with pytest.raises(DatabaseError, match="terminat"), db.begin() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        assert claimed(db, run_id).attempt == 1
+
+
+def die_while_saving(url: str, run_id: str) -> None:
+    with open_database(url) as db:
+        claim = claimed(db, run_id, "victim", EXPIRED)
+
+        def die(connection: object, cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith("INSERT INTO mention"):
+                os._exit(9)
+
+        event.listen(db.engine, "before_cursor_execute", die)
+        results.save(db, claim, make_result(claim.shard, note="victim"))
+
+
+def test_a_worker_killed_while_saving_leaves_nothing(db: Database, database_url: str) -> None:
+    run_id = start(db, rows=4)
+    victim = multiprocessing.get_context("spawn").Process(
+        target=die_while_saving, args=(database_url, run_id)
+    )
+    victim.start()
+    victim.join()
+    assert victim.exitcode == 9
+    assert list(results.iter_items(db, run_id)) == []
+    heir = claimed(db, run_id, "heir")
+    assert heir.attempt == 2
+    results.save(db, heir, make_result(heir.shard, note="heir"))
+    assert [one["note"] for one in results.aggregates(db, run_id)] == ["heir"]
+    assert len(list(results.iter_attributions(db, run_id))) == 8

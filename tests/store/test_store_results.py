@@ -1,0 +1,291 @@
+"""What is saved comes back: items, failures, attributions, mentions, aggregates and totals."""
+
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from store_samples import (
+    make_attribution,
+    make_image,
+    make_ledger,
+    make_mention,
+    make_outcome,
+    make_plan,
+    make_result,
+    make_shards,
+    same,
+)
+
+from transexplain.errors import ItemError
+from transexplain.plans import Shard, ShardResult
+from transexplain.store import readers, results, runs, shards
+from transexplain.store.database import Database
+from transexplain.types import Attribution, ItemFailure
+
+
+def saved(db: Database, *made: ShardResult, **plan: Any) -> str:
+    run_id = runs.create(db, make_plan(**plan), [one.shard for one in made])
+    for one in made:
+        claim = shards.claim(db, run_id, "w", 60, one.shard.index)
+        assert claim is not None
+        results.save(db, claim, one)
+    return run_id
+
+
+def only(outcome: Any, *attributions: Attribution, **changes: Any) -> ShardResult:
+    """A result of the single row 0."""
+    empty = make_result(Shard(index=0, start=0, stop=1), failing=frozenset({0}))
+    return replace(
+        empty, outcomes=(outcome,), failures=(), attributions=attributions, mentions=(), **changes
+    )
+
+
+def test_all_comes_back_as_it_was(db: Database) -> None:
+    failing = {0: frozenset({2}), 2: frozenset({9})}
+    made = [
+        make_result(shard, failing=failing.get(shard.index, frozenset())) for shard in make_shards()
+    ]
+    run_id = saved(db, *reversed(made))
+    outcomes = [one for part in made for one in part.outcomes]
+    lost = [one for part in made for one in part.failures]
+    items = list(results.iter_items(db, run_id))
+    assert items == sorted([*outcomes, *lost], key=lambda one: one.index)
+    assert results.failures(db, run_id) == lost
+    assert list(results.iter_items(db, run_id, only_failed=True)) == lost
+    wanted = [one for part in made for one in part.attributions]
+    found = list(results.iter_attributions(db, run_id))
+    assert len(found) == len(wanted) == 20
+    assert all(map(same, found, wanted))
+    assert all(one.relevance.dtype == np.float32 for one in found)
+    assert list(results.iter_mentions(db, run_id)) == [m for part in made for m in part.mentions]
+    assert list(results.aggregates(db, run_id)) == [dict(part.aggregate) for part in made]
+
+
+def test_float16_is_within_its_bound(db: Database) -> None:
+    outcome = make_outcome(0)
+    relevance = np.random.default_rng(0).normal(size=5).astype(np.float32)
+    made = only(outcome, make_attribution(outcome, relevance=relevance))
+    run_id = saved(db, made, payload="float16")
+    [found] = results.iter_attributions(db, run_id)
+    assert np.abs(found.relevance - relevance).max() <= np.abs(relevance).max() * 2**-11
+    assert not np.array_equal(found.relevance, relevance)
+
+
+def test_images_keep_their_grid_and_prefix(db: Database) -> None:
+    outcome = make_outcome(0, text=None, source="cats/1.png", meta={})
+    made = only(outcome, make_image(outcome))
+    run_id = saved(db, made)
+    [found] = results.iter_attributions(db, run_id)
+    assert same(found, made.attributions[0])
+    assert found.relevance.shape == (2, 3)
+    assert list(results.iter_items(db, run_id)) == [outcome]
+
+
+def test_strings_that_databases_refuse_come_back(db: Database) -> None:
+    odd = "nul \x00 surrogate \udc80 escape \x10 end \U0001f600"
+    outcome = make_outcome(0, item_id=odd, text=odd, label=odd, meta={odd: odd}, source=odd)
+    attribution = make_attribution(outcome)
+    mention = make_mention(outcome, surface=odd, entity=odd)
+    made = replace(only(outcome, attribution), mentions=(mention,), aggregate={odd: [odd]})
+    run_id = saved(db, made)
+    assert list(results.iter_items(db, run_id)) == [outcome]
+    [found] = results.iter_attributions(db, run_id, item_ids=[odd])
+    assert same(found, attribution)
+    assert list(results.iter_mentions(db, run_id)) == [mention]
+    assert list(results.aggregates(db, run_id)) == [{odd: [odd]}]
+
+
+def test_numpy_numbers_are_stored_as_numbers(db: Database) -> None:
+    outcome = make_outcome(
+        np.int64(0), logits=(np.float32(0.5), np.float64(1.5)), positions=np.int64(5)
+    )
+    attribution = make_attribution(
+        outcome, logit=np.float32(1.5), rank=np.int64(0), class_index=np.int64(1)
+    )
+    mention = make_mention(outcome, relevance=np.float32(0.5), start=np.int64(1))
+    run_id = saved(db, replace(only(outcome, attribution), mentions=(mention,)))
+    [found] = results.iter_attributions(db, run_id)
+    assert (found.logit, found.rank, found.class_index) == (1.5, 0, 1)
+    assert list(results.iter_mentions(db, run_id)) == [mention]
+    assert list(results.iter_items(db, run_id)) == [outcome]
+
+
+def test_logits_are_exact(db: Database) -> None:
+    logits = tuple(np.random.default_rng(1).normal(size=1000).tolist())
+    run_id = saved(db, only(make_outcome(0, logits=logits)))
+    [found] = results.iter_items(db, run_id)
+    assert not isinstance(found, ItemFailure)
+    assert found.logits == logits
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 512])
+def test_pages_meet_without_gap_or_overlap(
+    db: Database, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_PAGE", page)
+    run_id = saved(db, *map(make_result, make_shards(7, 3)))
+    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
+    found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
+    targets = ("predicted", "contrast:positive-negative")
+    assert found == [(f"id-{n}", target) for n in range(7) for target in targets]
+    chosen = ["id-6", "id-0", "nobody", "id-3", "id-0"]
+    some = results.iter_attributions(db, run_id, item_ids=chosen, target="predicted")
+    assert [one.item_id for one in some] == ["id-0", "id-3", "id-6"]
+
+
+def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
+    run_id = saved(db, make_result(Shard(index=0, start=0, stop=3)))
+    assert list(results.iter_attributions(db, run_id, item_ids=[])) == []
+    assert list(results.iter_attributions(db, run_id, item_ids=["nobody"])) == []
+    assert list(results.iter_attributions(db, run_id, target="label")) == []
+
+
+def test_a_reader_that_stops_halfway_holds_nothing(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_PAGE", 1)
+    run_id = saved(db, make_result(Shard(index=0, start=0, stop=3)))
+    reading = results.iter_items(db, run_id)
+    next(reading)
+    assert db.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+
+
+def test_accuracy_counts_labelled_items_only(db: Database) -> None:
+    shard = Shard(index=0, start=0, stop=5)
+    made = make_result(shard, failing=frozenset({4}))
+    outcomes = (replace(made.outcomes[0], label=None), *made.outcomes[1:])
+    run_id = saved(db, replace(made, outcomes=outcomes))
+    # rows 1 and 3 are predicted positive, as labelled; row 2 is not; row 0 has no label
+    assert results.accuracy(db, run_id) == (2, 3)
+    unlabelled = saved(db, only(make_outcome(0, label=None)))
+    assert results.accuracy(db, unlabelled) is None
+
+
+def test_conservation_sums_the_ledgers(db: Database) -> None:
+    shard = Shard(index=0, start=0, stop=3)
+    run_id = saved(db, make_result(shard))
+    found = results.conservation(db, run_id)
+    assert found is not None
+    ledgers = [make_ledger(n) for n in (1, 2, 3)]
+    assert found.n == 3
+    assert found.max_relative_gap == max(one.relative_gap for one in ledgers)
+    assert found.mean_relative_gap == pytest.approx(np.mean([o.relative_gap for o in ledgers]))
+    assert found.worst_item == "id-2"
+    assert found.sums["inputs"] == pytest.approx(3.0)
+    assert found.sums["embeddings"] == pytest.approx(-0.375)
+    assert found.absolute["embeddings"] == pytest.approx(0.375)
+    assert found.sums["magnitude"] == 6.0
+
+
+def test_conservation_without_ledgers_and_without_magnitude(db: Database) -> None:
+    outcome = make_outcome(0)
+    assert results.conservation(db, saved(db, only(outcome))) is None
+    bare = replace(make_ledger(), magnitude=0.0, gap=-0.5, biases_by_kind={}, rules_by_kind={})
+    run_id = saved(db, only(outcome, make_attribution(outcome, ledger=bare)))
+    found = results.conservation(db, run_id)
+    assert found is not None
+    assert (found.max_relative_gap, bare.relative_gap) == (0.5, 0.5)
+    assert [one.ledger for one in results.iter_attributions(db, run_id)] == [bare]
+
+
+def test_entity_means_and_group_totals(db: Database) -> None:
+    made = make_result(Shard(index=0, start=0, stop=3))
+    more = (
+        make_mention(made.outcomes[1], entity="Zoë", relevance=5.0),
+        make_mention(made.outcomes[1], entity="Zoë", start=9, end=12, relevance=6.0),
+        make_mention(made.outcomes[1], group="towns", entity="Ulm", relevance=-1.0),
+        make_mention(made.outcomes[1], class_name="negative", relevance=4.0),
+    )
+    run_id = saved(db, replace(made, mentions=(*made.mentions, *more)))
+    means = [
+        (one.group, one.class_name, one.entity, one.mentions, one.documents, one.mean)
+        for one in results.entity_means(db, run_id)
+    ]
+    assert means == [
+        ("names", "negative", "Ann", 1, 1, 4.0),
+        ("names", "positive", "Ann", 3, 3, 1.0),
+        ("names", "positive", "Zoë", 2, 1, 5.5),
+        ("towns", "positive", "Ulm", 1, 1, -1.0),
+    ]
+    [_, positive, towns] = results.group_totals(db, run_id)
+    assert (positive.mentions, positive.documents, positive.entities) == (5, 3, 2)
+    assert positive.mean == pytest.approx(14 / 5)
+    assert (towns.group, towns.mean) == ("towns", -1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"outcomes": ()}, "4 missing .first: row 0"),
+        ({"failures": (ItemFailure(item_id="x", index=1, kind="k", message="m"),)}, "1 twice"),
+        ({"failures": (ItemFailure(item_id="x", index=7, kind="k", message="m"),)}, "1 outside"),
+        ({"attributions": (make_attribution(make_outcome(9)),)}, "'id-9'.*no outcome"),
+        ({"mentions": (make_mention(make_outcome(9)),)}, "'id-9'.*no outcome"),
+    ],
+)
+def test_a_result_must_cover_its_shard(db: Database, change: Any, said: str) -> None:
+    shard = Shard(index=0, start=0, stop=4)
+    with pytest.raises(ValueError, match=said):
+        saved(db, replace(make_result(shard), **change))
+
+
+def test_a_result_of_another_shard_is_refused(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    with pytest.raises(ValueError, match="the claim is on"):
+        results.save(db, claim, make_result(make_shards()[1]))
+
+
+def test_relevance_must_fit_the_positions(db: Database) -> None:
+    outcome = make_outcome(0)
+    with pytest.raises(ValueError, match="'id-0': 4 relevances for 5 positions"):
+        saved(db, only(outcome, make_attribution(outcome, relevance=np.zeros(4))))
+    both = (make_attribution(outcome), make_image(outcome))
+    with pytest.raises(ValueError, match="differ in their features"):
+        saved(db, only(outcome, *both))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"relevance": np.array([0, 0, np.nan, 0, 0])},
+        {"logit": float("inf")},
+        {"ledger": replace(make_ledger(), biases=float("nan"))},
+        {"ledger": replace(make_ledger(), rules_by_kind={"z": float("nan")})},
+        {"prefix_relevance": (float("nan"),)},
+    ],
+)
+def test_numbers_that_are_none_name_their_item(db: Database, broken: Any) -> None:
+    outcome = make_outcome(0)
+    with pytest.raises(ItemError, match="item 'id-0'") as caught:
+        saved(db, only(outcome, make_attribution(outcome, **broken)))
+    assert caught.value.kind == "not-finite"
+    assert len(runs.list_runs(db)) == 1
+    assert list(results.iter_items(db, runs.get(db, "latest").id)) == []
+
+
+def test_a_key_cannot_be_explained_twice(db: Database) -> None:
+    outcome = make_outcome(0)
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        saved(db, only(outcome, make_attribution(outcome), make_attribution(outcome)))
+
+
+def test_many_attributions_a_second(db: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = Shard(index=0, start=0, stop=512)
+    made = make_result(shard)
+    run_id = runs.create(db, make_plan(payload="float16"), [shard])
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    begin = time.perf_counter()
+    results.save(db, claim, made)
+    middle = time.perf_counter()
+    count = sum(1 for _ in results.iter_attributions(db, run_id))
+    end = time.perf_counter()
+    with capsys.disabled():
+        saving, reading = count / (middle - begin), count / (end - middle)
+        sys.stdout.write(f"\n{db.engine.name}: {saving:,.0f} saved/s, {reading:,.0f} read/s\n")
+    assert count == 1024

@@ -1,0 +1,201 @@
+"""Runs: creation, finding them, progress, and the one transition that closes them."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.errors import ConfigurationError
+from transexplain.plans import MethodSpec
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database
+
+
+def finish(db: Database, run_id: str, **options: object) -> None:
+    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
+        results.save(db, claim, make_result(claim.shard, **options))
+
+
+def test_a_plan_survives_its_json() -> None:
+    plan = make_plan()
+    back = runs.plan_from_json(runs.plan_to_json(plan))
+    assert back == plan
+    assert back.digest == plan.digest
+
+
+@given(st.text(), st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()))
+def test_any_name_and_parameters_survive(name: str, params: dict[str, object]) -> None:
+    plan = make_plan(name=name, method=MethodSpec(name="lrp", params=params))
+    assert runs.plan_from_json(runs.plan_to_json(plan)) == plan
+
+
+def test_a_plan_that_is_none_says_so() -> None:
+    with pytest.raises(ConfigurationError, match=r"stored plan.*model, dataset"):
+        runs.plan_from_json('{"name": "x"}')
+
+
+def test_a_run_begins_with_all_its_shards_queued(db: Database) -> None:
+    before = time.time()
+    run_id = runs.create(db, make_plan(), make_shards())
+    run = runs.get(db, run_id)
+    assert (run.id, run.state, run.finished) == (run_id, "running", None)
+    assert run.plan == make_plan()
+    assert {state: count for state, count in run.shards.items() if count} == {"queued": 3}
+    assert abs(run.created - before) < 60
+
+
+def test_creation_is_all_or_nothing(db: Database) -> None:
+    twice = (*make_shards(), make_shards()[0])
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        runs.create(db, make_plan(), twice)
+    assert runs.list_runs(db) == []
+
+
+def test_names_with_characters_that_databases_refuse(db: Database) -> None:
+    plan = make_plan(name="a\x00b\x10c")
+    assert runs.get(db, runs.create(db, plan, make_shards())).plan == plan
+
+
+def test_runs_are_found_by_prefix_and_as_the_latest(db: Database) -> None:
+    first = runs.create(db, make_plan(), make_shards())
+    time.sleep(0.02)
+    second = runs.create(db, make_plan(name="second"), make_shards())
+    assert runs.get(db, "latest").id == second
+    assert runs.get(db, first).id == first
+    shared = next(n for n in range(12) if first[: n + 1] != second[: n + 1])
+    assert runs.get(db, first[: shared + 1]).id == first
+    assert [one.id for one in runs.list_runs(db)] == [second, first]
+    assert [one.id for one in runs.list_runs(db, limit=1)] == [second]
+
+
+def test_an_ambiguous_prefix_lists_what_it_could_be(db: Database) -> None:
+    ids = [runs.create(db, make_plan(), make_shards()) for _ in range(17)]
+    digit = next(d for d in "0123456789abcdef" if sum(one.startswith(d) for one in ids) > 1)
+    with pytest.raises(ConfigurationError, match=f"could be any of {digit}"):
+        runs.get(db, digit)
+
+
+@pytest.mark.parametrize("wrong", ["nosuchrun", "", "%", "_"])
+def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="holds no runs yet"):
+        runs.get(db, wrong)
+    with pytest.raises(ConfigurationError, match="holds no runs yet"):
+        runs.get(db, "latest")
+    run_id = runs.create(db, make_plan(), make_shards())
+    with pytest.raises(ConfigurationError, match=rf"{run_id} \(sample audit\)"):
+        runs.get(db, wrong)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        runs.progress,
+        runs.finalise,
+        runs.cancel,
+        shards.claimable,
+        shards.redrive,
+        shards.list_shards,
+        results.iter_items,
+        results.iter_attributions,
+        results.iter_mentions,
+        results.failures,
+        results.aggregates,
+        results.entity_means,
+        results.group_totals,
+        results.accuracy,
+        results.conservation,
+    ],
+)
+def test_every_verb_refuses_an_unknown_run(db: Database, call: object) -> None:
+    with pytest.raises(ConfigurationError, match="no run 'feed'"):
+        call(db, "feed")  # type: ignore[operator]
+
+
+def test_progress_counts_items_and_shards(db: Database) -> None:
+    run_id = runs.create(db, make_plan(rows=10), make_shards(10, 4))
+    claim = shards.claim(db, run_id, "w1", 60)
+    assert claim is not None
+    results.save(db, claim, make_result(claim.shard, failing=frozenset({1})))
+    assert shards.claim(db, run_id, "w2", 60) is not None
+    seen = runs.progress(db, run_id)
+    assert seen.states == {"queued": 1, "running": 1, "done": 1, "dead": 0, "cancelled": 0}
+    assert (seen.items_done, seen.items_failed, seen.items_total) == (3, 1, 10)
+    assert (seen.seconds, seen.workers, seen.state) == (0.5, 1, "running")
+    assert 0 <= seen.elapsed < 60
+
+
+def test_a_run_closes_only_when_every_shard_is_done(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert not runs.finalise(db, run_id)
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    finish(db, run_id)
+    assert not runs.finalise(db, run_id)
+    results.save(db, claim, make_result(claim.shard))
+    assert runs.finalise(db, run_id)
+    assert not runs.finalise(db, run_id)
+    run = runs.get(db, run_id)
+    assert run.state == "done"
+    assert run.finished is not None
+    assert run.finished >= run.created
+    assert shards.claim(db, run_id, "w", 60) is None
+
+
+def test_only_one_of_many_callers_closes_a_run(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    finish(db, run_id)
+    with ThreadPoolExecutor(6) as pool:
+        closed = list(pool.map(lambda _: runs.finalise(db, run_id), range(12)))
+    assert sum(closed) == 1
+
+
+def test_a_run_without_rows_closes_at_once(db: Database) -> None:
+    run_id = runs.create(db, make_plan(rows=0), ())
+    assert runs.progress(db, run_id).items_total == 0
+    assert runs.finalise(db, run_id)
+
+
+def test_a_run_with_dead_shards_closes_and_reopens(db: Database) -> None:
+    run_id = runs.create(db, make_plan(max_attempts=1), make_shards())
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    assert shards.fail(db, claim, "no luck") == "dead"
+    finish(db, run_id)
+    assert runs.finalise(db, run_id)
+    assert shards.redrive(db, run_id) == 1
+    assert runs.get(db, run_id).state == "running"
+    assert runs.get(db, run_id).finished is None
+    finish(db, run_id)
+    assert runs.finalise(db, run_id)
+    assert runs.progress(db, run_id).items_done == 12
+    assert shards.redrive(db, run_id) == 0
+    assert runs.get(db, run_id).state == "done"
+
+
+def test_cancel_stops_claims_and_fences_workers(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    assert runs.cancel(db, run_id)
+    assert not runs.cancel(db, run_id)
+    assert not shards.renew(db, claim, 60)
+    assert shards.claim(db, run_id, "w", 60) is None
+    assert shards.claimable(db, run_id) == []
+    assert not runs.finalise(db, run_id)
+    assert shards.redrive(db, run_id) == 0
+    assert runs.get(db, run_id).state == "cancelled"
+    assert runs.progress(db, run_id).states["cancelled"] == 3
+
+
+def test_runs_do_not_see_each_other(db: Database) -> None:
+    plan = make_plan()
+    one = runs.create(db, plan, make_shards())
+    other = runs.create(db, replace(plan, name="other"), make_shards())
+    finish(db, one)
+    assert runs.progress(db, other).items_done == 0
+    assert list(results.iter_items(db, other)) == []
+    assert len(list(results.iter_items(db, one))) == 12

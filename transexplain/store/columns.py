@@ -1,0 +1,111 @@
+"""Column types that hold the same Python values in SQLite and PostgreSQL, and database time."""
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Dialect, Double, LargeBinary, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+
+_ESCAPE = "\x10"  # DLE, "data link escape"
+_UNSTORABLE = re.compile(f"[\x00{_ESCAPE}\ud800-\udfff]")
+_ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{4}})")
+
+
+class AnyText(TypeDecorator[str]):
+    """Every Python string, even those with NUL or lone surrogates.
+
+    PostgreSQL refuses NUL and neither database takes surrogates; one odd document must not end a
+    shard. Such characters are escaped reversibly; all other text is stored as it is.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Escape on the way in."""
+        if value is None or not _UNSTORABLE.search(value):
+            return value
+        return _UNSTORABLE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Restore on the way out."""
+        if value is None or _ESCAPE not in value:
+            return value
+        return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), value)
+
+
+class JsonText(TypeDecorator[Any]):
+    """A JSON document as ASCII text that a person can read in the database."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """None stays NULL."""
+        return None if value is None else _dump(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """The document; None for NULL."""
+        return None if value is None else json.loads(value)
+
+
+class PackedJson(TypeDecorator[Any]):
+    """A JSON document as compressed bytes, for what only programs read."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
+        """None stays NULL."""
+        return None if value is None else zlib.compress(_dump(value).encode(), 1)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> Any:
+        """The document; None for NULL."""
+        return None if value is None else json.loads(zlib.decompress(value))
+
+
+class Doubles(TypeDecorator[tuple[float, ...]]):
+    """A list of numbers as little-endian float64, exact and an eighth of its JSON's time."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
+        """None stays NULL."""
+        return None if value is None else np.asarray(value, dtype="<f8").tobytes()
+
+    def process_result_value(
+        self, value: bytes | None, dialect: Dialect
+    ) -> tuple[float, ...] | None:
+        """The numbers; None for NULL."""
+        return None if value is None else tuple(np.frombuffer(value, dtype="<f8").tolist())
+
+
+class DatabaseTime(FunctionElement[float]):
+    """Seconds since the epoch by the database's clock: leases must not trust workers' clocks."""
+
+    type = Double()
+    inherit_cache = True
+    name = "database_time"
+
+
+@compiles(DatabaseTime, "sqlite")
+def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **_: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(DatabaseTime, "postgresql")
+def _postgresql_time(element: DatabaseTime, compiler: SQLCompiler, **_: Any) -> str:
+    # the clock, not the transaction's start: a claim may have waited for a lock
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,190 @@
+"""Reading results item by item, a page at a time: memory does not grow with the run.
+
+Every page is a short transaction of its own, so that a slow reader blocks nobody and one that
+stops halfway leaves nothing open. Order is that of the dataset.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Column, Row, Select, select, tuple_
+
+from transexplain.store import features as positions
+from transexplain.store.codec import EncodedRelevance, decode
+from transexplain.store.database import Database
+from transexplain.store.rows import LEDGER_ENTRIES
+from transexplain.store.runs import require
+from transexplain.store.schema import attribution, item, mention
+from transexplain.types import (
+    Attribution,
+    ItemFailure,
+    ItemOutcome,
+    Ledger,
+    Mention,
+    PatchGrid,
+)
+
+_PAGE = 512  # rows
+Value = TypeVar("Value")
+
+
+def iter_items(
+    db: Database, run_id: str, *, only_failed: bool = False
+) -> Iterator[ItemOutcome | ItemFailure]:
+    """Every saved item: its outcome, or its failure; raises ConfigurationError: unknown run."""
+    _check(db, run_id)
+    columns = [column for column in item.c if column.name not in ("run_id", "shard", "features")]
+    query = select(*columns).where(item.c.run_id == run_id)
+    if only_failed:
+        query = query.where(item.c.error_kind.is_not(None))
+    return map(_item, _rows(db, query, (item.c.index,)))
+
+
+def failures(db: Database, run_id: str) -> list[ItemFailure]:
+    """Every item that could not be explained; raises ConfigurationError for an unknown run."""
+    found = iter_items(db, run_id, only_failed=True)
+    return [one for one in found if isinstance(one, ItemFailure)]
+
+
+def iter_attributions(
+    db: Database,
+    run_id: str,
+    *,
+    item_ids: Iterable[str] | None = None,
+    target: str | None = None,
+) -> Iterator[Attribution]:
+    """Attributions as they were saved, relevance in float32, in the order of the dataset.
+
+    `item_ids` and `target` (as asked, e.g. `top:2`) narrow them; an id that has none is skipped.
+    Raises ConfigurationError for an unknown run.
+    """
+    _check(db, run_id)
+    query = (
+        select(attribution, item.c.item_id, item.c.text, item.c.features)
+        .join(item)
+        .where(attribution.c.run_id == run_id)
+    )
+    if target is not None:
+        query = query.where(attribution.c.target == target)
+    if item_ids is None:
+        return _attributions(_rows(db, query, _ATTRIBUTION_KEY))
+    chosen = _indices(db, run_id, item_ids)
+    return _attributions(
+        row
+        for some in _chunks(chosen)
+        for row in _rows(db, query.where(attribution.c.item.in_(some)), _ATTRIBUTION_KEY)
+    )
+
+
+def iter_mentions(db: Database, run_id: str) -> Iterator[Mention]:
+    """Every mention of an entity, once per explained target; ConfigurationError: unknown run."""
+    _check(db, run_id)
+    columns = [column for column in mention.c if column.name != "run_id"]
+    query = select(*columns, item.c.item_id).join(item).where(mention.c.run_id == run_id)
+    return map(_mention, _rows(db, query, (mention.c.item, mention.c.ordinal)))
+
+
+_ATTRIBUTION_KEY = (attribution.c.item, attribution.c.ordinal)
+
+
+def _check(db: Database, run_id: str) -> None:
+    with db.read() as connection:
+        require(connection, run_id)
+
+
+def _rows(db: Database, query: Select[Any], key: Sequence[Column[int]]) -> Iterator[Row[Any]]:
+    """The rows of `query` by ascending `key`; each page starts after the last key read."""
+    query = query.order_by(*key).limit(_PAGE)
+    page = query
+    while True:
+        with db.read() as connection:
+            rows = connection.execute(page).all()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        last = tuple(rows[-1]._mapping[column] for column in key)
+        page = query.where(tuple_(*key) > last)
+
+
+def _indices(db: Database, run_id: str, item_ids: Iterable[str]) -> list[int]:
+    found: list[int] = []
+    for some in _chunks(list(dict.fromkeys(item_ids))):
+        query = select(item.c.index).where(item.c.run_id == run_id, item.c.item_id.in_(some))
+        with db.read() as connection:
+            found += connection.execute(query).scalars()
+    return sorted(found)
+
+
+def _chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    return (values[start : start + _PAGE] for start in range(0, len(values), _PAGE))
+
+
+def _item(row: Row[Any]) -> ItemOutcome | ItemFailure:
+    value = row._mapping  # `row.index` would be the tuple's own method
+    if row.error_kind is not None:
+        return ItemFailure(
+            item_id=row.item_id, index=value["index"], kind=row.error_kind, message=row.error
+        )
+    return ItemOutcome(
+        item_id=row.item_id,
+        index=value["index"],
+        label=row.label,
+        predicted=row.predicted,
+        logits=row.logits,
+        truncated=row.truncated,
+        positions=row.positions,
+        text=row.text,
+        source=row.source,
+        meta=row.meta or {},
+    )
+
+
+def _attributions(rows: Iterable[Row[Any]]) -> Iterator[Attribution]:
+    last: tuple[bytes, positions.Features] | None = None
+    for row in rows:
+        # the targets of one item follow each other and share its features
+        if last is None or last[0] != row.features:
+            last = (row.features, positions.unpack(row.features))
+        yield _attribution(row, last[1])
+
+
+def _attribution(row: Row[Any], features: positions.Features) -> Attribution:
+    return Attribution(
+        item_id=row.item_id,
+        method=row.method,
+        target=row.target,
+        rank=row.rank,
+        class_index=row.class_index,
+        class_name=row.class_name,
+        logit=row.logit,
+        relevance=_relevance(row, features),
+        unit=row.unit,
+        at=row.at,
+        features=features,
+        ledger=_ledger(row),
+        text=row.text,
+        prefix_relevance=row.prefix or (),
+    )
+
+
+def _relevance(row: Row[Any], features: positions.Features) -> NDArray[np.float32]:
+    flat = decode(EncodedRelevance(blob=row.relevance, scale=row.scale, dtype=row.dtype))
+    if isinstance(features, PatchGrid):
+        return flat.reshape(features.rows, features.cols)
+    return flat
+
+
+def _ledger(row: Row[Any]) -> Ledger | None:
+    if row.total is None:
+        return None
+    biases, rules = row.kinds or ({}, {})
+    entries = {name: getattr(row, name) for name in LEDGER_ENTRIES}
+    return Ledger(**entries, biases_by_kind=biases, rules_by_kind=rules)
+
+
+def _mention(row: Row[Any]) -> Mention:
+    names = ("item_id", "target", "rank", "class_name", "group", "entity", "surface")
+    more = ("start", "end", "relevance")
+    return Mention(**{name: row._mapping[name] for name in (*names, *more)})

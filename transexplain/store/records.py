@@ -1,0 +1,85 @@
+"""What the store says about runs, shards and their totals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transexplain.plans import RunState, Shard
+
+SHARD_STATES = ("queued", "running", "done", "dead", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """The right to save one shard's result, until another claim of it raises the token."""
+
+    run_id: str
+    shard: Shard
+    token: int
+    attempt: int  #: 1 for the first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardStatus:
+    """One shard as it stands."""
+
+    shard: Shard
+    state: str  #: queued | running | done | dead | cancelled
+    attempt: int
+    worker: str | None  #: the last that claimed it
+    lease_left: float | None  #: seconds; negative: expired; None: nobody holds it
+    error: str | None  #: of the last attempt that failed
+    seconds: float | None  #: computing, of the attempt that was saved
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunProgress:
+    """How far a run is."""
+
+    run_id: str
+    name: str
+    state: RunState
+    states: Mapping[str, int]  #: shard state -> count, every state named
+    items_done: int  #: explained and saved; failed ones not among them
+    items_failed: int  #: saved as failures
+    items_total: int  #: rows of the dataset
+    seconds: float  #: computing, summed over the saved shards
+    elapsed: float  #: seconds since the run was created, until it finished
+    workers: int  #: distinct holders of shards now
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EntityMean:
+    """Mean relevance over the mentions of one entity, for one explained class."""
+
+    group: str
+    entity: str
+    target: str
+    class_name: str
+    mentions: int
+    documents: int
+    mean: float  #: over mentions, in the method's unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupTotal:
+    """Counts of one group for one class; a document with two of its entities counts once."""
+
+    group: str
+    target: str
+    class_name: str
+    mentions: int
+    documents: int
+    entities: int
+    mean: float  #: over mentions, in the method's unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConservationSummary:
+    """How well the ledgers of a run close, over all attributions that have one."""
+
+    n: int
+    max_relative_gap: float  #: largest |gap| / magnitude
+    mean_relative_gap: float
+    worst_item: str  #: id of the item with the largest
+    sums: Mapping[str, float]  #: ledger entry (inputs ... gap, magnitude) -> sum, in logits
+    absolute: Mapping[str, float]  #: the same of absolute values

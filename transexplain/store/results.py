@@ -1,0 +1,91 @@
+"""A shard's result, written once however often the shard was delivered; and its readers."""
+
+from sqlalchemy import Connection, delete, insert
+
+from transexplain.errors import FencedError
+from transexplain.plans import ShardResult
+from transexplain.store.database import Database
+from transexplain.store.readers import failures, iter_attributions, iter_items, iter_mentions
+from transexplain.store.records import Claim
+from transexplain.store.rows import rows_of
+from transexplain.store.runs import require
+from transexplain.store.schema import attribution, item, mention, shard_aggregate
+from transexplain.store.shards import held
+from transexplain.store.totals import (
+    accuracy,
+    aggregates,
+    conservation,
+    entity_means,
+    group_totals,
+)
+
+__all__ = [
+    "accuracy",
+    "aggregates",
+    "conservation",
+    "entity_means",
+    "failures",
+    "group_totals",
+    "iter_attributions",
+    "iter_items",
+    "iter_mentions",
+    "save",
+]
+
+
+def save(db: Database, claim: Claim, result: ShardResult) -> None:
+    """Write everything `result` holds and mark the shard done, in one transaction.
+
+    Rows that an earlier attempt left are replaced. Raises FencedError, with nothing written, where
+    the claim is void (re-claimed, given back, saved already, cancelled); ValueError where the
+    result does not cover the shard; ItemError where a number is not finite.
+    """
+    if result.shard != claim.shard:
+        raise ValueError(f"the claim is on {claim.shard}, the result is of {result.shard}")
+    with db.read() as connection:
+        payload = require(connection, claim.run_id).payload
+    rows = rows_of(claim.run_id, result, payload)
+    done = held(claim).values(
+        state="done",
+        lease_until=None,
+        seconds=float(result.seconds),
+        explained=len(result.outcomes),
+        failed=len(result.failures),
+    )
+    with db.begin() as connection:
+        # first, so that the row stays locked against a new claim until the commit
+        if connection.execute(done).rowcount != 1:
+            raise FencedError(
+                f"shard {claim.shard.index} of run {claim.run_id}: another worker holds it now, or "
+                f"it was saved or cancelled; the result of attempt {claim.attempt} is dropped"
+            )
+        _forget(connection, claim)
+        for table, batch in (
+            (item, rows.items),
+            (attribution, rows.attributions),
+            (mention, rows.mentions),
+        ):
+            if batch:
+                connection.execute(insert(table), batch)
+        connection.execute(
+            insert(shard_aggregate).values(
+                run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)
+            )
+        )
+
+
+def _forget(connection: Connection, claim: Claim) -> None:
+    """Delete what an earlier attempt left; attributions and mentions go with their items."""
+    connection.execute(
+        delete(item).where(
+            item.c.run_id == claim.run_id,
+            item.c.index >= claim.shard.start,
+            item.c.index < claim.shard.stop,
+        )
+    )
+    connection.execute(
+        delete(shard_aggregate).where(
+            shard_aggregate.c.run_id == claim.run_id,
+            shard_aggregate.c.shard == claim.shard.index,
+        )
+    )

@@ -1,0 +1,200 @@
+"""A shard's result as rows, checked before any transaction begins."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from transexplain.errors import ItemError
+from transexplain.plans import Payload, ShardResult
+from transexplain.store import features as positions
+from transexplain.store.codec import encode
+from transexplain.types import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
+
+Row = dict[str, Any]
+LEDGER_ENTRIES = (
+    "inputs",
+    "special",
+    "embeddings",
+    "biases",
+    "rules",
+    "total",
+    "gap",
+    "magnitude",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultRows:
+    """Rows ready for bulk insertion."""
+
+    items: list[Row]
+    attributions: list[Row]
+    mentions: list[Row]
+
+
+def rows_of(run_id: str, result: ShardResult, payload: Payload) -> ResultRows:
+    """Every row that `result` becomes.
+
+    Raises ValueError where the result does not cover its shard's rows exactly once or names an
+    item that it has no outcome for, ItemError (`not-finite`) where a number is NaN or infinite.
+    """
+    _check_cover(result)
+    index = {outcome.item_id: int(outcome.index) for outcome in result.outcomes}
+    ordinals: Counter[int] = Counter()
+    packed: dict[int, tuple[positions.Features, bytes]] = {}
+    attributions = []
+    for attribution in result.attributions:
+        item = _index_of(index, attribution.item_id)
+        _pack_once(packed, item, attribution)
+        row = _attribution_row(attribution, payload)
+        attributions.append({"run_id": run_id, "item": item, "ordinal": ordinals[item], **row})
+        ordinals[item] += 1
+    ordinals.clear()
+    mentions = []
+    for mention in result.mentions:
+        item = _index_of(index, mention.item_id)
+        row = _mention_row(mention)
+        mentions.append({"run_id": run_id, "item": item, "ordinal": ordinals[item], **row})
+        ordinals[item] += 1
+    key = {"run_id": run_id, "shard": result.shard.index}
+    items = [
+        {**key, **_outcome_row(outcome, packed.get(int(outcome.index)))}
+        for outcome in result.outcomes
+    ]
+    items += [{**key, **_EMPTY, **_failure_row(failure)} for failure in result.failures]
+    return ResultRows(items=items, attributions=attributions, mentions=mentions)
+
+
+def _check_cover(result: ShardResult) -> None:
+    shard = result.shard
+    found = Counter(int(one.index) for one in result.outcomes)
+    found.update(int(one.index) for one in result.failures)
+    wanted = range(shard.start, shard.stop)
+    wrong = {
+        "missing": [row for row in wanted if row not in found],
+        "outside": [row for row in found if row not in wanted],
+        "twice": [row for row, times in found.items() if times > 1],
+    }
+    said = [f"{len(rows)} {word} (first: row {rows[0]})" for word, rows in wrong.items() if rows]
+    if said:
+        raise ValueError(
+            f"the result of shard {shard.index} must have one outcome or failure for each of the "
+            f"rows {shard.start} to {shard.stop - 1}: {', '.join(said)}"
+        )
+
+
+def _index_of(index: dict[str, int], item_id: str) -> int:
+    try:
+        return index[item_id]
+    except KeyError:
+        raise ValueError(f"item {item_id!r} has an attribution or mention but no outcome") from None
+
+
+def _pack_once(
+    packed: dict[int, tuple[positions.Features, bytes]], item: int, attribution: Attribution
+) -> None:
+    features = attribution.features
+    if item not in packed:
+        packed[item] = (features, positions.pack(features))
+    elif packed[item][0] is not features and packed[item][0] != features:
+        raise ValueError(f"item {attribution.item_id!r}: its attributions differ in their features")
+    if attribution.relevance.size != positions.count(features):
+        raise ValueError(
+            f"item {attribution.item_id!r}: {attribution.relevance.size} relevances for "
+            f"{positions.count(features)} positions"
+        )
+
+
+def _attribution_row(attribution: Attribution, payload: Payload) -> Row:
+    try:
+        encoded = encode(attribution.relevance, payload)
+    except ItemError as error:
+        raise ItemError(error.kind, f"item {attribution.item_id!r}: {error}") from None
+    finite = _finite_of(attribution.item_id, f"target {attribution.target!r}")
+    class_index, prefix = attribution.class_index, attribution.prefix_relevance
+    return {
+        "method": attribution.method,
+        "target": attribution.target,
+        "rank": int(attribution.rank),
+        "class_index": None if class_index is None else int(class_index),
+        "class_name": attribution.class_name,
+        "logit": finite((attribution.logit,))[0],
+        "unit": attribution.unit,
+        "at": attribution.at,
+        "relevance": encoded.blob,
+        "scale": encoded.scale,
+        "dtype": encoded.dtype,
+        "prefix": finite(prefix) if prefix else None,
+        **_ledger_row(attribution.ledger, finite),
+    }
+
+
+def _ledger_row(ledger: Ledger | None, finite: "Finite") -> Row:
+    if ledger is None:
+        return _NO_LEDGER
+    values = finite(getattr(ledger, name) for name in LEDGER_ENTRIES)
+    kinds = [dict(ledger.biases_by_kind), dict(ledger.rules_by_kind)]
+    plain = [dict(zip(kind, finite(kind.values()), strict=True)) for kind in kinds]
+    return {
+        **dict(zip(LEDGER_ENTRIES, values, strict=True)),
+        "kinds": plain if any(plain) else None,
+    }
+
+
+def _mention_row(mention: Mention) -> Row:
+    finite = _finite_of(mention.item_id, f"mention {mention.surface!r}")
+    row = asdict(mention)
+    del row["item_id"]
+    numbers = {name: int(row[name]) for name in ("rank", "start", "end")}
+    return {**row, **numbers, "relevance": finite((mention.relevance,))[0]}
+
+
+def _outcome_row(outcome: ItemOutcome, packed: tuple[Any, bytes] | None) -> Row:
+    return {
+        "index": int(outcome.index),
+        "item_id": outcome.item_id,
+        "label": outcome.label,
+        "predicted": outcome.predicted,
+        "logits": _finite_of(outcome.item_id, "logits")(outcome.logits),
+        "truncated": bool(outcome.truncated),
+        "positions": int(outcome.positions),
+        "text": outcome.text,
+        "source": outcome.source,
+        "meta": dict(outcome.meta) or None,
+        "features": packed[1] if packed else None,
+        "error_kind": None,
+        "error": None,
+    }
+
+
+def _failure_row(failure: ItemFailure) -> Row:
+    return {
+        "index": int(failure.index),
+        "item_id": failure.item_id,
+        "error_kind": failure.kind,
+        "error": failure.message,
+    }
+
+
+#: drivers store numpy's numbers as bytes or refuse them: everything becomes a Python float
+Finite = Callable[[Iterable[float]], list[float]]
+
+
+def _finite_of(item_id: str, what: str) -> Finite:
+    def finite(values: Iterable[float]) -> list[float]:
+        plain = [float(value) for value in values]
+        if not all(map(math.isfinite, plain)):
+            raise ItemError("not-finite", f"item {item_id!r}: {what} has a NaN or infinite number")
+        return plain
+
+    return finite
+
+
+_NO_LEDGER: Row = {**dict.fromkeys(LEDGER_ENTRIES), "kinds": None}
+_EMPTY: Row = {
+    **dict.fromkeys(("label", "predicted", "logits", "positions", "text", "source", "meta")),
+    "features": None,
+    "truncated": False,
+}

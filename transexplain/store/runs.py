@@ -1,0 +1,217 @@
+"""Runs: a plan and its shards, from creation to the one transition that closes it."""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from transexplain.errors import ConfigurationError
+from transexplain.plans import AuditPlan, AuditRun, Shard
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.records import SHARD_STATES, RunProgress
+from transexplain.store.schema import run, shard
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_RECENT = 5
+
+
+def plan_to_json(plan: AuditPlan) -> str:
+    """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
+    return json.dumps(asdict(plan), sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_json(text: str) -> AuditPlan:
+    """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
+    return _plan(json.loads(text))
+
+
+def create(db: Database, plan: AuditPlan, shards: Sequence[Shard]) -> str:
+    """Write a run and its queued shards in one transaction; returns the new run's id."""
+    run_id = secrets.token_hex(6)
+    fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
+    with db.begin() as connection:
+        connection.execute(
+            insert(run).values(
+                id=run_id,
+                name=plan.name,
+                plan=asdict(plan),
+                plan_digest=plan.digest,
+                max_attempts=plan.max_attempts,
+                payload=plan.payload,
+                state="running",
+                created=DatabaseTime(),
+            )
+        )
+        if shards:
+            connection.execute(
+                insert(shard),
+                [{"run_id": run_id, **asdict(one), **fresh} for one in shards],
+            )
+    return run_id
+
+
+def get(db: Database, run_id: str) -> AuditRun:
+    """The run with this id, with the only id that begins so, or the `latest`.
+
+    Raises ConfigurationError, naming the recent runs, where there is none or more than one.
+    """
+    with db.read() as connection:
+        query = select(run)
+        if run_id == "latest":
+            query = query.order_by(run.c.created.desc(), run.c.id.desc()).limit(1)
+        else:
+            query = query.where(run.c.id.startswith(run_id, autoescape=True)).limit(_RECENT)
+        found = connection.execute(query).all()
+        exact = [row for row in found if row.id == run_id] or found
+        if not run_id or not exact:
+            raise _unknown(connection, run_id)
+        if len(exact) > 1:
+            ids = ", ".join(row.id for row in exact)
+            raise ConfigurationError(f"run {run_id!r} could be any of {ids}; write more of it")
+        return _audit_run(connection, exact[0])
+
+
+def list_runs(db: Database, limit: int = 50) -> list[AuditRun]:
+    """The newest runs first."""
+    query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
+    with db.read() as connection:
+        return [_audit_run(connection, row) for row in connection.execute(query).all()]
+
+
+def progress(db: Database, run_id: str) -> RunProgress:
+    """How far the run with exactly this id is; reads one row per shard state, however large."""
+    count, total = func.count(), func.sum
+    query = (
+        select(
+            shard.c.state,
+            count.label("shards"),
+            total(shard.c.explained).label("explained"),
+            total(shard.c.failed).label("failed"),
+            total(shard.c.stop - shard.c.start).label("items"),
+            func.coalesce(total(shard.c.seconds), 0.0).label("seconds"),
+        )
+        .where(shard.c.run_id == run_id)
+        .group_by(shard.c.state)
+    )
+    holders = select(func.count(shard.c.worker.distinct())).where(
+        shard.c.run_id == run_id, shard.c.state == "running"
+    )
+    with db.read() as connection:
+        row = require(connection, run_id)
+        parts = connection.execute(query).all()
+        workers = connection.execute(holders).scalar_one()
+        now = connection.execute(select(DatabaseTime())).scalar_one()
+    return RunProgress(
+        run_id=row.id,
+        name=row.name,
+        state=row.state,
+        states={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in parts}},
+        items_done=sum(int(part.explained) for part in parts),
+        items_failed=sum(int(part.failed) for part in parts),
+        items_total=sum(int(part.items) for part in parts),
+        seconds=float(sum(part.seconds for part in parts)),
+        elapsed=(row.finished or now) - row.created,
+        workers=workers,
+    )
+
+
+def finalise(db: Database, run_id: str) -> bool:
+    """Close the run where every shard is done or dead; True for the one caller that did it."""
+    unfinished = (
+        select(shard.c.index)
+        .where(shard.c.run_id == run_id, shard.c.state.not_in(("done", "dead")))
+        .exists()
+    )
+    with db.begin() as connection:
+        require(connection, run_id, lock=True)
+        done = connection.execute(
+            update(run)
+            .where(run.c.id == run_id, run.c.state == "running", ~unfinished)
+            .values(state="done", finished=DatabaseTime())
+        )
+        return done.rowcount == 1
+
+
+def cancel(db: Database, run_id: str) -> bool:
+    """Cancel a running run and its unfinished shards, fencing their workers; True if it ran."""
+    with db.begin() as connection:
+        require(connection, run_id, lock=True)
+        stopped = connection.execute(
+            update(run)
+            .where(run.c.id == run_id, run.c.state == "running")
+            .values(state="cancelled", finished=DatabaseTime())
+        )
+        if stopped.rowcount == 0:
+            return False
+        connection.execute(
+            update(shard)
+            .where(shard.c.run_id == run_id, shard.c.state.in_(("queued", "running")))
+            .values(state="cancelled", lease_until=None)
+        )
+        return True
+
+
+def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[Any]:
+    """The row of the run with exactly this id; ConfigurationError where there is none.
+
+    `lock` holds it until the transaction ends: transitions of one run follow each other, and
+    what a later statement reads of its shards is what the earlier transition left.
+    """
+    columns = [run.c[name] for name in _LIGHT]
+    query = select(*columns).where(run.c.id == run_id)
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if row is None:
+        raise _unknown(connection, run_id)
+    return row
+
+
+_LIGHT = ("id", "name", "state", "max_attempts", "payload", "created", "finished")
+
+
+def _unknown(connection: Connection, run_id: str) -> ConfigurationError:
+    newest = select(run.c.id, run.c.name).order_by(run.c.created.desc()).limit(_RECENT)
+    recent = [f"{row.id} ({row.name})" for row in connection.execute(newest)]
+    listed = f"recent runs: {', '.join(recent)}" if recent else "this database holds no runs yet"
+    return ConfigurationError(f"no run {run_id!r}; {listed}")
+
+
+def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
+    counts = connection.execute(
+        select(shard.c.state, func.count().label("shards"))
+        .where(shard.c.run_id == row.id)
+        .group_by(shard.c.state)
+    )
+    return AuditRun(
+        id=row.id,
+        plan=_plan(row.plan),
+        state=row.state,
+        created=row.created,
+        finished=row.finished,
+        shards={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in counts}},
+    )
+
+
+def _plan(document: Any) -> AuditPlan:
+    from pydantic import ValidationError
+
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        raise ConfigurationError(
+            f"the stored plan is not one that this version reads; wrong or missing: {wrong}"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> "TypeAdapter[AuditPlan]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(AuditPlan)

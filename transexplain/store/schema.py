@@ -1,0 +1,157 @@
+"""The tables: one row per run, shard, item, (item, target) and mention; never one per token.
+
+Times are seconds since the epoch by the database's clock. An item is known inside the store by
+its row in the dataset (`index`), which is shorter than its id and gives reports their order.
+"""
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from transexplain.store.columns import AnyText, Doubles, JsonText, PackedJson
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", AnyText, nullable=False),
+    Column("plan", JsonText, nullable=False),
+    Column("plan_digest", Text, nullable=False),
+    Column("max_attempts", Integer, nullable=False),  # of the plan: a claim need not parse it
+    Column("payload", Text, nullable=False),  # of the plan: how relevance is stored
+    Column("state", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("finished", Double),
+    CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
+    Index(None, "created"),
+)
+
+shard = Table(
+    "shard",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("index", Integer, primary_key=True),
+    Column("start", Integer, nullable=False),
+    Column("stop", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),  # counted at claim
+    Column("token", Integer, nullable=False),  # raised at claim; fences earlier holders
+    Column("lease_until", Double),
+    Column("heartbeat", Double),
+    Column("worker", AnyText),
+    Column("error", AnyText),  # of the last attempt that failed
+    Column("seconds", Double),  # computing, of the attempt that was saved
+    Column("explained", Integer, nullable=False),  # items; progress needs no count over items
+    Column("failed", Integer, nullable=False),  # items
+    ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+    CheckConstraint("state IN ('queued', 'running', 'done', 'dead', 'cancelled')", name="state"),
+    Index(None, "run_id", "state", "attempt", "index"),
+)
+
+item = Table(
+    "item",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("index", Integer, primary_key=True),
+    Column("item_id", AnyText, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("label", AnyText),
+    Column("predicted", AnyText),
+    Column("logits", Doubles),
+    Column("truncated", Boolean, nullable=False),
+    Column("positions", Integer),
+    Column("text", AnyText),
+    Column("source", AnyText),
+    Column("meta", JsonText),
+    Column("features", LargeBinary),  # see features.py
+    Column("error_kind", AnyText),  # NULL: explained
+    Column("error", AnyText),
+    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+    UniqueConstraint("run_id", "item_id"),
+    Index(
+        "ix_item_failed",
+        "run_id",
+        "index",
+        sqlite_where=Column("error_kind", AnyText).is_not(None),
+        postgresql_where=Column("error_kind", AnyText).is_not(None),
+    ),
+)
+
+attribution = Table(
+    "attribution",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("item", Integer, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),  # order within the item, as asked
+    Column("method", AnyText, nullable=False),
+    Column("target", AnyText, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("class_index", Integer),
+    Column("class_name", AnyText, nullable=False),
+    Column("logit", Double, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("at", Text, nullable=False),
+    Column("relevance", LargeBinary, nullable=False),  # see codec.py
+    Column("scale", Double, nullable=False),
+    Column("dtype", Text, nullable=False),
+    Column("prefix", Doubles),
+    Column("inputs", Double),  # the ledger: all NULL or all there
+    Column("special", Double),
+    Column("embeddings", Double),
+    Column("biases", Double),
+    Column("rules", Double),
+    Column("total", Double),
+    Column("gap", Double),
+    Column("magnitude", Double),
+    Column("kinds", JsonText),  # [biases by kind, rules by kind]
+    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
+    UniqueConstraint("run_id", "item", "method", "target", "rank"),
+)
+
+mention = Table(
+    "mention",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("item", Integer, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
+    Column("target", AnyText, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("class_name", AnyText, nullable=False),
+    Column("group", AnyText, nullable=False),
+    Column("entity", AnyText, nullable=False),
+    Column("surface", AnyText, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False),
+    Column("relevance", Double, nullable=False),
+    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
+)
+
+shard_aggregate = Table(
+    "shard_aggregate",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("payload", PackedJson, nullable=False),
+    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+)

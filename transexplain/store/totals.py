@@ -1,0 +1,135 @@
+"""Totals over a run that the database adds up itself; one row per group, never per item."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, case, distinct, func, select
+
+from transexplain.store.database import Database
+from transexplain.store.records import ConservationSummary, EntityMean, GroupTotal
+from transexplain.store.rows import LEDGER_ENTRIES
+from transexplain.store.runs import require
+from transexplain.store.schema import attribution, item, mention, shard_aggregate
+
+
+def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
+    """The aggregate of every saved shard, by shard index, one in memory at a time.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    saved = select(shard_aggregate.c.shard).where(shard_aggregate.c.run_id == run_id)
+    with db.read() as connection:
+        require(connection, run_id)
+        indices = sorted(connection.execute(saved).scalars())
+    return (_aggregate(db, run_id, index) for index in indices)
+
+
+def entity_means(db: Database, run_id: str) -> list[EntityMean]:
+    """Mean relevance of every entity for every target and class, sorted by those names.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    names = (mention.c.group, mention.c.entity, mention.c.target, mention.c.class_name)
+    query = select(*names, *_MENTION_TOTALS).where(mention.c.run_id == run_id).group_by(*names)
+    with db.read() as connection:
+        require(connection, run_id)
+        rows = connection.execute(query).mappings().all()
+    found = [EntityMean(**row) for row in rows]
+    # not ORDER BY: the two databases collate differently
+    return sorted(found, key=lambda one: (one.group, one.target, one.class_name, one.entity))
+
+
+def group_totals(db: Database, run_id: str) -> list[GroupTotal]:
+    """Counts of every group for every target and class, sorted by those names.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    names = (mention.c.group, mention.c.target, mention.c.class_name)
+    entities = func.count(distinct(mention.c.entity)).label("entities")
+    query = (
+        select(*names, *_MENTION_TOTALS, entities)
+        .where(mention.c.run_id == run_id)
+        .group_by(*names)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        rows = connection.execute(query).mappings().all()
+    found = [GroupTotal(**row) for row in rows]
+    return sorted(found, key=lambda one: (one.group, one.target, one.class_name))
+
+
+def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
+    """Items predicted as labelled, and items with a label; None where no item has one.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    right = func.sum(case((item.c.label == item.c.predicted, 1), else_=0))
+    query = select(right, func.count()).where(
+        item.c.run_id == run_id, item.c.label.is_not(None), item.c.error_kind.is_(None)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        correct, labelled = connection.execute(query).one()
+    return (int(correct), labelled) if labelled else None
+
+
+def conservation(db: Database, run_id: str) -> ConservationSummary | None:
+    """How well the ledgers close; None where no attribution has one.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    entries = [attribution.c[name] for name in LEDGER_ENTRIES]
+    query = select(
+        func.count().label("n"),
+        func.max(_RELATIVE_GAP).label("worst"),
+        func.avg(_RELATIVE_GAP).label("mean"),
+        *(func.sum(entry) for entry in entries),
+        *(func.sum(func.abs(entry)) for entry in entries),
+    ).where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
+    with db.read() as connection:
+        require(connection, run_id)
+        n, worst, mean, *sums = connection.execute(query).one()
+        if not n:
+            return None
+        worst_item = _worst_item(connection, run_id)
+    width = len(LEDGER_ENTRIES)
+    return ConservationSummary(
+        n=n,
+        max_relative_gap=worst,
+        mean_relative_gap=mean,
+        worst_item=worst_item,
+        sums=dict(zip(LEDGER_ENTRIES, sums[:width], strict=True)),
+        absolute=dict(zip(LEDGER_ENTRIES, sums[width:], strict=True)),
+    )
+
+
+#: as `Ledger.relative_gap`
+_RELATIVE_GAP = case(
+    (attribution.c.magnitude == 0, func.abs(attribution.c.gap)),
+    else_=func.abs(attribution.c.gap) / func.nullif(attribution.c.magnitude, 0),
+)
+_MENTION_TOTALS = (
+    func.count().label("mentions"),
+    func.count(distinct(mention.c.item)).label("documents"),
+    func.avg(mention.c.relevance).label("mean"),
+)
+
+
+def _worst_item(connection: Connection, run_id: str) -> str:
+    query = (
+        select(item.c.item_id)
+        .join(attribution)
+        .where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
+        .order_by(_RELATIVE_GAP.desc(), attribution.c.item)
+        .limit(1)
+    )
+    return str(connection.execute(query).scalar_one())
+
+
+def _aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
+    query = select(shard_aggregate.c.payload).where(
+        shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
+    )
+    with db.read() as connection:
+        payload: dict[str, Any] = connection.execute(query).scalar_one()
+    return payload
