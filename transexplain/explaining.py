@@ -198,7 +198,7 @@ def _finish(
 ) -> Explained:
     _, encoded, label = member
     item = encoded.item
-    if not all(np.isfinite(a.relevance).all() and np.isfinite(a.logit) for a in attributions):
+    if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):
         return _model_failure(item, ArithmeticError("logits or relevance are not finite"))
     return Explained(
         item=item,
@@ -215,4 +215,12 @@ def _finish(
             source=item.source,
             meta=item.meta,
         ),
+    )
+
+
+def _is_finite(attribution: Attribution) -> bool:
+    ledger = attribution.ledger
+    return bool(
+        np.isfinite(attribution.relevance).all()
+        and (ledger is None or np.isfinite([ledger.total, ledger.magnitude]).all())
     )

@@ -114,7 +114,7 @@ class AuditPlan:
     @property
     def digest(self) -> str:
         """Sha256 of the canonical JSON: names what was audited and how."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transexplain.engine.composites import composite
 from transexplain.engine.propagate import Propagation, propagate
-from transexplain.errors import ConfigurationError, EngineError
+from transexplain.errors import EngineError
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.types import Attribution, Ledger, PatchGrid, ResolvedTarget, Token
@@ -41,7 +41,6 @@ def explain(
         ledger.
     """
     leaf = at or model.default_at
-    _check_leaf(model, leaf)
     items = len(batch.encoded)
     passes = propagate(lambda taps: model.run(batch, at=leaf, taps=taps), composite(method), items)
     logits = passes.logits.detach().double().cpu().numpy()
@@ -57,15 +56,6 @@ def explain(
                 named = _record(batch.encoded[index], places[index], target, found[index])
                 explained[index].append(dataclasses.replace(named, method=method, at=leaf))
     return BatchExplanation(logits, explained)
-
-
-def _check_leaf(model: LoadedModel, leaf: str) -> None:
-    wrong = {"words": "image", "pixels": "text"}.get(leaf)
-    if leaf not in ("encoder", "words", "pixels") or model.modality == wrong:
-        raise ConfigurationError(
-            f"at={leaf!r} is not a leaf of a model of {model.modality}; use encoder, "
-            f"{'words' if model.modality == 'text' else 'pixels'}"
-        )
 
 
 def _features_at(leaf: str, encoded: Encoded) -> Features:

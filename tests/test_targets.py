@@ -1,0 +1,144 @@
+"""Target specifications: every form, hyphens in names, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain.errors import TargetError
+from transexplain.plans import Classification
+from transexplain.targets import ClassNames, label_index, parse_target, resolve_target
+from transexplain.types import Target
+
+CLASSES = ("hate", "not-hate", "spam")
+LOGITS = np.array([0.5, 2.0, 1.0])
+
+
+def names(*own: Classification) -> ClassNames:
+    return ClassNames(CLASSES, own)
+
+
+def resolved(spec, label: int | None = None, own: tuple[Classification, ...] = ()):
+    target = parse_target(spec, names(*own))
+    return resolve_target(target, LOGITS, CLASSES, label)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("predicted", [(1, "not-hate", ((1, 1.0),))]),
+        ("all", [(i, name, ((i, 1.0),)) for i, name in enumerate(CLASSES)]),
+        ("top:2", [(1, "not-hate", ((1, 1.0),)), (2, "spam", ((2, 1.0),))]),
+        ("class:not-hate", [(1, "not-hate", ((1, 1.0),))]),
+        ("class:2", [(2, "spam", ((2, 1.0),))]),
+        ({"class": "spam"}, [(2, "spam", ((2, 1.0),))]),
+        ("contrast:not-hate-hate", [(None, "not-hate-hate", ((1, 1.0), (0, -1.0)))]),
+        ({"contrast": ["hate", "not-hate"]}, [(None, "hate-not-hate", ((0, 1.0), (1, -1.0)))]),
+        ("contrast:0-2", [(None, "0-2", ((0, 1.0), (2, -1.0)))]),
+    ],
+)
+def test_forms(spec, expected) -> None:
+    found = [(r.class_index, r.class_name, r.coefficients) for r in resolved(spec)]
+    assert found == expected
+    assert [r.rank for r in resolved(spec)] == list(range(len(expected)))
+
+
+def test_label_needs_a_label() -> None:
+    assert resolved("label", label=2)[0].class_name == "spam"
+    with pytest.raises(TargetError, match="label"):
+        resolved("label")
+
+
+def test_classification_sums_logits_and_stands_in_contrasts() -> None:
+    own = (Classification(name="bad-content", classes=("hate", "spam")),)
+    for spec in ("bad-content", "classification:bad-content"):
+        (one,) = resolved(spec, own=own)
+        assert one.coefficients == ((0, 1.0), (2, 1.0))
+        assert one.class_name == "bad-content"
+    (one,) = resolved("contrast:bad-content-not-hate", own=own)
+    assert one.coefficients == ((0, 1.0), (2, 1.0), (1, -1.0))
+
+
+def test_two_readings_are_an_error_and_the_mapping_form_works() -> None:
+    ambiguous = ClassNames(("a", "b-c", "a-b", "c"))
+    with pytest.raises(TargetError, match=r"'a' against 'b-c' or 'a-b' against 'c'"):
+        parse_target("contrast:a-b-c", ambiguous)
+    target = parse_target({"contrast": ["a-b", "c"]}, ambiguous)
+    assert (target.plus, target.minus) == ((2,), (3,))
+    again = parse_target(target.spec, ambiguous)
+    assert again == target, "the stored spec reads back"
+    assert json.loads(target.spec) == {"contrast": ["a-b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("class:positive", "unknown class 'positive'.*hate, not-hate, spam"),
+        ("class:7", "unknown class '7'"),
+        ("contrast:hate-positive", "no two known classes"),
+        ("contrast:hate-hate", "both sides"),
+        ({"contrast": ["hate"]}, "no two known classes"),
+        ("top:0", "between 1 and 3"),
+        ("top:many", "between 1 and 3"),
+        ("predict", "unknown target"),
+        ("{bad", "not valid JSON"),
+        ({"class": "a", "top": 1}, "exactly one key"),
+    ],
+)
+def test_refusals_name_the_thing(spec, words: str) -> None:
+    with pytest.raises(TargetError, match=words):
+        parse_target(spec, names())
+
+
+def test_a_name_that_is_another_ones_number() -> None:
+    with pytest.raises(TargetError, match="name of one class and the number"):
+        parse_target("class:1", ClassNames(("1", "0")))
+    assert parse_target("class:0", ClassNames(("0", "1"))).plus == (0,)
+
+
+def test_classification_must_not_hide_a_class() -> None:
+    with pytest.raises(TargetError, match="rename"):
+        names(Classification(name="spam", classes=("hate",)))
+    with pytest.raises(TargetError, match="unknown class"):
+        names(Classification(name="own", classes=("positive",)))
+
+
+@pytest.mark.parametrize(
+    ("label", "mapping", "expected"),
+    [
+        ("spam", {}, 2),
+        ("SPAM", {}, 2),
+        ("0", {}, 0),
+        ("good", {"good": "not-hate"}, 1),
+        ("0", {"0": "spam"}, 2),
+        ("what", {}, None),
+        (None, {}, None),
+    ],
+)
+def test_labels(label: str | None, mapping: dict[str, str], expected: int | None) -> None:
+    assert label_index(label, names(), mapping) == expected
+
+
+@given(
+    st.lists(st.text("ab-", min_size=1, max_size=5), min_size=2, max_size=6, unique=True), st.data()
+)
+def test_short_contrasts_are_read_right_or_refused(classes: list[str], data: st.DataObject) -> None:
+    left, right = data.draw(st.lists(st.sampled_from(classes), min_size=2, max_size=2, unique=True))
+    known = ClassNames(classes)
+    try:
+        target: Target | None = parse_target(f"contrast:{left}-{right}", known)
+    except TargetError as error:
+        assert "can be read as" in str(error)
+        return
+    assert target is not None
+    assert (classes[target.plus[0]], classes[target.minus[0]]) == (left, right)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=8))
+def test_top_is_sorted_and_stable(logits: list[float]) -> None:
+    classes = [str(i) for i in range(len(logits))]
+    target = Target(spec="top", kind="top", k=len(logits))
+    order = [r.class_index for r in resolve_target(target, np.array(logits), classes, None)]
+    assert order == sorted(range(len(logits)), key=lambda i: (-logits[i], i))
