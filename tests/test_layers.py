@@ -53,7 +53,7 @@ def room(dotted: str) -> str | None:
         return parts[0]
     if parts[0] != "transexplain":
         return None
-    return parts[1] if len(parts) > 1 else "transexplain"
+    return parts[1] if len(parts) > 1 and not parts[1].startswith("__") else "transexplain"
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

@@ -213,8 +213,7 @@ def _work_and_report(
     done = before.items_done + before.items_failed
     with item_progress(before.name, before.items_total, done) as on_items:
         work(on_items)
-    summary = write_reports(store, run_id, report_dir)
-    print_summary(store, run_id, summary)
+    print_summary(*write_reports(store, run_id, report_dir))
     code = exit_code(store, run_id)
     if code:
         raise typer.Exit(code)

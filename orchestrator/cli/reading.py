@@ -69,10 +69,9 @@ def report(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Write the report of a run again (HTML and JSON), or print it as JSON."""
-    from transexplain.reports.summary import summarise
-
     from orchestrator.finish import print_summary, write_reports
     from transexplain.reports import REPORTS
+    from transexplain.reports.summary import summarise
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -80,4 +79,4 @@ def report(
         if json_:
             typer.echo(REPORTS.load("json")(summarise(store, found)))
             return
-        print_summary(store, found, write_reports(store, found, report_dir))
+        print_summary(*write_reports(store, found, report_dir))

@@ -1,0 +1,1 @@
+"""Scripts that print figures; compare ratios within one run, machines are noisy."""

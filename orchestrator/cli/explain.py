@@ -1,0 +1,154 @@
+"""The verb that explains one text or picture: terminal, HTML, JSON or PNG."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+from transexplain.types import Attribution, PatchGrid
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+
+Palette = Annotated[
+    str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(explain)
+
+
+def explain(  # noqa: PLR0913 - the options of a command line
+    item: Annotated[str, typer.Argument(help="a text, or the path of a picture; `-`: stdin")],
+    *,
+    model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
+    target: opt.Targets = None,
+    method: Annotated[str, typer.Option("--method", help="explanation method")] = "lrp",
+    at: Annotated[
+        str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
+    ] = None,
+    palette: Palette = "blue-red",
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="blending of a picture's heatmap")
+    ] = 0.5,
+    device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
+    json_: opt.AsJson = False,
+) -> None:
+    """Explain one text or picture."""
+    from transexplain import api
+
+    form = _form(output, as_json=json_)
+    loaded = api.load_model(model, device=device)
+    content = _content(loaded, item)
+    params: dict[str, Any] = {"at": at} if at else {}
+    found = api.explain(loaded, content, method, target or ["predicted"], **params)
+    if form == "json":
+        _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
+    elif form == "html":
+        from transexplain.reports.tokens import page
+
+        _emit(page(found, palette=palette), output)
+    elif form == "png":
+        _draw(content, found, output, alpha)
+    else:
+        _print(found, palette)
+
+
+def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", "html", "png"]:
+    if output is None:
+        return "json" if as_json else "terminal"
+    forms: dict[str, Literal["json", "html", "png"]] = {
+        ".json": "json",
+        ".html": "html",
+        ".png": "png",
+    }
+    if output.suffix not in forms:
+        raise ConfigurationError(f"--output {output} must end in .html, .json or .png")
+    return forms[output.suffix]
+
+
+def _content(model: "LoadedModel", item: str) -> Any:
+    if model.modality == "text":
+        return typer.get_text_stream("stdin").read() if item == "-" else item
+    from transexplain.data.images import load_image
+
+    return load_image(Path(item))
+
+
+def _emit(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+    typer.echo(f"wrote {output}")
+
+
+def _plain(one: Attribution) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    document = asdict(one)
+    document["relevance"] = one.relevance.tolist()
+    return document
+
+
+def _draw(content: Any, found: list[Attribution], output: Path | None, alpha: float) -> None:
+    from transexplain.reports.heatmap import overlay, resized
+
+    if output is None or not isinstance(found[0].features, PatchGrid):
+        raise ConfigurationError(
+            "a .png is drawn of pictures only; write .html or .json for a text"
+        )
+    for rank, one in enumerate(found):
+        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
+        picture = resized(content, smallest=256, largest=1024)
+        try:
+            overlay(picture, one.relevance, alpha=alpha).save(path)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {path}: {error}") from error
+        typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
+
+
+def _print(found: list[Attribution], palette: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from transexplain.reports.tokens import token_ansi
+
+    console = Console(highlight=False)
+    for one in found:
+        gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
+        console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
+        if isinstance(one.features, PatchGrid):
+            console.print(_grid_text(one))
+            continue
+        console.print(token_ansi(one, palette=palette))
+        strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
+        console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
+
+
+def _grid_text(one: Attribution) -> Any:
+    """A picture's relevance as coloured cells, two columns each."""
+    from rich.style import Style
+    from rich.text import Text
+
+    from transexplain.reports.palettes import colour
+
+    largest = float(abs(one.relevance).max()) or 1.0
+    text = Text()
+    for row in one.relevance:
+        for value in row:
+            red, green, blue = colour(float(value) / largest)
+            text.append("  ", Style(bgcolor=f"rgb({red},{green},{blue})"))
+        text.append("\n")
+    return text
