@@ -1,0 +1,254 @@
+"""Pictures: grids found by probing, transforms, and every bad item."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers
+from models_fixtures import SIZES, Recorder, text_items, vit
+from PIL import Image
+from torch import nn
+
+from transexplain.errors import ModelLoadError
+from transexplain.models.base import Encoded, LoadedModel
+from transexplain.models.load import load_model
+from transexplain.models.wrap import wrap
+from transexplain.types import ItemFailure, PatchGrid
+
+TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
+
+
+def timm_vit(name: str = "vit_tiny_patch16_224", **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    module: nn.Module = timm.create_model(name, **{**TINY, **options})
+    return module
+
+
+def hf(kind: str, **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {} if kind == "Swin" else SIZES
+    settings = {**sizes, "image_size": 24, "patch_size": 8, "num_labels": 4, **options}
+    config = getattr(transformers, f"{kind}Config")(**settings)
+    module: nn.Module = getattr(transformers, f"{kind}ForImageClassification")(config)
+    return module
+
+
+SWIN = {"embed_dim": 12, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2}
+CASES: dict[str, tuple[Any, PatchGrid]] = {
+    "timm vit": (
+        lambda: timm_vit(img_size=48),
+        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1),
+    ),
+    "timm vit, wide": (
+        lambda: timm_vit(img_size=(32, 80)),
+        PatchGrid(rows=2, cols=5, height=32, width=80, prefix=1),
+    ),
+    "timm vit, one block": (
+        lambda: timm_vit(img_size=48, depth=1),
+        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1),
+    ),
+    "timm vit, one patch": (
+        lambda: timm_vit(img_size=16),
+        PatchGrid(rows=1, cols=1, height=16, width=16, prefix=1),
+    ),
+    "timm distilled": (
+        lambda: timm_vit("deit_tiny_distilled_patch16_224", img_size=48),
+        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=2),
+    ),
+    "timm registers": (
+        lambda: timm_vit("vit_small_patch14_reg4_dinov2", img_size=42),
+        PatchGrid(rows=3, cols=3, height=42, width=42, prefix=5),
+    ),
+    "timm swin (B, H, W, D)": (
+        lambda: timm.models.swin_transformer.SwinTransformer(
+            img_size=32, patch_size=4, embed_dim=12, depths=(1, 1), num_heads=(2, 2), window_size=2
+        ),
+        PatchGrid(rows=8, cols=8, height=32, width=32, prefix=0),
+    ),
+    "timm convnext (B, D, H, W)": (
+        lambda: timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 8, 8)),
+        PatchGrid(rows=56, cols=56, height=224, width=224, prefix=0),
+    ),
+    "hf vit": (lambda: hf("ViT"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)),
+    "hf deit": (lambda: hf("DeiT"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=2)),
+    "hf beit": (lambda: hf("Beit"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)),
+    "hf dinov2 registers": (
+        lambda: hf("Dinov2WithRegisters", num_register_tokens=3),
+        PatchGrid(rows=3, cols=3, height=24, width=24, prefix=4),
+    ),
+    "hf swin (B, T, D)": (
+        lambda: hf("Swin", patch_size=4, image_size=32, **SWIN),
+        PatchGrid(rows=8, cols=8, height=32, width=32, prefix=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_grid_prefix_and_layout_are_inferred(case: str) -> None:
+    make, grid = CASES[case]
+    module = make().eval()
+    model = wrap(module, modality="image")
+    pictures = torch.randn(2, 3, grid.height, grid.width)
+    rows = [
+        one
+        for one in model.encode(text_items(*({"pixel_values": p} for p in pictures)))
+        if isinstance(one, Encoded)
+    ]
+    assert [one.features for one in rows] == [grid, grid]
+    positions = grid.prefix + grid.rows * grid.cols
+    batch = model.collate(rows)
+    assert batch.lengths.tolist() == [positions, positions]
+    taps = Recorder()
+    with torch.no_grad():
+        logits = model.run(batch, at="encoder", taps=taps)
+        plain = module(pictures)
+    assert torch.equal(logits, getattr(plain, "logits", plain))
+    assert taps.tensor is not None
+    assert taps.tensor.shape[:2] == (2, positions)
+
+
+@pytest.mark.parametrize("case", ["timm vit, wide", "timm swin (B, H, W, D)", "hf swin (B, T, D)"])
+def test_position_of_a_patch_is_where_the_patch_is(case: str) -> None:
+    make, grid = CASES[case]
+    model = wrap(make().eval(), modality="image")
+    tall, wide = grid.height // grid.rows, grid.width // grid.cols
+    plain = torch.zeros(3, grid.height, grid.width)
+    changed = plain.clone()
+    row, col = grid.rows - 1, 1
+    changed[:, row * tall : (row + 1) * tall, col * wide : (col + 1) * wide] = 2.0
+    made = model.encode(text_items({"pixel_values": plain}, {"pixel_values": changed}))
+    taps = Recorder()
+    with torch.no_grad():
+        rows = [one for one in made if isinstance(one, Encoded)]
+        model.run(model.collate(rows), at="encoder", taps=taps)
+    assert taps.tensor is not None
+    moved = (taps.tensor[1] - taps.tensor[0]).abs().amax(-1)
+    assert int(moved.argmax()) == grid.prefix + row * grid.cols + col
+
+
+class Shuffled(nn.Module):
+    """A ViT-like module that lays its patches out in an order of its own."""
+
+    def __init__(self, order: list[int]) -> None:
+        super().__init__()
+        self.order = order
+        self.embed = nn.Conv2d(3, 8, 4, 4)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(8, 8)) for _ in range(2)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x).flatten(2).transpose(1, 2)[:, self.order]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+def test_a_grid_that_cannot_be_inferred_says_what_was_seen() -> None:
+    order = [3, 1, 2, 0, 4, 5, 6, 7, 8]
+    with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
+        wrap(Shuffled(order), modality="image", input_size=(3, 12, 12))
+    fine = wrap(Shuffled(list(range(9))), modality="image", input_size=(3, 12, 12))
+    assert fine.encoder.grid == PatchGrid(rows=3, cols=3, height=12, width=12)  # type: ignore[attr-defined]
+
+
+def test_without_repeated_layers_positions_are_pixels() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model = wrap(module, modality="image", input_size=(3, 6, 5))
+    assert (model.default_at, model.leaves) == ("pixels", ("pixels",))
+    assert model.classes == ("0", "1", "2", "3")
+    [one] = model.encode(text_items({"pixel_values": torch.zeros(3, 6, 5)}))
+    assert isinstance(one, Encoded)
+    assert one.features == PatchGrid(rows=6, cols=5, height=6, width=5)
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    def transform(image: Image.Image) -> torch.Tensor:
+        array = np.asarray(image.resize((24, 24)), dtype=np.float32)
+        return torch.from_numpy(array).permute(2, 0, 1) / 255
+
+    return wrap(vit(), modality="image", transform=transform)
+
+
+def pixels(model: LoadedModel, content: object) -> torch.Tensor:
+    [one] = model.encode(text_items(content))
+    assert isinstance(one, Encoded), one
+    return one.inputs["pixel_values"]
+
+
+def test_pictures_arrays_and_files_are_the_same_picture(model: LoadedModel, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    image = Image.fromarray(array)
+    image.save(tmp_path / "x.png")
+    expected = pixels(model, image)
+    assert float(expected.max()) > 0.9
+    for same in (array, array / 255, torch.from_numpy(array), tmp_path / "x.png"):
+        assert torch.equal(pixels(model, same), expected)
+    assert torch.equal(pixels(model, str(tmp_path / "x.png")), expected)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])
+def test_every_mode_becomes_three_channels(model: LoadedModel, mode: str) -> None:
+    assert pixels(model, Image.new(mode, (30, 20))).shape == (3, 24, 24)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "told"),
+    [
+        (None, "null", "null"),
+        (5, "wrong-type", "int"),
+        (np.zeros((4, 4, 2), np.uint8), "bad-image", "(4, 4, 2)"),
+        (np.zeros((0, 4, 3), np.uint8), "bad-image", "no pixels"),
+        (np.zeros((4, 4, 3), np.int64), "bad-image", "int64"),
+        (np.full((4, 4, 3), 255.0), "bad-image", "0 and 1"),
+        (np.full((4, 4, 3), np.nan), "bad-image", "0 and 1"),
+        (Path("nowhere.png"), "bad-image", "nowhere.png"),
+        ({"pixel_values": torch.zeros(3, 8, 8)}, "bad-input", "(3, 24, 24)"),
+        ({"pixel_values": torch.zeros(3, 24, 24, dtype=torch.uint8)}, "bad-input", "floats"),
+        ({"pixel_values": torch.full((3, 24, 24), torch.nan)}, "bad-input", "NaN"),
+        ({"pixel_values": "x"}, "bad-input", "numbers"),
+        ({"pixels": torch.zeros(3, 24, 24)}, "bad-input", "pixels"),
+    ],
+)
+def test_bad_pictures_fail_alone(model: LoadedModel, content: object, kind: str, told: str) -> None:
+    good = Image.new("RGB", (24, 24))
+    before, bad, after = model.encode(text_items(good, content, good))
+    assert isinstance(bad, ItemFailure)
+    assert bad.kind == kind
+    assert told in bad.message
+    assert isinstance(before, Encoded)
+    assert isinstance(after, Encoded)
+
+
+def test_damaged_files_fail(model: LoadedModel, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(array).save(tmp_path / "whole.jpg")
+    whole = (tmp_path / "whole.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.png").write_text("this is a text")
+    Image.fromarray(array).save(tmp_path / "odd.tiff")
+    for name in ("cut.jpg", "text.png", "odd.tiff"):
+        [bad] = model.encode(text_items(tmp_path / name))
+        assert isinstance(bad, ItemFailure)
+        assert bad.kind == "bad-image"
+        assert name in bad.message
+
+
+def test_without_transform_only_encoded_pictures_are_taken() -> None:
+    [bad] = wrap(vit(), modality="image").encode(text_items(Image.new("RGB", (24, 24))))
+    assert isinstance(bad, ItemFailure)
+    assert bad.kind == "no-transform"
+
+
+def test_the_image_processor_of_the_directory_is_used(vit_dir: Path) -> None:
+    model = load_model(vit_dir, dtype="float64")
+    assert model.classes == ("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3")
+    image = Image.fromarray(np.full((50, 40, 3), 255, np.uint8))
+    assert torch.allclose(pixels(model, image), torch.ones(3, 24, 24), atol=1e-6)  # (1 - .5) / .5
+    [one] = model.encode(text_items(image))
+    assert isinstance(one, Encoded)
+    assert model.collate([one]).inputs["pixel_values"].dtype == torch.float64
+    assert one.features == PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)

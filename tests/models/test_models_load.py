@@ -1,0 +1,395 @@
+"""Loading from directories, checkpoints and hub ids, and every model that must not load."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+import transformers
+from models_fixtures import bert, text_items, wordpiece
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from transexplain.errors import ModelLoadError
+from transexplain.models.base import Encoded
+from transexplain.models.load import load_model
+
+TIMM_ARGS = {
+    "img_size": 16,
+    "patch_size": 8,
+    "embed_dim": 16,
+    "depth": 2,
+    "num_heads": 2,
+    "num_classes": 3,
+}
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change keys of a JSON file; None removes one."""
+    content = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+
+def refused(source: Path | str, told: str, **options: str) -> None:
+    with pytest.raises(ModelLoadError, match=told):
+        load_model(source, **options)
+
+
+@pytest.fixture
+def timm_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "timm"
+    folder.mkdir()
+    torch.manual_seed(0)
+    module = timm.models.vision_transformer.VisionTransformer(**TIMM_ARGS)
+    save_file(module.state_dict(), folder / "model.safetensors")
+    config = {
+        "architecture": "timm.models.vision_transformer.VisionTransformer",
+        "timm_args": TIMM_ARGS,
+        "classes": ["cat", "dog", "cow"],
+        "mean": [0.5, 0.25, 0.5],
+        "std": [0.5, 0.25, 0.25],
+        "input_size": [3, 16, 16],
+        "interpolation": "bilinear",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_text_model_from_a_directory(bert_dir: Path) -> None:
+    model = load_model(str(bert_dir))
+    assert model.modality == model.ref.modality == "text"
+    assert model.classes == model.ref.classes == ("bad", "so-so", "good")
+    assert (model.ref.source, model.ref.dtype, model.ref.device) == (
+        str(bert_dir),
+        "float32",
+        "cpu",
+    )
+    assert not any(part.training for part in model.module.modules())
+    assert model.module.config._attn_implementation == "sdpa"  # type: ignore[union-attr]
+    [one] = model.encode(text_items("a nice film"))
+    assert isinstance(one, Encoded)
+    batch = model.collate([one])
+    with torch.no_grad():
+        expected = bert()(**batch.inputs).logits
+        # not bit by bit: the kernel may depend on how a weight lies in memory
+        assert torch.allclose(model.module(**batch.inputs).logits, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_half_precision_files_load_as_the_asked_type(bert_dir: Path, dtype: str) -> None:
+    bert().half().save_pretrained(bert_dir)
+    stored = load_file(bert_dir / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
+    model = load_model(bert_dir, dtype=dtype)
+    assert {str(p.dtype) for p in model.module.parameters()} == {f"torch.{dtype}"}
+    assert model.ref.dtype == dtype
+
+
+def test_loading_says_nothing_and_leaves_logging_alone(
+    bert_dir: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    transformers.logging.set_verbosity_info()
+    try:
+        load_model(bert_dir)
+        assert transformers.logging.get_verbosity() == logging.INFO
+        assert transformers.utils.logging.is_progress_bar_enabled()
+    finally:
+        transformers.logging.set_verbosity_warning()
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_loading_leaves_the_random_state_alone(bert_dir: Path, timm_dir: Path) -> None:
+    state = torch.get_rng_state()
+    load_model(bert_dir)
+    load_model(timm_dir)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_sharded_weights(bert_dir: Path) -> None:
+    before = load_model(bert_dir)
+    (bert_dir / "model.safetensors").unlink()
+    bert(id2label={0: "bad", 1: "so-so", 2: "good"}).save_pretrained(bert_dir, max_shard_size="8KB")
+    shards = sorted(bert_dir.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    after = load_model(bert_dir)
+    for name, tensor in before.module.state_dict().items():
+        assert torch.equal(after.module.state_dict()[name], tensor)
+    shards[-1].unlink()
+    refused(bert_dir, shards[-1].name)
+
+
+def test_digest_follows_what_decides_the_result(bert_dir: Path, tmp_path: Path) -> None:
+    first = load_model(bert_dir).ref.digest
+    assert len(first) == 64
+    (bert_dir / "README.md").write_text("notes")
+    (bert_dir / "training.json").write_text("{}")
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(bert_dir, copy)
+    assert load_model(bert_dir, dtype="float64").ref.digest == first
+    assert load_model(copy).ref.digest == first
+    edit(copy / "tokenizer_config.json", model_max_length=9)
+    changed = load_model(copy).ref.digest
+    weights = load_file(bert_dir / "model.safetensors")
+    weights["classifier.bias"][0] += 1
+    save_file(weights, bert_dir / "model.safetensors", metadata={"format": "pt"})
+    assert len({first, changed, load_model(bert_dir).ref.digest}) == 3
+
+
+def test_timm_model_from_a_directory(timm_dir: Path) -> None:
+    model = load_model(timm_dir)
+    assert model.classes == ("cat", "dog", "cow")
+    [one] = model.encode(text_items(Image.new("RGB", (16, 16), (255, 0, 255))))
+    assert isinstance(one, Encoded)
+    expected = torch.tensor([1.0, -1.0, 2.0])
+    assert torch.allclose(one.inputs["pixel_values"], expected[:, None, None].expand(3, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"architecture": "os.path.join"}, "no class of timm.models"),
+        ({"architecture": "timm.models.vision_transformer.checkpoint_seq"}, "no class of timm"),
+        ({"architecture": "timm.models.nowhere.Thing"}, "no class of timm.models"),
+        ({"architecture": "local-dir:elsewhere"}, "no class of timm.models"),
+        ({"classes": ["cat"]}, "1 class names for 3 classes"),
+        ({"mean": None}, "lacks mean"),
+        ({"timm_args": {**TIMM_ARGS, "colour": 1}}, "cannot be built.*colour"),
+        ({"timm_args": {**TIMM_ARGS, "depth": 3}}, "missing.*blocks.2"),
+        ({"timm_args": {**TIMM_ARGS, "depth": 1}}, "not of this model.*blocks.1"),
+        ({"timm_args": {**TIMM_ARGS, "num_classes": 5}}, r"head.bias has shape \(3,\)"),
+        ({"timm_args": {**TIMM_ARGS, "num_classes": 0}}, "head|no classifier"),
+        ({"input_size": [3, 32, 32]}, "does not take pictures"),
+    ],
+)
+def test_timm_directories_that_do_not_fit(
+    timm_dir: Path, changes: dict[str, Any], told: str
+) -> None:
+    edit(timm_dir / "config.json", **changes)
+    refused(timm_dir, told)
+
+
+def test_timm_model_in_its_hub_form(timm_dir: Path) -> None:
+    torch.manual_seed(0)
+    args = {"img_size": 48, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    module = timm.create_model("vit_tiny_patch16_224", num_classes=4, **args)
+    save_file(module.state_dict(), timm_dir / "model.safetensors")
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 4,
+        "model_args": args,
+        "pretrained_cfg": {"input_size": [3, 48, 48], "mean": [0.5] * 3, "std": [0.5] * 3},
+    }
+    (timm_dir / "config.json").write_text(json.dumps(config))
+    model = load_model(timm_dir)
+    assert model.classes == ("0", "1", "2", "3")
+    assert model.encoder.shape == (3, 48, 48)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("count", "first"), [(5, "0"), (1000, "tench, Tinca tinca")])
+def test_timm_model_by_name_with_a_checkpoint(tmp_path: Path, count: int, first: str) -> None:
+    torch.manual_seed(1)
+    module = timm.create_model("vit_tiny_patch16_224", num_classes=count).eval()
+    path = tmp_path / "w+x&y=z.safetensors"
+    save_file(module.state_dict(), path)
+    model = load_model(f"timm:vit_tiny_patch16_224?checkpoint={path}")
+    assert model.classes[0] == first
+    assert len(set(model.classes)) == count
+    assert model.ref.source.endswith(path.name)
+    picture = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        assert torch.equal(model.module(picture), module(picture))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("timm:vit_tiny_patch16_225?checkpoint=x.safetensors", "did you mean 'vit_tiny"),
+        ("timm:hf-hub:a/b", "no model"),
+        ("timm:vit_tiny_patch16_224?random=0", "checkpoint=FILE"),
+        ("timm:vit_tiny_patch16_224?checkpoint=", "checkpoint=FILE"),
+        ("timm:vit_tiny_patch16_224?checkpoint=nowhere.safetensors", "nowhere.safetensors is not"),
+    ],
+)
+def test_timm_names_that_do_not_read(source: str, told: str) -> None:
+    refused(source, told)
+
+
+def test_timm_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"head.bias": torch.zeros(2)}, path)
+    refused(f"timm:vit_tiny_patch16_224?checkpoint={path}", "missing.*blocks.0")
+    pickled = tmp_path / "weights.pth"
+    torch.save({"head.bias": torch.zeros(2)}, pickled)
+    refused(f"timm:vit_tiny_patch16_224?checkpoint={pickled}", r"no \.safetensors")
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def only_pickle(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def cut_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    def remove(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        kept = {name: tensor for name, tensor in weights.items() if not name.startswith(names)}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return remove
+
+
+def extra_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["head.extra.weight"] = torch.zeros(2)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def remove(*names: str) -> Callable[[Path], None]:
+    def unlink(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+    return unlink
+
+
+def config(name: str = "config.json", **changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / name, **changes)
+
+
+def text_of(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
+
+
+AUTO = {"AutoModelForSequenceClassification": "evil.Model"}
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no weights": (no_weights, "holds no weights; expected model.safetensors"),
+    "only a pickle": (only_pickle, "only as pytorch_model.bin.*convert"),
+    "cut weights": (cut_weights, "not a whole safetensors file"),
+    "large file pointer": (pointer, "not a whole safetensors file"),
+    "no head": (without("classifier"), "missing.*classifier.bias, classifier.weight"),
+    "extra weight": (extra_weight, "not of this model: head.extra.weight"),
+    "other size": (config(hidden_size=8), "mismatch|another shape"),
+    "no config": (remove("config.json"), "no config.json"),
+    "broken config": (text_of("config.json", "{"), "config.json cannot be read as JSON"),
+    "config is a list": (text_of("config.json", "[]"), "no JSON object"),
+    "own code": (config(auto_map=AUTO), "auto_map"),
+    "own code in a part": (config(text_config={"auto_map": AUTO}), "auto_map"),
+    "own tokenizer code": (config("tokenizer_config.json", auto_map=AUTO), "auto_map"),
+    "fetched attention": (config(attn_implementation="someone/kernel"), "code to fetch"),
+    "unknown type": (config(model_type="nonesuch"), "knows no model_type 'nonesuch'"),
+    "no type": (config(model_type=None), "no model_type None"),
+    "not a classifier": (config(model_type="whisper"), "no sequence or image classifier"),
+    "no tokenizer": (remove("tokenizer.json"), "holds no tokenizer"),
+    "broken tokenizer": (text_of("tokenizer.json", "{}"), "tokenizer in .* cannot be loaded"),
+    "adapter": (text_of("adapter_config.json", "{}"), "adapter"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_directories_that_must_not_load(bert_dir: Path, case: str) -> None:
+    break_it, told = BAD[case]
+    break_it(bert_dir)
+    refused(bert_dir, told)
+
+
+def test_a_pooler_nobody_uses_is_no_obstacle(tmp_path: Path) -> None:
+    """RoBERTa classifiers are often saved with the pooler of the encoder they grew from."""
+    module = transformers.RobertaForSequenceClassification(
+        transformers.RobertaConfig(
+            vocab_size=18, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=24, max_position_embeddings=20,
+        )
+    )  # fmt: skip
+    module.save_pretrained(tmp_path)
+    wordpiece(model_input_names=["input_ids", "attention_mask"]).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["roberta.pooler.dense.bias"] = torch.zeros(16)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert load_model(tmp_path).classes == ("LABEL_0", "LABEL_1")
+
+
+def test_an_image_model_needs_its_processor(vit_dir: Path) -> None:
+    remove("preprocessor_config.json", "processor_config.json")(vit_dir)
+    refused(vit_dir, "holds no image processor")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"dtype": "int8"}, "float64, float32"),
+        ({"device": "toaster"}, "unknown device"),
+        ({"device": "cuda:99"}, "CUDA device"),
+    ],
+)
+def test_number_types_and_devices_are_checked_first(options: dict[str, str], told: str) -> None:
+    refused("nowhere/at-all", told, **options)
+
+
+def test_paths_that_are_no_directory(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    refused(file, "is a file")
+    refused(tmp_path / "nowhere", "no model directory")
+    refused("./nowhere", "no model directory")
+    refused("a/b/c", "no model directory")
+    refused("", "no model directory")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("some-org/some-model", "hub cache.*give its directory"),
+        ("some-org/some-model@v1", "hub cache"),
+        ("timm:vit_tiny_patch16_224", "checkpoint=FILE.safetensors"),
+    ],
+)
+def test_hub_ids_offline_tell_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, told: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    refused(source, told)
+
+
+def test_a_cached_hub_model_loads_and_records_its_commit(
+    monkeypatch: pytest.MonkeyPatch, bert_dir: Path, tmp_path: Path
+) -> None:
+    commit = "0123456789" * 4
+    snapshot = tmp_path / "snapshots" / commit
+    shutil.copytree(bert_dir, snapshot)
+    asked: list[dict[str, Any]] = []
+
+    def download(repo: str, **options: Any) -> str:
+        asked.append({"repo": repo, **options})
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    model = load_model("some-org/some-model@main")
+    assert model.ref.source == f"some-org/some-model@{commit}"
+    assert (asked[0]["repo"], asked[0]["revision"]) == ("some-org/some-model", "main")
+    assert not any(
+        pattern.endswith((".bin", ".py", ".pt")) for pattern in asked[0]["allow_patterns"]
+    )
+    assert model.ref.digest == load_model(bert_dir).ref.digest

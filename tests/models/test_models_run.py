@@ -1,0 +1,251 @@
+"""Running with taps: the leaf is replaced, the module is left as it was."""
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from models_fixtures import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpiece
+from torch import nn
+
+from transexplain.errors import EngineError, ModelLoadError
+from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.models.leaves import find_block
+from transexplain.models.wrap import wrap
+
+
+def batch_of(model: LoadedModel, *texts: Any) -> Batch:
+    return model.collate([one for one in model.encode(text_items(*texts)) if type(one) is Encoded])
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    return wrap(bert(), modality="text", tokenizer=wordpiece())
+
+
+@pytest.mark.parametrize(
+    ("at", "events"),
+    [("encoder", ["encoder_begins", "leaf"]), ("words", ["leaf", "encoder_begins"])],
+)
+def test_taps_are_called_in_the_order_of_the_forward_pass(
+    model: LoadedModel, at: str, events: list[str]
+) -> None:
+    batch, taps = batch_of(model, "good", "a nice film"), Recorder()
+    with torch.no_grad():
+        logits = model.run(batch, at=at, taps=taps)
+        plain = model.module(**batch.inputs).logits
+    assert taps.events == events
+    assert taps.tensor is not None
+    assert taps.tensor.shape == (2, 5, 16)
+    assert torch.equal(logits, plain)
+
+
+def test_the_encoder_leaf_of_bert_is_the_output_of_its_embeddings(model: LoadedModel) -> None:
+    batch, taps = batch_of(model, "a nice film"), Recorder()
+    ids = batch.inputs["input_ids"]
+    with torch.no_grad():
+        model.run(batch, at="encoder", taps=taps)
+        assert taps.tensor is not None
+        assert torch.equal(taps.tensor, model.module.bert.embeddings(input_ids=ids))  # type: ignore[union-attr,operator]
+        model.run(batch, at="words", taps=taps)
+        assert torch.equal(taps.tensor, model.module.get_input_embeddings()(ids))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("at", ["encoder", "words"])
+def test_what_the_tap_returns_is_what_the_model_uses(model: LoadedModel, at: str) -> None:
+    good, film = batch_of(model, "good"), batch_of(model, "film")
+    taken = Recorder()
+    with torch.no_grad():
+        wanted = model.run(film, at=at, taps=taken)
+        other = model.run(good, at=at, taps=Recorder())
+        swapped = model.run(good, at=at, taps=Recorder(lambda _: taken.tensor))  # type: ignore[arg-type,return-value]
+    assert torch.equal(swapped, wanted)
+    assert not torch.equal(other, wanted)
+
+
+def test_the_pixel_leaf_is_the_input_itself() -> None:
+    model = wrap(vit(), modality="image")
+    picture = torch.randn(3, 24, 24)
+    batch = batch_of(model, {"pixel_values": picture})
+    taps = Recorder(lambda tensor: tensor * 0)
+    with torch.no_grad():
+        logits = model.run(batch, at="pixels", taps=taps)
+        assert torch.equal(logits, model.module(torch.zeros(1, 3, 24, 24)).logits)
+    assert taps.events == ["leaf", "encoder_begins"]
+    assert taps.tensor is not None
+    assert torch.equal(taps.tensor[0], picture)
+    assert torch.equal(batch.inputs["pixel_values"][0], picture)
+
+
+def test_the_leaf_receives_gradients(model: LoadedModel) -> None:
+    held: list[torch.Tensor] = []
+
+    def fresh(tensor: torch.Tensor) -> torch.Tensor:
+        held.append(tensor.detach().requires_grad_())
+        return held[0]
+
+    logits = model.run(batch_of(model, "a nice film"), at="encoder", taps=Recorder(fresh))
+    logits[0, 1].backward()
+    assert held[0].grad is not None
+    assert bool(held[0].grad.abs().sum() > 0)
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    module = bert()
+    module.train()
+    module.bert.encoder.layer[1].eval()
+    module.classifier.weight.requires_grad_(False)
+    modes = [part.training for part in module.modules()]
+    wants = [parameter.requires_grad for parameter in module.parameters()]
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    random = torch.get_rng_state()
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    batch = batch_of(model, "a nice film")
+    with torch.no_grad():
+        first = model.run(batch, at="encoder", taps=Recorder())
+        assert torch.equal(first, model.run(batch, at="words", taps=Recorder()))  # no dropout
+    assert [part.training for part in module.modules()] == modes
+    assert [parameter.requires_grad for parameter in module.parameters()] == wants
+    assert hooks_of(module) == 0
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("at", ["encoder", "words"])
+def test_hooks_go_away_when_the_tap_fails(model: LoadedModel, at: str) -> None:
+    def fail(_tensor: torch.Tensor) -> torch.Tensor:
+        raise KeyError("tap")
+
+    model.module.train()
+    with pytest.raises(KeyError, match="tap"):
+        model.run(batch_of(model, "good"), at=at, taps=Recorder(fail))
+    assert hooks_of(model.module) == 0
+    assert all(part.training for part in model.module.modules())
+
+
+def test_a_tap_that_changes_the_shape_is_an_error(model: LoadedModel) -> None:
+    with pytest.raises(EngineError, match="shape"):
+        model.run(batch_of(model, "good"), at="encoder", taps=Recorder(lambda t: t[:, :1]))
+
+
+def test_other_threads_do_not_meet_the_taps(model: LoadedModel) -> None:
+    batch = batch_of(model, "a nice film")
+    with torch.no_grad():
+        plain = model.module(**batch.inputs).logits
+    seen: list[torch.Tensor] = []
+
+    def elsewhere() -> None:
+        with torch.no_grad():
+            seen.append(model.module(**batch.inputs).logits)
+
+    def meanwhile(tensor: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        return tensor * 0
+
+    taps = Recorder(meanwhile)
+    with torch.no_grad():
+        zeroed = model.run(batch, at="encoder", taps=taps)
+    assert taps.events == ["encoder_begins", "leaf"]
+    assert torch.equal(seen[0], plain)
+    assert not torch.equal(zeroed, plain)
+
+
+def test_a_layer_that_is_used_many_times_is_a_leaf_once() -> None:
+    config = transformers.AlbertConfig(
+        vocab_size=18, embedding_size=8, max_position_embeddings=20, **SIZES
+    )
+    module = transformers.AlbertForSequenceClassification(config)
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    taps = Recorder()
+    model.run(batch_of(model, "good"), at="encoder", taps=taps)
+    assert taps.events == ["encoder_begins", "leaf"]
+
+
+def test_xlnet_keeps_positions_first_inside_and_gives_them_second() -> None:
+    config = transformers.XLNetConfig(vocab_size=18, d_model=16, n_layer=2, n_head=2, d_inner=24)
+    module = transformers.XLNetForSequenceClassification(config).eval()
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    batch = batch_of(model, "good", "a nice film")
+    with torch.no_grad():
+        plain = module(**batch.inputs).logits
+        for at in model.leaves:
+            taps = Recorder()
+            assert torch.equal(model.run(batch, at=at, taps=taps), plain)
+            assert taps.tensor is not None
+            assert taps.tensor.shape == (2, 5, 16)
+    assert model.leaves == ("encoder", "words")
+
+
+def test_an_encoder_goes_before_its_larger_decoder() -> None:
+    config = transformers.BartConfig(
+        vocab_size=18, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24,
+        max_position_embeddings=20, pad_token_id=0, bos_token_id=2, eos_token_id=3,
+        decoder_start_token_id=3, forced_eos_token_id=3,
+    )  # fmt: skip
+    model = wrap(
+        transformers.BartForSequenceClassification(config), modality="text", tokenizer=wordpiece()
+    )
+    assert "encoder" in model.sites.block_name
+    for at in ("encoder", "words"):
+        taps = Recorder()
+        model.run(batch_of(model, "good", "a nice film"), at=at, taps=taps)
+        assert taps.events.count("leaf") == 1
+
+
+def test_unknown_leaves_name_the_known_ones(model: LoadedModel) -> None:
+    with pytest.raises(EngineError, match="encoder, words"):
+        model.run(batch_of(model, "good"), at="pixels", taps=Recorder())
+
+
+class Bag(nn.Module):
+    """The smallest text classifier: no repeated layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(18, 4)
+        self.unused = nn.Embedding(3, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        mask = attention_mask[..., None]
+        return self.head((self.table(input_ids) * mask).sum(1) / mask.sum(1))  # type: ignore[no-any-return]
+
+
+def test_without_repeated_layers_the_default_leaf_is_the_words() -> None:
+    module = Bag()
+    assert find_block(module) is None
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    assert (model.default_at, model.leaves, model.classes) == ("words", ("words",), ("0", "1"))
+    taps = Recorder()
+    model.run(batch_of(model, "good", "a nice film"), at="words", taps=taps)
+    assert taps.events == ["leaf"]
+
+
+def test_a_wrong_number_of_class_names_is_told() -> None:
+    names = ("a", "b", "c")
+    with pytest.raises(ModelLoadError, match=r"\(2, 2\) for 3 class names"):
+        wrap(Bag(), modality="text", tokenizer=wordpiece(), classes=names)
+    with pytest.raises(ModelLoadError, match=r"\(1, 4\) for 3 class names"):
+        wrap(vit(), modality="image", classes=names)
+    unchecked = wrap(Bag(), modality="text", classes=names)  # nothing to try it with
+    with pytest.raises(EngineError, match=r"\(1, 2\).*\(1, 3\)"):
+        unchecked.run(batch_of(unchecked, {"input_ids": [2, 3]}), at="words", taps=Recorder())
+
+
+def test_a_model_that_cannot_take_batches_is_told_at_once() -> None:
+    config = transformers.GPT2Config(
+        vocab_size=18, n_embd=16, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=3
+    )
+    module = transformers.GPT2ForSequenceClassification(config)
+    with pytest.raises(ModelLoadError, match="padding token"):
+        wrap(module, modality="text", tokenizer=wordpiece())
+    config.pad_token_id = 0
+    module = transformers.GPT2ForSequenceClassification(config)
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    taps = Recorder()
+    model.run(batch_of(model, "good", "a nice film"), at="encoder", taps=taps)
+    assert taps.events == ["encoder_begins", "leaf"]

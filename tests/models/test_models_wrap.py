@@ -1,0 +1,93 @@
+"""Wrapping modules that are in memory."""
+
+import pytest
+import timm
+import torch
+from models_fixtures import bert, text_items, vit, wordpiece
+from PIL import Image
+from torch import nn
+
+from transexplain.errors import ModelLoadError
+from transexplain.models.assemble import unique_names
+from transexplain.models.base import Encoded
+from transexplain.models.wrap import wrap
+from transexplain.types import PatchGrid
+
+
+def test_names_come_from_the_config_unless_given() -> None:
+    module = bert(id2label={0: "no", 1: "yes", 2: "yes"})
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    assert model.classes == ("no", "yes (1)", "yes (2)")
+    assert wrap(module, modality="text", classes=["a", "b", "c"]).classes == ("a", "b", "c")
+    assert model.module is module
+    assert model.ref.source.endswith("modeling_bert.BertForSequenceClassification")
+    assert unique_names(["a", "b", "a"]) == ("a (0)", "b", "a (2)")
+
+
+def test_digest_is_of_the_weights_and_the_class() -> None:
+    module = bert()
+    first = wrap(module, modality="text").ref.digest
+    assert wrap(bert(), modality="text").ref.digest == first
+    with torch.no_grad():
+        module.classifier.bias[0] += 1
+    assert wrap(module, modality="text").ref.digest != first
+
+    class Other(nn.Linear):
+        pass
+
+    plain, other = nn.Linear(2, 2), Other(2, 2)
+    other.load_state_dict(plain.state_dict())
+    digests = {
+        wrap(nn.Sequential(nn.Flatten(), part), modality="image", input_size=(1, 1, 2)).ref.digest
+        for part in (plain, other)
+    }
+    assert len(digests) == 2
+
+
+def test_timm_models_bring_their_transform() -> None:
+    module = timm.create_model(
+        "vit_tiny_patch16_224", img_size=48, embed_dim=16, depth=2, num_heads=2, num_classes=3
+    )
+    model = wrap(module, modality="image")
+    assert model.classes == ("0", "1", "2")
+    [one] = model.encode(text_items(Image.new("RGB", (100, 80))))
+    assert isinstance(one, Encoded)
+    assert one.inputs["pixel_values"].shape == (3, 48, 48)
+    assert one.features == PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1)
+
+
+def test_float64_and_half_precision_keep_their_type() -> None:
+    model = wrap(vit().double(), modality="image")
+    [one] = model.encode(text_items({"pixel_values": torch.zeros(3, 24, 24)}))
+    assert isinstance(one, Encoded)
+    assert model.collate([one]).inputs["pixel_values"].dtype == torch.float64
+    assert model.ref.dtype == "float64"
+
+
+def test_picture_size_is_asked_for_only_where_nothing_tells() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ModelLoadError, match="input_size="):
+        wrap(module, modality="image")
+    by_transform = wrap(module, modality="image", transform=lambda _: torch.zeros(3, 7, 9))
+    [one] = by_transform.encode(text_items(Image.new("RGB", (5, 5))))
+    assert isinstance(one, Encoded)
+    assert one.features == PatchGrid(rows=7, cols=9, height=7, width=9)
+    with pytest.raises(ModelLoadError, match=r"tensor \(3, H, W\)"):
+        wrap(module, modality="image", transform=lambda _: torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("modality", "told"), [("nodes", "not supported yet"), ("sound", "known: text, image")]
+)
+def test_other_modalities_are_refused(modality: str, told: str) -> None:
+    with pytest.raises(ModelLoadError, match=told):
+        wrap(nn.Linear(2, 2), modality=modality)
+
+
+def test_what_is_no_classifier_is_refused() -> None:
+    with pytest.raises(ModelLoadError, match="torch module"):
+        wrap("bert", modality="text")  # type: ignore[arg-type]
+    with pytest.raises(ModelLoadError, match="logits"):
+        wrap(nn.Identity(), modality="image", input_size=(3, 4, 4))
+    with pytest.raises(ModelLoadError, match="classes="):
+        wrap(nn.Conv2d(1, 2, 3), modality="image", input_size=(3, 4, 4))

@@ -1,0 +1,74 @@
+"""How a module is called: which inputs its forward takes, and where the logits are."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from transexplain.errors import EngineError, ModelLoadError
+
+#: the input that carries the item, by modality
+MAIN_INPUT = {"text": "input_ids", "image": "pixel_values"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """The calling convention of one module, read from its signature."""
+
+    main: str  #: input_ids | pixel_values
+    positional: bool  #: the main input goes first, without a name
+    names: frozenset[str] | None  #: keyword inputs it takes; None: any
+    fixed: Mapping[str, Any]  #: constants of every call
+
+    @classmethod
+    def of(cls, module: nn.Module, modality: Literal["text", "image"]) -> "Caller":
+        """Read the convention of `module.forward`; ModelLoadError for scripted modules."""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelLoadError(
+                f"{type(module).__name__} is a scripted module, whose operators cannot be seen; "
+                "pass the module it was scripted from"
+            )
+        main = MAIN_INPUT[modality]
+        parameters = inspect.signature(module.forward).parameters
+        named = frozenset(
+            name
+            for name, p in parameters.items()
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+        )
+        any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return cls(
+            main=main,
+            positional=main not in named and (bool(named) or not any_name),
+            names=None if any_name and not named else named,
+            fixed={"use_cache": False} if "use_cache" in named else {},
+        )
+
+    def takes(self, name: str) -> bool:
+        """Whether the module has a place for the input `name`."""
+        return name == self.main or self.names is None or name in self.names
+
+    def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Logits (B, C) of one forward pass over `inputs` (each (B, ...))."""
+        keywords = {name: tensor for name, tensor in inputs.items() if self.takes(name)}
+        first = (keywords.pop(self.main),) if self.positional else ()
+        return _logits(module(*first, **keywords, **self.fixed))
+
+
+def _logits(output: Any) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping) and "logits" in output:
+        found = output["logits"]
+    elif hasattr(output, "logits"):
+        found = output.logits
+    else:
+        found = output[0] if isinstance(output, tuple | list) and output else None
+    if not isinstance(found, Tensor):
+        raise EngineError(
+            f"the module returned {type(output).__name__} without logits; "
+            "it must return a tensor (B, C), or an output with `.logits`"
+        )
+    return found

@@ -1,0 +1,157 @@
+"""Sequence and image classifiers of transformers, from a directory of safetensors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from transexplain.errors import ModelLoadError
+from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
+from transexplain.models.base import LoadedModel
+from transexplain.models.files import check_keys, digest_of_folder, weight_files
+from transexplain.models.quiet import quiet
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+#: what transformers raises on a directory it cannot make a model of
+_LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError)
+
+
+def load_folder(
+    folder: Path, config: dict[str, Any], *, source: str, dtype: torch.dtype, device: torch.device
+) -> LoadedModel:
+    """The classifier in `folder`, whose config.json is `config`.
+
+    Raises ModelLoadError for a type that the installed transformers does not classify with,
+    weights that do not fit, and a missing or slow tokenizer or image processor.
+    """
+    modality = modality_of(config, str(folder))
+    files = weight_files(folder)
+    reader = _tokenizer(folder) if modality == "text" else _processor(folder)
+    module = _module(folder, modality, dtype).to(device).eval()
+    origin = Origin(source=source, digest=digest_of_folder(folder, files), device=str(device))
+    classes = names_of_config(module)
+    if modality == "text":
+        return assemble_text(module, tokenizer=reader, classes=classes, origin=origin)
+    transform = processor_transform(reader)
+    blank = Image.new("RGB", (96, 64), (128, 128, 128))
+    shape = tuple(transform(blank).shape)
+    return assemble_image(
+        module,
+        transform=transform,
+        shape=(shape[0], shape[1], shape[2]),
+        classes=classes,
+        origin=origin,
+    )
+
+
+def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
+    """Whether transformers classifies texts or pictures with this model type.
+
+    Looks at the installed release's own tables only: nothing of the model is imported.
+    """
+    import transformers
+    from transformers.models.auto import configuration_auto, modeling_auto
+
+    kind = config.get("model_type")
+    known = f"the installed transformers {transformers.__version__}"
+    if not isinstance(kind, str) or kind not in configuration_auto.CONFIG_MAPPING_NAMES:
+        raise ModelLoadError(
+            f"{where}: {known} knows no model_type {kind!r}; install a release that does, "
+            "or load the model yourself and use wrap"
+        )
+    tables = {
+        "text": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "image": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+    }
+    text, image = (kind in tables[name] for name in ("text", "image"))
+    if text and image:  # one type for both (Perceiver): the saved class decides
+        image = any(name in str(tables["image"][kind]) for name in config.get("architectures", []))
+        text = not image
+    if not text and not image:
+        raise ModelLoadError(
+            f"{where}: {known} has no sequence or image classifier of model_type {kind!r}"
+        )
+    return "text" if text else "image"
+
+
+def names_of_config(module: nn.Module) -> tuple[str, ...]:
+    """Class names by index from `config.id2label`; empty where there are none."""
+    config = getattr(module, "config", None)
+    labels = getattr(config, "id2label", None) or {}
+    try:
+        return unique_names([str(labels[index]) for index in range(len(labels))])
+    except KeyError as error:
+        raise ModelLoadError(f"id2label of the config has no name for class {error}") from error
+
+
+def processor_transform(processor: Any) -> Callable[[Image.Image], Tensor]:
+    """A transformers image processor as a function of one picture to (3, H, W)."""
+
+    def transform(image: Image.Image) -> Tensor:
+        pixels = processor(images=image, return_tensors="pt")["pixel_values"]
+        return torch.as_tensor(pixels)[0]
+
+    return transform
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    _require(folder, _TOKENIZER_FILES, "*.model", "tokenizer")
+    return _loaded(AutoTokenizer, folder, "tokenizer")
+
+
+def _processor(folder: Path) -> Any:
+    from transformers import AutoImageProcessor
+
+    _require(folder, _PROCESSOR_FILES, "", "image processor")
+    return _loaded(AutoImageProcessor, folder, "image processor")
+
+
+def _require(folder: Path, names: tuple[str, ...], pattern: str, what: str) -> None:
+    if not any((folder / name).is_file() for name in names) and not (
+        pattern and any(folder.glob(pattern))
+    ):
+        raise ModelLoadError(
+            f"{folder} holds no {what}; expected one of {', '.join(names)}: save the model's "
+            f"{what} there with save_pretrained"
+        )
+
+
+def _loaded(factory: Any, folder: Path, what: str) -> Any:
+    try:
+        with quiet():
+            return factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise ModelLoadError(f"the {what} in {folder} cannot be loaded: {error}") from error
+
+
+def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
+    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+
+    factory = {
+        "text": AutoModelForSequenceClassification,
+        "image": AutoModelForImageClassification,
+    }[modality]
+    try:
+        with quiet():
+            module, told = factory.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except _LOAD_ERRORS as error:
+        raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
+    # many encoders are saved with a pooler that their classifier has no use for
+    unexpected = [name for name in told["unexpected_keys"] if ".pooler." not in f".{name}"]
+    wrong = [str(entry[0]) for entry in told["mismatched_keys"]]
+    check_keys(told["missing_keys"], unexpected, wrong, str(folder))
+    loaded: nn.Module = module
+    return loaded

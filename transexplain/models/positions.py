@@ -1,0 +1,42 @@
+"""How many positions a text model takes."""
+
+from typing import Any
+
+from torch import nn
+
+#: tokenizers without a limit say 10^30
+SANE = 10_000_000
+_CONFIG_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
+    """Positions (special ones included) that `module` and `tokenizer` take; None: any number."""
+    tables = [
+        _rows(table)
+        for name, table in module.named_modules()
+        if isinstance(table, nn.Embedding) and _is_position_table(name)
+    ]
+    # relative and rotary positions have no table, only what the model was trained for
+    bounds = tables or _configured(module)
+    if tokenizer is not None and 0 < tokenizer.model_max_length < SANE:
+        bounds.append(int(tokenizer.model_max_length))
+    return min(bounds, default=None)
+
+
+def _is_position_table(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return last in ("wpe", "embed_positions", "position_embeddings", "position_embedding")
+
+
+def _rows(table: nn.Embedding) -> int:
+    rows = table.num_embeddings
+    if table.padding_idx is not None:
+        return rows - table.padding_idx - 1  # RoBERTa counts positions from padding_idx + 1
+    offset = getattr(table, "offset", 0)  # BART and OPT keep the first rows for padding
+    return rows - offset if isinstance(offset, int) else rows
+
+
+def _configured(module: nn.Module) -> list[int]:
+    config = getattr(module, "config", None)
+    found = (getattr(config, name, None) for name in _CONFIG_NAMES)
+    return [value for value in found if isinstance(value, int) and 0 < value < SANE][:1]
