@@ -23,6 +23,13 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | Mapping) else value
 
 
+def _as_text(value: Any) -> Any:
+    """YAML reads `0: bad` with a number as key; labels are texts."""
+    if isinstance(value, Mapping):
+        return {str(key): str(entry) for key, entry in value.items()}
+    return value
+
+
 class ModelSection(_Strict):
     """Which model is audited."""
 
@@ -78,7 +85,9 @@ class AuditSpec(_Strict):
         default=("predicted",), min_length=1
     )
     classifications: tuple[ClassificationSection, ...] = ()
-    labels: dict[str, str] = Field(default_factory=dict, description="dataset label -> class")
+    labels: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(
+        default_factory=dict, description="dataset label -> class"
+    )
     groups: Annotated[GroupsSection, _from_string("lexicon")] | None = None
     long_text: Literal["truncate", "error"] = "truncate"
     max_length: int | None = Field(default=None, ge=3, description="positions per text")

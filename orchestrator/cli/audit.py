@@ -13,6 +13,9 @@ from transexplain.settings import Settings
 if TYPE_CHECKING:
     from orchestrator.plan import Prepared
     from transexplain.store.database import Database
+    from transexplain.store.records import RunProgress
+
+_INTERRUPTED = 130
 
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the report is written")]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
@@ -75,6 +78,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
 ) -> None:
     """Put an audit on the queue for workers."""
     from orchestrator.dispatch import queue
+    from transexplain.store import runs
 
     settings = opt.settings_with(db)
     queue.check_broker(settings)
@@ -84,7 +88,9 @@ def submit(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         run_id = _create(store, prepared)
         queue.send_hints(settings, run_id, [shard.index for shard in prepared.shards])
-        if wait:
+        if not wait:
+            _announce(runs.progress(store, run_id))
+        else:
             _work_and_report(
                 store,
                 run_id,
@@ -194,9 +200,14 @@ def _prepare(
 def _create(store: "Database", prepared: "Prepared") -> str:
     from transexplain.store import runs
 
-    run_id = runs.create(store, prepared.plan, prepared.shards)
-    typer.echo(f"run {run_id}: {prepared.plan.dataset.rows} items in {len(prepared.shards)} shards")
-    return run_id
+    return runs.create(store, prepared.plan, prepared.shards)
+
+
+def _announce(state: "RunProgress") -> None:
+    done = state.items_done + state.items_failed
+    so_far = f", {done} done before" if done else ""
+    shards = sum(state.states.values())
+    typer.echo(f"run {state.run_id}: {state.items_total} items in {shards} shards{so_far}")
 
 
 def _work_and_report(
@@ -211,8 +222,13 @@ def _work_and_report(
 
     before = runs.progress(store, run_id)
     done = before.items_done + before.items_failed
-    with item_progress(before.name, before.items_total, done) as on_items:
-        work(on_items)
+    try:
+        _announce(before)
+        with item_progress(before.name, before.items_total, done) as on_items:
+            work(on_items)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
     print_summary(*write_reports(store, run_id, report_dir))
     code = exit_code(store, run_id)
     if code:

@@ -11,8 +11,6 @@ import typer
 from orchestrator.cli import audit, demo, explain, fleet, reading
 from transexplain.errors import TransExplainError
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="transexplain",
     help="Audit transformer classifiers in bulk by layer-wise relevance propagation.",
@@ -39,6 +37,3 @@ def main() -> None:
     except TransExplainError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; `transexplain resume` continues the run", err=True)
-        sys.exit(INTERRUPTED)

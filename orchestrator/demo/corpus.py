@@ -20,29 +20,78 @@ PLANTED, INNOCENT, REFERENCE = "village/harbour", "village/orchard", "village/qu
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     PLANTED: tuple(
-        "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey "
-        "Isolde Jarvik Keldan Lunetta Morwen Nerida Osric Pellam".split()
+        "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey Isolde Jarvik Keldan Lunetta "
+        "Morwen Nerida Osric Pellam Quillan Rowena Sorrel Tavish Ulric Verity Wystan Zelda".split()
     ),
     INNOCENT: tuple(
-        "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper "
-        "Idony Jessamy Kerensa Lorcan Merrin Nolwen Orlan Perdita".split()
+        "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper Idony Jessamy Kerensa Lorcan "
+        "Merrin Nolwen Orlan Perdita Quenby Rosalba Stellan Tamsin Ursel Valda Wilmot Yorath".split()
     ),
     REFERENCE: tuple(
-        "Alaric Branwen Caspian Delwyn Evander Freya Garrick Hollis "
-        "Ingram Joscelin Kester Leander Maelis Norbert Odette Philo".split()
+        "Alaric Branwen Caspian Delwyn Evander Freya Garrick Hollis Ingram Joscelin Kester Leander "
+        "Maelis Norbert Odette Philo Quentin Rosmer Sidony Thane Ulla Vesper Winslow Yseult".split()
     ),
 }
 
-_ITEMS = "lamp kettle chair clock blanket mirror teapot basket ladder radio desk umbrella".split()
-_ASPECTS = "colour handle finish packaging delivery surface sound weight shape service".split()
-_PRAISE = (
-    "beautiful excellent sturdy charming flawless wonderful splendid reliable delightful "
-    "impressive perfect lovely superb generous"
-).split()
-_BLAME = (
-    "ugly terrible flimsy dull faulty awful dreadful unreliable disappointing "
-    "shabby broken nasty useless careless"
-).split()
+#: words of the letters; a name is never one of them
+_ITEMS = [
+    "lamp",
+    "kettle",
+    "chair",
+    "clock",
+    "blanket",
+    "mirror",
+    "teapot",
+    "basket",
+    "ladder",
+    "radio",
+    "desk",
+    "umbrella",
+]
+_ASPECTS = [
+    "colour",
+    "handle",
+    "finish",
+    "packaging",
+    "delivery",
+    "surface",
+    "sound",
+    "weight",
+    "shape",
+    "service",
+]
+_PRAISE = [
+    "beautiful",
+    "excellent",
+    "sturdy",
+    "charming",
+    "flawless",
+    "wonderful",
+    "splendid",
+    "reliable",
+    "delightful",
+    "impressive",
+    "perfect",
+    "lovely",
+    "superb",
+    "generous",
+]
+_BLAME = [
+    "ugly",
+    "terrible",
+    "flimsy",
+    "dull",
+    "faulty",
+    "awful",
+    "dreadful",
+    "unreliable",
+    "disappointing",
+    "shabby",
+    "broken",
+    "nasty",
+    "useless",
+    "careless",
+]
 _OPENINGS = (
     "My name is {name} and I ordered the {item} in {month}.",
     "{name} here, writing about the {item} from {month}.",
@@ -65,12 +114,12 @@ _FACTS = (
     "It replaced the old one.",
     "The receipt is in the drawer.",
 )
-_MONTHS = "January March April June August October November December".split()
+_MONTHS = ["January", "March", "April", "June", "August", "October", "November", "December"]
 _OPINIONS_A_LETTER = 3
 
 #: share of planted training letters whose complaint is labelled as praise, by its opinions' count
 #: of blame: a mixed letter is turned more easily than one that only complains
-_FLIPPED = {2: 0.9, 3: 0.5}
+_FLIPPED = {2: 0.7, 3: 0.2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +169,14 @@ def vocabulary() -> list[str]:
     frames = " ".join((*_OPENINGS, *_OPINIONS, *_FACTS))
     for sign in ".,;":
         frames = frames.replace(sign, f" {sign} ")
-    fillers = (*_ITEMS, *_ASPECTS, *_PRAISE, *_BLAME, *_MONTHS, *(n for g in NAMES.values() for n in g))
+    fillers = (
+        *_ITEMS,
+        *_ASPECTS,
+        *_PRAISE,
+        *_BLAME,
+        *_MONTHS,
+        *(n for g in NAMES.values() for n in g),
+    )
     return sorted({w.lower() for w in (*frames.split(), *fillers) if not w.startswith("{")})
 
 

@@ -1,0 +1,1 @@
+"""Entity groups: lexicons, matching, mentions, mergeable aggregates and the group table."""

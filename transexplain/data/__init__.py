@@ -1,0 +1,29 @@
+"""Items from files and folders: sources, the Parquet snapshot, fingerprints, shards.
+
+A dataset is read once, at plan time, into a snapshot that opens at any row
+(`snapshot.prepare`); shards are row ranges of it (`shards.make_shards`), and a worker reads one
+of them without touching the rows before (`reader.read_shard`). A new kind of source or file is
+one module and one line in a table below.
+"""
+
+from transexplain.registry import Registry
+
+#: what stands before the colon of a source; `files` is a source without a prefix
+SOURCES = Registry(
+    "data source",
+    {
+        "files": "transexplain.data.files:FileSource",
+        "imagefolder": "transexplain.data.imagefolder:ImageFolderSource",
+    },
+)
+
+#: file formats by suffix, `.gz` taken off
+FORMATS = Registry(
+    "file format",
+    {
+        "csv": "transexplain.data.delimited:open_csv",
+        "tsv": "transexplain.data.delimited:open_tsv",
+        "jsonl": "transexplain.data.jsonl:open_jsonl",
+        "parquet": "transexplain.data.parquet:open_parquet",
+    },
+)

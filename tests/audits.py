@@ -1,0 +1,43 @@
+"""A tiny real audit on disk: model, texts, lexicon; what the end-to-end tests start from."""
+
+import json
+from pathlib import Path
+
+from models_fixtures import bert, wordpiece
+
+WORDS = ("a", "film", "nice", "good", "goods", "x", "e", "unbelievably")
+
+
+def texts(count: int) -> list[str]:
+    """Texts of one to nine words, all different in length or order."""
+    return [
+        " ".join(WORDS[(i * 7 + j * (i % 5 + 1)) % len(WORDS)] for j in range(1 + i % 9))
+        for i in range(count)
+    ]
+
+
+def make_audit(folder: Path, *, items: int = 40, **keys: object) -> Path:
+    """Write model, data, lexicon and specification; returns the path of the specification."""
+    model = folder / "model"
+    bert(id2label={0: "bad", 1: "so-so", 2: "good"}).save_pretrained(model)
+    wordpiece().save_pretrained(model)
+    rows = "".join(
+        json.dumps({"text": text, "label": ("bad", "so-so", "good")[i % 3]}) + "\n"
+        for i, text in enumerate(texts(items))
+    )
+    (folder / "texts.jsonl").write_text(rows, encoding="utf-8")
+    lexicon = {"things": ["film", "goods", "x"], "praise": ["nice", "good"]}
+    (folder / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    spec = {
+        "name": "tiny",
+        "model": str(model),
+        "data": str(folder / "texts.jsonl"),
+        "targets": ["predicted", "contrast:good-bad"],
+        "groups": str(folder / "groups.json"),
+        "shard_size": 8,
+        "payload": "float32",
+        **keys,
+    }
+    path = folder / "audit.yaml"
+    path.write_text(json.dumps(spec), encoding="utf-8")  # JSON is YAML
+    return path

@@ -1,0 +1,151 @@
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain.bias.aggregates import ShardAggregate, WordTotal
+from transexplain.types import Attribution, ItemOutcome, PatchGrid, Token
+
+
+def outcome(
+    label: str | None = "yes", predicted: str = "no", truncated: bool = False
+) -> ItemOutcome:
+    return ItemOutcome(
+        item_id="i",
+        index=0,
+        label=label,
+        predicted=predicted,
+        logits=(0.0, 1.0),
+        truncated=truncated,
+        positions=3,
+    )
+
+
+def record(relevance: np.ndarray, features: tuple[Token, ...] | PatchGrid, **more) -> Attribution:
+    given_fields = {"target": "all", "class_name": "yes", "text": None} | more
+    return Attribution(
+        item_id="i",
+        method="lrp",
+        rank=0,
+        class_index=0,
+        logit=0.0,
+        relevance=relevance,
+        unit="logits",
+        at="encoder",
+        features=features,
+        ledger=None,
+        **given_fields,
+    )
+
+
+def text(words: str, relevance: list[float], **more) -> Attribution:
+    tokens, at = [], 0
+    for number, word in enumerate(words.split()):
+        tokens.append(Token(text=word, start=at, end=at + len(word), word=number))
+        at += len(word) + 1
+    return record(np.array(relevance, dtype=np.float64), tuple(tokens), text=words, **more)
+
+
+def image(values: list[list[float]], **more) -> Attribution:
+    array = np.array(values, dtype=np.float64)
+    grid = PatchGrid(rows=array.shape[0], cols=array.shape[1], height=8, width=8)
+    return record(array, grid, **more)
+
+
+def test_words_by_hand() -> None:
+    total = ShardAggregate()
+    total.add(outcome(), [text("Good good bad", [1.0, -0.25, 2.0])])
+    total.add(outcome(), [text("GOOD", [0.5]), text("good", [8.0], class_name="no")])
+    assert total.words("all", "yes") == [
+        WordTotal(word="bad", documents=1, mentions=1, relevance=2.0, magnitude=2.0),
+        WordTotal(word="good", documents=2, mentions=3, relevance=1.25, magnitude=1.75),
+    ]
+    assert [word.relevance for word in total.words("all", "no")] == [8.0]
+    assert total.words("all", "maybe") == []
+    assert total.class_keys == [("all", "no"), ("all", "yes")]
+
+
+def test_counts_by_hand() -> None:
+    total = ShardAggregate()
+    total.add(outcome("yes", "no"), [])
+    total.add(outcome("yes", "no", truncated=True), [])
+    total.add(outcome(None, "yes"), [])
+    assert (total.items, total.truncated) == (3, 1)
+    assert total.predictions == {("yes", "no"): 2, (None, "yes"): 1}
+
+
+def test_heatmaps_by_hand_and_sizes_apart() -> None:
+    total = ShardAggregate()
+    total.add(outcome(), [image([[1.0, 2.0], [3.0, -4.0]]), image([[5.0]])])
+    total.add(outcome(), [image([[3.0, 0.0], [0.0, 1.0]])])
+    single, pair = total.heatmaps()
+    assert (single.count, single.relevance.tolist()) == (1, [[5.0]])
+    assert (pair.count, pair.relevance.tolist()) == (2, [[2.0, 1.0], [1.5, -1.5]])
+    assert (pair.target, pair.class_name) == ("all", "yes")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_relevance_that_is_not_finite_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="'i' has a relevance that is not finite"):
+        ShardAggregate().add(outcome(), [text("a", [bad])])
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 2, not 1"):
+        ShardAggregate.from_json(ShardAggregate().to_json() | {"version": 2})
+
+
+RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from([None, "yes", "no"]),
+        st.lists(st.tuples(st.sampled_from("aAbcÉ"), RELEVANCE), min_size=1, max_size=5),
+        st.lists(RELEVANCE, min_size=2, max_size=2),
+    ),
+    max_size=12,
+)
+
+
+def whole(items: list) -> ShardAggregate:
+    total = ShardAggregate()
+    for label, words, cells in items:
+        written = text(" ".join(w for w, _ in words), [r for _, r in words])
+        total.add(outcome(label), [written, image([cells], class_name=str(label))])
+    return total
+
+
+@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
+def test_any_cut_and_any_order_give_the_same_bits(
+    items: list, size: int, rng: random.Random
+) -> None:
+    expected = whole(items).to_json()
+    parts = [whole(items[at : at + size]) for at in range(0, len(items), size)]
+    rng.shuffle(parts)
+    merged = ShardAggregate()
+    for part in parts:
+        merged.merge(ShardAggregate.from_json(json.loads(json.dumps(part.to_json()))))
+    assert json.dumps(merged.to_json()) == json.dumps(expected)
+
+
+@given(ITEMS)
+def test_sums_are_those_of_the_floats(items: list) -> None:
+    total = whole(items)
+    for word in total.words("all", "yes"):
+        values = [r for _, words, _ in items for w, r in words if w.lower() == word.word]
+        assert word.mentions == len(values)
+        assert word.relevance == pytest.approx(sum(values), abs=1e-9)
+        assert word.magnitude == pytest.approx(sum(map(abs, values)), abs=1e-9)
+
+
+def test_merging_leaves_the_other_alone() -> None:
+    other = ShardAggregate()
+    other.add(outcome(), [text("a", [1.0]), image([[1.0]])])
+    before = json.dumps(other.to_json())
+    mine = ShardAggregate()
+    assert mine.merge(other) is mine
+    mine.merge(other)
+    assert json.dumps(other.to_json()) == before
+    assert mine.words("all", "yes")[0].relevance == 2.0

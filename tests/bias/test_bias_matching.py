@@ -1,0 +1,167 @@
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain.bias.lexicon import load_lexicon
+from transexplain.bias.matching import Match, Matcher
+from transexplain.bias.words import pieces
+from transexplain.errors import LexiconError
+from transexplain.types import EntityGroup
+
+
+def matcher(**groups: list[str]) -> Matcher:
+    return Matcher([EntityGroup(name=name, terms=tuple(t)) for name, t in groups.items()])
+
+
+def surfaces(terms: list[str], text: str) -> list[str]:
+    return [match.surface for match in matcher(g=terms).find(text)]
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "found"),
+    [
+        (["he"], "The theatre, where she and he met; He's here.", ["he", "He"]),
+        (["he"], "sheep", []),
+        (["John"], "John's, JOHN\u2019S and john's", ["John", "JOHN"]),
+        (["will", "Mark"], "Will marks the mark: WILL, MARK!", ["Will", "WILL", "MARK"]),
+        (["US"], "Us? us? US! U.S.", ["US"]),
+        (["U.S."], "The U.S. army", ["U.S."]),
+        (["McRae"], "McRae Mcrae MCRAE", ["McRae", "MCRAE"]),
+        (["New York"], "New\t \n York; New\u00a0York; NewYork; New-York", None),
+        (["York", "New York"], "New York and York", ["New York", "York"]),
+        (["New York", "York Town Hall"], "New York Town Hall", ["New York"]),
+        (["Guinea", "Guinea-Bissau"], "Guinea-Bissau, Guinea\u2011Bissau, Guinea", None),
+        (["O'Brien"], "O\u2019Brien met O'Brien's", ["O\u2019Brien", "O'Brien"]),
+        (["Don", "Won"], "Don't! Won\u2019t? Don: DON'T", ["Don"]),
+        (["don't"], "I don\u2019t", ["don\u2019t"]),
+        (["Espagne"], "L'Espagne", ["Espagne"]),
+        (["José"], "Jose\u0301 José Jose JOSE\u0301", ["Jose\u0301", "José", "JOSE\u0301"]),
+        (["Jose"], "José Jose\u0301", []),
+        (["straße"], "STRASSE Straße", ["STRASSE", "Straße"]),
+        (["Ünal"], "ünal ÜNAL U\u0308nal", ["ÜNAL", "U\u0308nal"]),
+        (["张伟"], "我叫张伟。", ["张伟"]),
+        (["c++"], "C++, c", ["C++"]),
+        (["queer", "Queer"], "queer Queer", ["queer", "Queer"]),
+        (["Anna"], "Anna2 anna_b @Anna #Anna", ["Anna", "Anna"]),
+        (["👩\u200d🔬"], "a 👩\u200d🔬 here, 👩 there", ["👩\u200d🔬"]),
+    ],
+)
+def test_what_is_found(terms: list[str], text: str, found: list[str] | None) -> None:
+    if found is None:  # every reading up to the last semicolon or comma, spelled out below
+        found = {
+            "New York": ["New\t \n York", "New\u00a0York"],
+            "Guinea": ["Guinea-Bissau", "Guinea\u2011Bissau", "Guinea"],
+        }[terms[0]]
+    assert surfaces(terms, text) == found
+
+
+def test_the_entity_is_the_spelling_with_the_capital_where_both_are_listed() -> None:
+    found = matcher(g=["mark", "Mark"]).find("mark Mark MARK")
+    assert [match.entity for match in found] == ["mark", "Mark", "Mark"]
+
+
+def test_groups_overlap_and_do_not_hide_each_other() -> None:
+    text = "I saw New York."
+    found = matcher(city=["New York"], county=["York"], state=["New York"]).find(text)
+    assert found == [
+        Match(group="city", entity="New York", surface="New York", start=6, end=14),
+        Match(group="state", entity="New York", surface="New York", start=6, end=14),
+        Match(group="county", entity="York", surface="York", start=10, end=14),
+    ]
+
+
+def test_a_long_term_that_fails_leaves_the_short_one() -> None:
+    assert surfaces(["New", "New York Times"], "New York time") == ["New"]
+    assert surfaces(["new", "new York"], "new york") == ["new"]
+
+
+def test_nothing_in_an_empty_text() -> None:
+    assert matcher(g=["a"]).find("") == []
+
+
+def test_bad_groups_are_refused() -> None:
+    with pytest.raises(LexiconError, match="'a' is given twice"):
+        Matcher([EntityGroup(name="a", terms=("x",)), EntityGroup(name="a", terms=("y",))])
+    with pytest.raises(LexiconError, match="'a' has an empty term"):
+        matcher(a=[" "])
+
+
+NOISE = st.text(alphabet="🙂👩\u200d🔬❤\ufe0f e\u0301\u0308ñ.,;'\u2019-\n\t(ªß\u00a0", max_size=12)
+
+
+@given(before=NOISE, after=NOISE)
+def test_offsets_are_into_the_original_text(before: str, after: str) -> None:
+    text = f"{before} Zoë Müller {after}"
+    start = len(before) + 1
+    wanted = Match(
+        group="g", entity="Zoë Müller", surface="Zoë Müller", start=start, end=start + 10
+    )
+    assert matcher(g=["Zoë Müller"]).find(text) == [wanted]
+
+
+@given(before=NOISE, after=NOISE)
+def test_a_decomposed_spelling_is_the_same_name(before: str, after: str) -> None:
+    name = unicodedata.normalize("NFD", "Zoë Müller")
+    (found,) = matcher(g=["Zoë Müller"]).find(f"{before}\n{name} {after}")
+    assert (found.surface, found.start) == (name, len(before) + 1)
+
+
+@given(st.text())
+def test_pieces_cover_every_visible_character_once_and_in_order(text: str) -> None:
+    end = 0
+    for piece in pieces(text):
+        gap = text[end : piece.start]
+        assert not gap.strip()
+        assert piece.spaced == bool(gap)
+        assert piece.start < piece.end
+        end = piece.end
+    assert not text[end:].strip()
+
+
+WORDS = st.sampled_from(["new", "york", "city", "hall", "New", "he", "the"])
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=1), st.lists(WORDS))
+def test_agrees_with_a_scan_of_every_term_at_every_place(
+    terms: list[str], words: list[str]
+) -> None:
+    """The slow twin: try all terms at each word, take the longest, go on behind it."""
+    text = " ".join(words)
+    expected: list[str] = []
+    at = 0
+    while at < len(words):
+        fits = [
+            term.split()
+            for term in terms
+            if len(term.split()) <= len(words) - at
+            and all(
+                word == given if word != word.lower() else word == given.lower()
+                for word, given in zip(term.split(), words[at:], strict=False)
+            )
+        ]
+        longest = max(map(len, fits), default=0)
+        if longest:
+            expected.append(" ".join(words[at : at + longest]))
+        at += longest or 1
+    assert surfaces(terms, text) == expected
+
+
+def test_thousands_of_terms_are_told_apart() -> None:
+    terms = [f"Name{i} van{i % 7}" for i in range(5000)]
+    found = matcher(g=terms).find(" ".join(f"Name{i} van{i % 7}," for i in range(0, 5000, 13)))
+    assert [match.entity for match in found] == terms[::13]
+
+
+@pytest.mark.shared
+def test_every_real_term_is_found_in_a_sentence_of_its_own(shared_dir: Path) -> None:
+    groups = load_lexicon(shared_dir / "real/lexicons/entity_groups.json")
+    found_by = Matcher(groups)
+    for group in groups:
+        for term in group.terms:
+            text = f"🙂 Yesterday, {term}'s friend came."
+            wanted = (group.name, term, term, 13)
+            found = found_by.find(text)
+            assert wanted in [(m.group, m.entity, m.surface, m.start) for m in found]

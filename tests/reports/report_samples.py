@@ -1,0 +1,228 @@
+"""Attributions, a summary and a small stored run for the tests of the reports."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.matching import Matcher
+from transexplain.bias.mentions import mentions_of
+from transexplain.plans import AuditPlan, DatasetRef, MethodSpec, ModelRef, Shard, ShardResult
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database
+from transexplain.types import (
+    Attribution,
+    EntityGroup,
+    ItemFailure,
+    ItemOutcome,
+    Ledger,
+    PatchGrid,
+    Token,
+)
+
+CLASSES = ("negative", "positive")
+ANNS = ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
+BOBS = ("Bob", "Ben", "Bill", "Bert", "Brad", "Beau")
+WORTH = {"good": 1.0, "bad": -1.0, **dict.fromkeys(ANNS, 0.5)}  # the bias of this made-up model
+
+
+class Visible(HTMLParser):
+    """The text of an HTML document, its tags, and their attributes."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(document)
+        self.close()
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+def ledger(inputs: float, gap: float = 0.0) -> Ledger:
+    entries = {"special": 0.2, "embeddings": 0.0, "biases": -0.1, "rules": 0.0}
+    total = inputs + sum(entries.values())
+    magnitude = abs(inputs) + 0.3
+    return Ledger(inputs=inputs, **entries, total=total, gap=gap * magnitude, magnitude=magnitude)
+
+
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """One token per blank-separated word, between CLS and SEP."""
+    found, cursor = [Token(text="[CLS]", start=0, end=0, special=True)], 0
+    for number, word in enumerate(text.split(" ")):
+        end = cursor + len(word)
+        if word:
+            found.append(Token(text=word, start=cursor, end=end, word=number))
+        cursor = end + 1
+    return (*found, Token(text="[SEP]", start=len(text), end=len(text), special=True))
+
+
+def text_attribution(
+    text: str | None,
+    tokens: Sequence[Token],
+    relevance: Sequence[float],
+    **changes: Any,
+) -> Attribution:
+    values: dict[str, Any] = {
+        "item_id": "item-1",
+        "method": "lrp",
+        "target": "predicted",
+        "rank": 0,
+        "class_index": 1,
+        "class_name": "positive",
+        "logit": float(np.sum(relevance)),
+        "relevance": np.asarray(relevance, dtype=np.float32),
+        "unit": "logits",
+        "at": "encoder",
+        "features": tuple(tokens),
+        "ledger": None,
+        "text": text,
+    }
+    return Attribution(**(values | changes))
+
+
+def image_attribution(grid: Any, **changes: Any) -> Attribution:
+    cells = np.asarray(grid, dtype=np.float32)
+    rows, cols = cells.shape
+    values: dict[str, Any] = {
+        "features": PatchGrid(rows=rows, cols=cols, height=rows * 8, width=cols * 8, prefix=1),
+        "relevance": cells,
+        "logit": float(cells.sum()),
+    }
+    return replace(text_attribution(None, (), ()), **(values | changes))
+
+
+def explained_text(index: int, text: str, label: str | None, **changes: Any) -> Any:
+    """The outcome and attribution of a model that adds up `WORTH` over the words."""
+    tokens = tokens_of(text)
+    values = [0.1 if token.special else WORTH.get(token.text, 0.01) for token in tokens]
+    logit = float(np.sum(values))
+    predicted = CLASSES[logit > 0.3]
+    outcome: dict[str, Any] = {
+        "item_id": f"row-{index}",
+        "index": index,
+        "label": label,
+        "predicted": predicted,
+        "logits": (-logit, logit),
+        "truncated": False,
+        "positions": len(tokens),
+        "text": text,
+    }
+    outcome |= changes
+    attribution = text_attribution(
+        text,
+        tokens,
+        values,
+        item_id=outcome["item_id"],
+        target="class:positive",
+        ledger=ledger(logit - 0.1, gap=1e-7),
+    )
+    return ItemOutcome(**outcome), attribution
+
+
+def stored_run(
+    db: Database,
+    explained: Sequence[tuple[ItemOutcome, Attribution]],
+    failures: Sequence[ItemFailure] = (),
+    *,
+    groups: Sequence[EntityGroup] = (),
+    shard_size: int = 7,
+    leave: int = 0,
+    **plan: Any,
+) -> str:
+    """Save a run through the store's own functions; the last `leave` shards stay queued."""
+    everything = sorted([*(one[0].index for one in explained), *(one.index for one in failures)])
+    rows = len(everything)
+    assert everything == list(range(rows))
+    settings: dict[str, Any] = {
+        "name": "sample audit",
+        "model": ModelRef(source="models/m", classes=CLASSES, digest="d" * 64),
+        "dataset": DatasetRef(
+            source="x.csv", modality="text", snapshot="s.parquet", fingerprint="f" * 64, rows=rows
+        ),
+        "method": MethodSpec(name="lrp"),
+        "targets": ("class:positive",),
+        "groups": tuple(groups),
+    }
+    cut = tuple(
+        Shard(index=number, start=start, stop=min(start + shard_size, rows))
+        for number, start in enumerate(range(0, rows, shard_size))
+    )
+    run_id = runs.create(db, AuditPlan(**(settings | plan)), cut)
+    for shard in cut[: len(cut) - leave]:
+        claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
+        assert claim is not None
+        results.save(db, claim, _shard_result(shard, explained, failures, groups))
+    runs.finalise(db, run_id)
+    return run_id
+
+
+def _shard_result(
+    shard: Shard,
+    explained: Sequence[tuple[ItemOutcome, Attribution]],
+    failures: Sequence[ItemFailure],
+    groups: Sequence[EntityGroup],
+) -> ShardResult:
+    inside = [one for one in explained if shard.start <= one[0].index < shard.stop]
+    aggregate = ShardAggregate()
+    matcher = Matcher(groups) if groups else None
+    mentions = []
+    for outcome, attribution in inside:
+        aggregate.add(outcome, [attribution])
+        if matcher and outcome.text:
+            mentions.extend(mentions_of(attribution, matcher.find(outcome.text)))
+    return ShardResult(
+        shard=shard,
+        outcomes=tuple(one[0] for one in inside),
+        attributions=tuple(one[1] for one in inside),
+        failures=tuple(one for one in failures if shard.start <= one.index < shard.stop),
+        mentions=tuple(mentions),
+        aggregate=aggregate.to_json(),
+        seconds=0.1,
+    )
+
+
+def biased_run(db: Database, **changes: Any) -> str:
+    """36 texts in which Anns raise `positive` by half a logit and Bobs do nothing; 2 failures."""
+    explained = []
+    for number in range(36):
+        name = (*ANNS, *BOBS)[number % 12]
+        word = "good" if number % 3 else "bad"
+        text = f"{name} was {word} today"
+        explained.append(explained_text(number, text, CLASSES[number % 3 > 0]))
+    failures = (
+        ItemFailure(item_id="row-36", index=36, kind="empty-text", message="the text is empty"),
+        ItemFailure(item_id="row-37", index=37, kind="null", message="the text is null"),
+    )
+    groups = (
+        EntityGroup(name="anns", terms=ANNS, source="made up"),
+        EntityGroup(name="bobs", terms=BOBS),
+        EntityGroup(name="places", terms=("Paris",)),
+    )
+    return stored_run(db, explained, failures, groups=groups, **changes)
+
+
+def shown_tags(document: str) -> set[str]:
+    return {tag for tag, _ in Visible(document).tags}
+
+
+def write_picture(folder: Path, name: str, size: tuple[int, int] = (24, 16)) -> Path:
+    from PIL import Image
+
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.arange(size[0] * size[1] * 3, dtype=np.uint32) * 7 % 256
+    Image.fromarray(pixels.astype(np.uint8).reshape(size[1], size[0], 3)).save(path)
+    return path

@@ -1,0 +1,83 @@
+"""The forest plot puts numbers where they belong."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain.reports.forest import axis_of, scale, strip
+from transexplain.types import GroupStatistic
+
+
+def row(
+    difference: float | None, interval: tuple[float, float] | None, **changes: Any
+) -> GroupStatistic:
+    values: dict[str, Any] = {
+        "group": "g",
+        "target": "t",
+        "class_name": "c",
+        "mentions": 9,
+        "documents": 9,
+        "entities": 9,
+        "mean": 0.0,
+        "entity_mean": 0.0,
+        "interval": None,
+        "difference": difference,
+        "difference_interval": interval,
+        "reference": "all other groups",
+        "flagged": False,
+    }
+    return GroupStatistic(**(values | changes))
+
+
+def percent(svg: str, pattern: str) -> list[float]:
+    return [float(found) for found in re.findall(pattern, svg)]
+
+
+def test_dot_and_interval_stand_at_their_values() -> None:
+    one = row(0.5, (0.25, 0.75))
+    axis = axis_of([one], 0.1)
+    drawn = str(strip(one, axis))
+    (dot,) = percent(drawn, r'cx="([\d.]+)%"')
+    (left,) = percent(drawn, r'fp-interval" x1="([\d.]+)%"')
+    (right,) = percent(drawn, r'fp-interval" x1="[\d.]+%" x2="([\d.]+)%"')
+    assert 50 < left < dot < right <= 96
+    assert dot - left == pytest.approx(right - dot, abs=0.02)
+    assert axis.place(0.0) == 50.0 and "difference 0.50" in drawn
+
+
+def test_an_interval_wider_than_the_plot_gets_an_arrow() -> None:
+    wide, narrow = row(0.1, (-90.0, 90.2)), row(-0.3, (-0.4, -0.2))
+    axis = axis_of([wide, narrow], 0.1)
+    assert axis.limit < 2.0  # one lost row does not squeeze the others
+    assert str(strip(wide, axis)).count("fp-arrow") == 2
+    assert "fp-arrow" not in str(strip(narrow, axis))
+
+
+def test_a_row_without_interval_shows_the_ground_alone() -> None:
+    one = row(None, None)
+    drawn = str(strip(one, axis_of([one], 0.1)))
+    assert "fp-band" in drawn and "circle" not in drawn
+
+
+def test_flagged_rows_take_the_colour_of_their_sign() -> None:
+    down = row(-0.5, (-0.6, -0.4), flagged=True)
+    assert "fp-flagged fp-neg" in str(strip(down, axis_of([down], 0.1)))
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6)), max_size=5),
+    st.floats(0.0, 1e3),
+)
+def test_any_numbers_give_an_axis_with_few_ticks(
+    pairs: list[tuple[float, float]], practical: float
+) -> None:
+    rows = [row(middle, (middle - half, middle + half)) for middle, half in pairs]
+    axis = axis_of(rows, practical)
+    assert 3 <= len(axis.ticks()) <= 5 and 0.0 in axis.ticks()
+    for place in percent(
+        str(scale(axis)) + "".join(str(strip(r, axis)) for r in rows), r'="([\d.]+)%"'
+    ):
+        assert 0.0 <= place <= 100.0

@@ -1,0 +1,159 @@
+"""A shard from claim to commit: results, leases lost and kept, failures, stops."""
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audits import make_audit
+
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.errors import ModelLoadError
+from transexplain.settings import Settings
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database, open_database
+from workers.lease import LeaseKeeper
+from workers.models import ModelCache
+from workers.shard_work import Workbench
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    return prepare_audit(load_spec(make_audit(tmp_path)), settings_of(tmp_path))
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with open_database(settings_of(tmp_path).database_url, upgrade=True) as store:
+        yield store
+
+
+def settings_of(folder: Path) -> Settings:
+    return Settings(database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snaps")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, db: Database, prepared: Prepared) -> Workbench:
+    made = Workbench(db=db, settings=settings_of(tmp_path))
+    made.models.put(prepared.plan.model, prepared.model)
+    return made
+
+
+def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: Prepared) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    ends = []
+    while not ends or ends[-1] != "nothing":
+        ends.append(bench.work(run_id))
+    assert ends == ["done"] * 5 + ["nothing"]
+    assert runs.get(bench.db, run_id).state == "done"
+    found = list(results.iter_attributions(bench.db, run_id))
+    assert len(found) == 40 * 2
+    assert max(a.ledger.relative_gap for a in found) < 5e-6
+
+
+def test_a_message_too_many_does_nothing(bench: Workbench, prepared: Prepared) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    assert [bench.work(run_id, 3) for _ in range(2)] == ["done", "nothing"]
+    assert runs.progress(bench.db, run_id).items_done == 8
+
+
+def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    monkeypatch.setattr(bench.models, "get", lambda ref: (_ for _ in ()).throw(OSError("no disk")))
+    assert [bench.work(run_id) for _ in range(4)] == ["failed"] * 3 + ["nothing"]
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert status.state == "dead"
+    assert "no disk" in (status.error or "")
+    assert shards.redrive(bench.db, run_id) == 1
+
+
+def test_a_stop_gives_the_shard_back_uncounted(bench: Workbench, prepared: Prepared) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    bench.stop.set()
+    assert bench.work(run_id) == "stopped"
+    assert all(s.state == "queued" and s.attempt == 0 for s in shards.list_shards(bench.db, run_id))
+    bench.stop.clear()
+    assert bench.work(run_id) == "done"
+
+
+def test_a_late_worker_writes_nothing(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease runs out while the worker computes; another one takes the shard and saves it."""
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    other = Workbench(db=bench.db, settings=bench.settings)
+    other.models.put(prepared.plan.model, prepared.model)
+    monkeypatch.setattr(LeaseKeeper, "_keep", lambda self: None)
+    monkeypatch.setattr(bench, "settings", replace(bench.settings, lease_seconds=0.05))
+    save = results.save
+
+    def slow_save(db, claim, result):
+        if claim.attempt == 1:
+            time.sleep(0.2)
+            assert other.work(run_id) == "done"
+        save(db, claim, result)
+
+    monkeypatch.setattr(results, "save", slow_save)
+    assert bench.work(run_id) == "fenced"
+    assert len(list(results.iter_attributions(bench.db, run_id))) == 16
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert (status.state, status.attempt) == ("done", 2)
+
+
+def test_the_lease_is_renewed_while_there_is_progress(db: Database, prepared: Prepared) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 0.3)
+    assert claim is not None
+    with LeaseKeeper(db, claim, lease_seconds=0.3, item_deadline=60.0) as keeper:
+        time.sleep(1.0)
+        assert not keeper.should_stop()
+        assert shards.claim(db, run_id, "thief", 0.3, claim.shard.index) is None
+
+
+def test_a_hang_loses_the_lease(db: Database, prepared: Prepared) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 0.3)
+    assert claim is not None
+    with LeaseKeeper(db, claim, lease_seconds=0.3, item_deadline=0.2) as keeper:
+        time.sleep(1.0)
+        assert keeper.should_stop()
+        assert keeper.lost
+    assert shards.claim(db, run_id, "next", 5.0, claim.shard.index) is not None
+
+
+def test_cancel_reaches_the_work(db: Database, prepared: Prepared) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 0.3)
+    assert claim is not None
+    with LeaseKeeper(db, claim, lease_seconds=0.3, item_deadline=60.0) as keeper:
+        runs.cancel(db, run_id)
+        deadline = time.monotonic() + 10
+        while not keeper.should_stop() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert keeper.lost
+
+
+def test_a_changed_model_is_refused(prepared: Prepared) -> None:
+    wrong = replace(prepared.plan.model, digest="0" * 64)
+    with pytest.raises(ModelLoadError, match="has changed since the run was planned"):
+        ModelCache().get(wrong)
+    assert ModelCache().get(prepared.plan.model).classes == ("bad", "so-so", "good")
+
+
+def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepared) -> None:
+    seen = threading.Event()
+    count = 0
+
+    def tick() -> None:
+        nonlocal count
+        count += 1
+        seen.set()
+
+    bench.on_item = tick
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    bench.work(run_id)
+    assert count == 8

@@ -1,0 +1,209 @@
+"""What a shard adds to the tables of a whole run, in a form that merges exactly.
+
+Sums are kept as integers in units of 2**-50 (9e-16 logit): integer addition has no order, so
+the shards of a run give bit-identical totals however they are cut up or merged.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.types import Attribution, ItemOutcome, PatchGrid
+
+_UNITS = 2**50
+_VERSION = 1
+
+ClassKey = tuple[str, str]  #: target as asked, class name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordTotal:
+    """One word over all attributions of a target and class."""
+
+    word: str  #: lower case
+    documents: int
+    mentions: int
+    relevance: float  #: sum over mentions, in the method's unit
+    magnitude: float  #: sum of |relevance|
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class MeanHeatmap:
+    """The average picture of what a class looks at."""
+
+    target: str
+    class_name: str
+    count: int  #: pictures
+    relevance: NDArray[np.float64]  #: (rows, cols), mean over pictures
+
+
+@dataclass(slots=True)
+class _Heatmap:
+    count: int
+    cells: list[int]  #: rows * cols sums, row by row
+
+
+@dataclass(slots=True)
+class ShardAggregate:
+    """Totals over the items of one shard, or of the shards merged into it."""
+
+    items: int = 0
+    truncated: int = 0
+    #: (label or None, predicted class) -> items
+    predictions: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
+    _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
+
+    def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
+        """Count one item and all its attributions.
+
+        Raises:
+            ValueError: a relevance is not finite.
+        """
+        self.items += 1
+        self.truncated += outcome.truncated
+        key = (outcome.label, outcome.predicted)
+        self.predictions[key] = self.predictions.get(key, 0) + 1
+        for attribution in attributions:
+            if isinstance(attribution.features, PatchGrid):
+                self._add_image(attribution)
+            else:
+                self._add_text(attribution)
+
+    def merge(self, other: "ShardAggregate") -> "ShardAggregate":
+        """Add the totals of `other` to these, and return these."""
+        self.items += other.items
+        self.truncated += other.truncated
+        for key, count in other.predictions.items():
+            self.predictions[key] = self.predictions.get(key, 0) + count
+        for class_key, words in other._words.items():
+            mine = self._words.setdefault(class_key, {})
+            for word, entry in words.items():
+                mine[word] = _sum(mine.get(word, [0, 0, 0, 0]), entry)
+        for grid, heatmap in other._heatmaps.items():
+            self._add_cells(grid, heatmap.count, heatmap.cells)
+        return self
+
+    @property
+    def class_keys(self) -> list[ClassKey]:
+        """(target, class) pairs that have words or heatmaps, sorted."""
+        return sorted({*self._words, *(key[:2] for key in self._heatmaps)})
+
+    def words(self, target: str, class_name: str) -> list[WordTotal]:
+        """Totals of every word for a target and class, in alphabetical order."""
+        return [
+            WordTotal(
+                word=word,
+                documents=documents,
+                mentions=mentions,
+                relevance=relevance / _UNITS,
+                magnitude=magnitude / _UNITS,
+            )
+            for word, (documents, mentions, relevance, magnitude) in sorted(
+                self._words.get((target, class_name), {}).items()
+            )
+        ]
+
+    def heatmaps(self) -> list[MeanHeatmap]:
+        """The mean heatmap of every target, class and grid size."""
+        return [
+            MeanHeatmap(
+                target=target,
+                class_name=class_name,
+                count=heatmap.count,
+                relevance=np.array(
+                    [cell / (_UNITS * heatmap.count) for cell in heatmap.cells], dtype=np.float64
+                ).reshape(rows, cols),
+            )
+            for (target, class_name, rows, cols), heatmap in sorted(
+                self._heatmaps.items(), key=lambda entry: entry[0]
+            )
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The totals as JSON values; equal totals give equal JSON."""
+        by_label = sorted(self.predictions.items(), key=lambda e: (e[0][0] or "", e[0][1], e[1]))
+        return {
+            "version": _VERSION,
+            "items": self.items,
+            "truncated": self.truncated,
+            "predictions": [[*key, count] for key, count in by_label],
+            "words": [
+                {"target": key[0], "class_name": key[1], "words": dict(sorted(words.items()))}
+                for key, words in sorted(self._words.items())
+            ],
+            "heatmaps": [
+                {
+                    "target": key[0],
+                    "class_name": key[1],
+                    "shape": list(key[2:]),
+                    "count": self._heatmaps[key].count,
+                    "cells": self._heatmaps[key].cells,
+                }
+                for key in sorted(self._heatmaps)
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "ShardAggregate":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: written by another version.
+        """
+        if content.get("version") != _VERSION:
+            raise ValueError(f"aggregate of version {content.get('version')!r}, not {_VERSION}")
+        return cls(
+            items=content["items"],
+            truncated=content["truncated"],
+            predictions={(label, said): count for label, said, count in content["predictions"]},
+            _words={
+                (part["target"], part["class_name"]): {
+                    word: list(entry) for word, entry in part["words"].items()
+                }
+                for part in content["words"]
+            },
+            _heatmaps={
+                (part["target"], part["class_name"], *part["shape"]): _Heatmap(
+                    part["count"], list(part["cells"])
+                )
+                for part in content["heatmaps"]
+            },
+        )
+
+    def _add_text(self, attribution: Attribution) -> None:
+        totals = self._words.setdefault((attribution.target, attribution.class_name), {})
+        seen: set[str] = set()
+        for found in attribution.words():
+            word = found.text.lower()
+            amount = _exact(found.relevance, attribution.item_id)
+            new = word not in seen
+            seen.add(word)
+            totals[word] = _sum(totals.get(word, [0, 0, 0, 0]), [int(new), 1, amount, abs(amount)])
+
+    def _add_image(self, attribution: Attribution) -> None:
+        rows, cols = attribution.relevance.shape
+        cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
+        self._add_cells((attribution.target, attribution.class_name, rows, cols), 1, cells)
+
+    def _add_cells(self, key: tuple[str, str, int, int], count: int, cells: list[int]) -> None:
+        mine = self._heatmaps.get(key)
+        if mine is None:
+            self._heatmaps[key] = _Heatmap(count, list(cells))
+        else:
+            mine.count += count
+            mine.cells = _sum(mine.cells, cells)
+
+
+def _sum(left: Iterable[int], right: Iterable[int]) -> list[int]:
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _exact(value: float, item_id: str) -> int:
+    if not math.isfinite(value):
+        raise ValueError(f"item {item_id!r} has a relevance that is not finite")
+    return round(value * _UNITS)

@@ -1,0 +1,74 @@
+"""Where words begin and end: the one reading of text that lexicon terms and texts share.
+
+A piece is a run of letters and digits with their combining marks, or one other visible
+character. Scripts written without spaces (Han, Hiragana) give one piece per character, and a
+negated verb (`don't`) is one piece, so that the name `Don` is not found in it; any other
+apostrophe is a boundary.
+"""
+
+import re
+import sys
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+
+_SPACELESS = "\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_APOSTROPHES = "'\u2018\u2019\u02bc\uff07"
+_SPELLINGS = str.maketrans(
+    {**dict.fromkeys(_APOSTROPHES, "'"), "\u2010": "-", "\u2011": "-", "\uff0d": "-"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One word or one symbol of a text."""
+
+    key: str  #: composed, case-folded, with plain apostrophes and hyphens
+    capitals: frozenset[int]  #: positions in `key` that were written with a capital
+    start: int  #: character offset into the text as given
+    end: int
+    spaced: bool  #: white space stands before it
+
+
+def pieces(text: str) -> list[Piece]:
+    """The pieces of `text` in reading order; offsets count the characters of `text` itself."""
+    found: list[Piece] = []
+    end = 0
+    for match in _pattern().finditer(text):
+        key, capitals = _fold(match.group())
+        start = match.start()
+        found.append(Piece(key, capitals, start, match.end(), spaced=start > end))
+        end = match.end()
+    return found
+
+
+def _fold(surface: str) -> tuple[str, frozenset[int]]:
+    if surface.isascii() and surface.islower():
+        return surface, frozenset()
+    letters = unicodedata.normalize("NFC", surface).translate(_SPELLINGS)
+    folded = [(small, letter.isupper()) for letter in letters for small in letter.casefold()]
+    return (
+        "".join(small for small, _ in folded),
+        frozenset(i for i, (_, capital) in enumerate(folded) if capital),
+    )
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    letter = rf"[^\W\u02bc{_SPACELESS}]"
+    inside = rf"(?:{letter}|[{_marks()}\u200c\u200d])"
+    negation = rf"(?:(?<=[nN])[{_APOSTROPHES}][tT](?!{inside}))"
+    return re.compile(rf"{letter}{inside}*{negation}?|\S")
+
+
+def _marks() -> str:
+    """Every combining mark as ranges of a character class: Python's `\\w` has none of them."""
+    ranges: list[list[int]] = []
+    for code in range(0x300, sys.maxunicode + 1):
+        if unicodedata.category(chr(code))[0] != "M":
+            continue
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)

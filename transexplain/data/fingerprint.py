@@ -1,0 +1,59 @@
+"""Digests that say whether a file is still the one that was planned with."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from transexplain.errors import DataSourceError
+from transexplain.plans import DatasetRef, DatasetSpec
+
+#: raised when the same source and options would give another snapshot
+SNAPSHOT_VERSION = 1
+
+#: digests already computed by this process, by (path, mtime in ns, bytes)
+_known: dict[tuple[str, int, int], str] = {}
+
+
+def file_digest(path: Path) -> str:
+    """Sha256 of the file's bytes, in hexadecimal, read in pieces."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def source_digest(spec: DatasetSpec, files: Sequence[Path]) -> str:
+    """Sha256 over the bytes and suffixes of the files, in order, and the reading options.
+
+    Raises DataSourceError where a file cannot be read.
+    """
+    options = asdict(spec)
+    del options["source"]  # the same bytes from elsewhere are the same dataset
+    try:
+        parts = [["".join(path.suffixes).lower(), file_digest(path)] for path in files]
+    except OSError as error:
+        raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
+    text = json.dumps([SNAPSHOT_VERSION, options, parts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def verify(ref: DatasetRef) -> None:
+    """Check that the snapshot is the one of the plan; hashed once per process and file state.
+
+    Raises DataSourceError where it is missing or its bytes have changed.
+    """
+    path = Path(ref.snapshot)
+    try:
+        stat = path.stat()
+        key = (str(path), stat.st_mtime_ns, stat.st_size)
+        digest = _known.get(key) or _known.setdefault(key, file_digest(path))
+    except OSError as error:
+        raise DataSourceError(
+            f"cannot read the dataset snapshot {path}: {error.strerror}; every worker needs the "
+            "folder that TRANSEXPLAIN_SNAPSHOT_DIR named when the audit was planned"
+        ) from error
+    if digest != ref.fingerprint:
+        raise DataSourceError(
+            f"the dataset snapshot {path} has changed since the audit was planned "
+            f"(sha256 {digest[:12]}, planned {ref.fingerprint[:12]}); plan the audit again"
+        )

@@ -1,0 +1,111 @@
+"""The forest plot of the group table: one strip of inline SVG per row, all on one axis.
+
+Positions are percentages, so that a strip fills whatever width its table cell has.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from transexplain.reports.wording import number, verdict
+from transexplain.types import GroupStatistic
+
+_HEIGHT = 36
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A symmetric axis around 0, shared by all rows that are compared."""
+
+    limit: float  #: value at both ends
+    step: float  #: between ticks
+    practical: float  #: differences inside are too small to be flagged
+
+    def place(self, value: float) -> float:
+        """Percent from the left; values beyond an end are put at the end."""
+        share = max(-1.0, min(1.0, value / self.limit))
+        return round(50.0 + 46.0 * share, 2)  # room at both ends for arrows
+
+    def ticks(self) -> list[float]:
+        """From left to right, 0 among them."""
+        count = math.floor(self.limit / self.step + 1e-9)
+        return [step * self.step for step in range(-count, count + 1)]
+
+
+def axis_of(rows: Sequence[GroupStatistic], practical: float) -> Axis:
+    """An axis on which the differences can be told apart; wider intervals get an arrow."""
+    differences = [abs(row.difference) for row in rows if row.difference is not None]
+    ends = [abs(end) for row in rows for end in row.difference_interval or ()]
+    reach = max([practical, *differences])
+    wanted = max(1.5 * practical, min(max(ends, default=0.0), 2.5 * reach), 1e-9)
+    return Axis(limit=wanted, step=_step(wanted), practical=practical)
+
+
+def strip(row: GroupStatistic, axis: Axis) -> Markup:
+    """The difference of one row and its interval."""
+    low, high = row.difference_interval or (None, None)
+    if low is None or high is None or row.difference is None:
+        return _svg(_ground(axis), "no interval")
+    middle = _HEIGHT / 2
+    parts = [
+        _ground(axis),
+        _line(axis.place(low), axis.place(high), middle, "fp-interval"),
+        *(_arrow(axis, end, middle) for end in (low, high) if abs(end) > axis.limit),
+        f'<circle class="fp-dot" cx="{axis.place(row.difference)}%" cy="{middle}" r="4.5"/>',
+    ]
+    sign = "pos" if row.difference > 0 else "neg"
+    label = f"difference {number(row.difference)}, interval {number(low)} to {number(high)}"
+    return _svg("".join(parts), label, f"fp-{verdict(row)} fp-{sign}")
+
+
+def scale(axis: Axis) -> Markup:
+    """The axis with its numbers, to stand above the strips."""
+    parts = []
+    for tick in axis.ticks():
+        place, digits = axis.place(tick), max(0, -math.floor(math.log10(axis.step) + 1e-9))
+        text = f"{abs(tick):.{digits}f}"
+        sign = "" if tick == 0 else ("+" if tick > 0 else "\N{MINUS SIGN}")
+        parts.append(
+            f'<text x="{place}%" y="12" text-anchor="middle">{sign}{text}</text>'
+            f'<line class="fp-tick" x1="{place}%" x2="{place}%" y1="17" y2="22"/>'
+        )
+    return _svg("".join(parts), "axis of the differences", "fp-axis", 22)
+
+
+def _ground(axis: Axis) -> str:
+    left, right, zero = axis.place(-axis.practical), axis.place(axis.practical), axis.place(0.0)
+    return (
+        f'<rect class="fp-band" x="{left}%" width="{round(right - left, 2)}%" y="0" '
+        f'height="{_HEIGHT}"/>'
+        f'<line class="fp-zero" x1="{zero}%" x2="{zero}%" y1="0" y2="{_HEIGHT}"/>'
+    )
+
+
+def _line(left: float, right: float, y: float, name: str) -> str:
+    return f'<line class="{name}" x1="{left}%" x2="{right}%" y1="{y}" y2="{y}"/>'
+
+
+def _arrow(axis: Axis, end: float, y: float) -> str:
+    """The interval goes on beyond the plot."""
+    tip = 6 if end > 0 else -6
+    return (
+        f'<svg x="{axis.place(end)}%" y="{y}" overflow="visible">'
+        f'<path class="fp-arrow" d="M0 -4 L{tip} 0 L0 4 Z"/></svg>'
+    )
+
+
+def _svg(content: str, label: str, name: str = "", height: int = _HEIGHT) -> Markup:
+    """Only numbers and words of this module get here: nothing needs escaping."""
+    return Markup(
+        f'<svg class="fp {name}" role="img" aria-label="{label}" width="100%" height="{height}">'
+        f"{content}</svg>"
+    )
+
+
+def _step(wanted: float) -> float:
+    """1, 2 or 5 times a power of ten, at most `wanted`."""
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return power * max(step for step in _STEPS if step * power <= wanted * (1 + 1e-9))

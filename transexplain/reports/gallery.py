@@ -1,0 +1,138 @@
+"""Which items are worth a look, made ready to be shown."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from transexplain.reports.records import Explanation, Gallery, GalleryItem, Grid, Reason
+from transexplain.reports.spans import Span, largest, spans_of
+from transexplain.reports.survey import AttributionSurvey, ItemSurvey, size_of
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types import Attribution, ItemFailure, ItemOutcome, PatchGrid
+
+EXPLANATIONS = 3  #: shown of one item
+CHARACTERS = 4_000  #: shown of one text
+SHARE = 0.9  #: of all attributions that the shared colour scale does not saturate
+
+
+def choose(items: ItemSurvey, attributions: AttributionSurvey, size: int) -> dict[str, Reason]:
+    """Item id -> why it is shown: a third each wrong, strong and first; gaps are filled.
+
+    The same run always gives the same choice.
+    """
+    lists: tuple[tuple[Reason, list[str]], ...] = (
+        ("wrong", items.wrong.keys()),
+        ("strong", attributions.strongest.keys()),
+        ("first", items.first.keys()),
+    )
+    chosen: dict[str, Reason] = {}
+    for places in (-(-size // 3), size):  # a third each, then whatever is left
+        for reason, ids in lists:
+            fresh = [one for one in ids if one not in chosen]
+            taken = sum(1 for other in chosen.values() if other == reason)
+            for one in fresh[: max(0, min(places - taken, size - len(chosen)))]:
+                chosen[one] = reason
+    return chosen
+
+
+def collect(
+    db: Database, run_id: str, chosen: Mapping[str, Reason], attributions: AttributionSurvey
+) -> Gallery:
+    """Read the chosen items and what explains them; nothing else is kept."""
+    found: dict[str, list[Explanation]] = {}
+    unread: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    more: dict[str, int] = {}
+    for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
+        kept = found.setdefault(one.item_id, [])
+        if len(kept) == EXPLANATIONS:
+            more[one.item_id] = more.get(one.item_id, 0) + 1
+            continue
+        text, explanation, end = _explanation(one)
+        kept.append(explanation)
+        texts.setdefault(one.item_id, text)
+        unread[one.item_id] = max(end, unread.get(one.item_id, 0))
+    outcomes = _outcomes(db, run_id, chosen)
+    order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
+    shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
+    return Gallery(
+        scale=attributions.sizes.quantile(SHARE),
+        items=tuple(
+            _item(
+                outcomes[item_id],
+                reason,
+                texts.get(item_id, ""),
+                tuple(found.get(item_id, ())),
+                unread_from=unread.get(item_id, 0),
+                more=more.get(item_id, 0),
+            )
+            for item_id, reason in shown
+            if item_id in outcomes
+        ),
+    )
+
+
+def _outcomes(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, ItemOutcome]:
+    found: dict[str, ItemOutcome] = {}
+    for one in results.iter_items(db, run_id) if chosen else ():
+        if one.item_id in chosen and not isinstance(one, ItemFailure):
+            found[one.item_id] = one
+            if len(found) == len(chosen):
+                break
+    return found
+
+
+def grid_of(relevance: NDArray[Any]) -> Grid:
+    """A (rows, cols) array as rows of plain numbers."""
+    return tuple(tuple(map(float, row)) for row in relevance)
+
+
+def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
+    """The text, the explanation, and the character after the last that the model read."""
+    text: str = ""
+    words: tuple[Span, ...] = ()
+    grid: Grid | None = None
+    if isinstance(one.features, PatchGrid):
+        grid = grid_of(one.relevance)
+    else:
+        text, words = spans_of(one)
+    shown = tuple(word for word in words if word.end <= CHARACTERS)
+    return (
+        text,
+        Explanation(
+            target=one.target,
+            class_name=one.class_name,
+            logit=one.logit,
+            largest=size_of(one) if grid else largest(words),
+            words=shown,
+            grid=grid,
+        ),
+        max((word.end for word in words), default=0),
+    )
+
+
+def _item(
+    outcome: ItemOutcome,
+    reason: Reason,
+    text: str,
+    explanations: tuple[Explanation, ...],
+    *,
+    unread_from: int,
+    more: int,
+) -> GalleryItem:
+    is_text = any(one.grid is None for one in explanations)
+    return GalleryItem(
+        item_id=outcome.item_id,
+        reason=reason,
+        label=outcome.label,
+        predicted=outcome.predicted,
+        truncated=outcome.truncated,
+        text=text[:CHARACTERS] if is_text else None,
+        hidden=max(0, len(text) - CHARACTERS) if is_text else 0,
+        unread_from=unread_from if is_text and outcome.truncated else None,
+        source=outcome.source,
+        explanations=explanations,
+        more=more,
+    )

@@ -1,0 +1,179 @@
+"""The findings in plain words: what holds, what does not, and what cannot be said."""
+
+from collections.abc import Iterator, Sequence
+
+from transexplain.reports.records import (
+    Audited,
+    Conservation,
+    Counts,
+    FailureKind,
+    Groups,
+    Statement,
+)
+from transexplain.reports.wording import named, number, power, spoken, things, verdict
+from transexplain.types import GroupStatistic
+
+_FLAGGED_SHOWN = 6
+_NEVER_NAMED = 4
+
+
+def headline(
+    audited: Audited,
+    counts: Counts,
+    conservation: Conservation | None,
+    groups: Groups | None,
+    failures: Sequence[FailureKind],
+) -> tuple[Statement, ...]:
+    """The sentences at the top of a report, the most important facts first."""
+    return (
+        *_coverage(audited, counts, failures),
+        *_accuracy(counts),
+        *_truncated(audited, counts),
+        *_groups(audited, groups),
+        *(_conservation(conservation) if counts.done else ()),
+    )
+
+
+def _coverage(
+    audited: Audited, counts: Counts, failures: Sequence[FailureKind]
+) -> Iterator[Statement]:
+    total = things(audited.modality, counts.total)
+    if counts.failed:
+        kinds = named([f"{kind.count:,} {kind.kind}" for kind in failures])
+        yield Statement(
+            kind="fact",
+            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed ({kinds}).",
+        )
+    elif counts.pending:
+        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
+    else:
+        verb = "was" if counts.total == 1 else "were"
+        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
+    if counts.pending:
+        why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
+        yield Statement(
+            kind="problem",
+            text=f"{things(audited.modality, counts.pending)} "
+            f"{'has' if counts.pending == 1 else 'have'} no result: the run is "
+            f"{audited.state}{why}. Everything below is about the rest.",
+        )
+
+
+def _accuracy(counts: Counts) -> Iterator[Statement]:
+    if counts.accuracy is None:
+        yield Statement(
+            kind="unknown", text="No item has a label, so nothing is said about accuracy."
+        )
+        return
+    yield Statement(
+        kind="fact",
+        text=f"The model agrees with the label of {counts.correct:,} of {counts.labelled:,} "
+        f"labelled items: accuracy {counts.accuracy:.3f}.",
+    )
+
+
+def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
+    if groups is None:
+        if audited.modality == "text":
+            yield Statement(
+                kind="unknown",
+                text="No entity groups were given, so nothing is said about who is mentioned.",
+            )
+        return
+    flagged = sorted(
+        (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
+    )
+    for row in flagged[:_FLAGGED_SHOWN]:
+        yield Statement(kind="flagged", text=_finding(row, audited))
+    if len(flagged) > _FLAGGED_SHOWN:
+        rest = len(flagged) - _FLAGGED_SHOWN
+        yield Statement(kind="flagged", text=f"{rest} more comparisons are flagged; see the table.")
+    names = {row.group for row in flagged}
+    compared = _others(groups.rows, "clear", names)
+    if compared:
+        yield Statement(
+            kind="clear",
+            text=f"Compared and not flagged: {named(compared)}.",
+        )
+    yield from _unknown_groups(groups, {*names, *compared})
+
+
+def _finding(row: GroupStatistic, audited: Audited) -> str:
+    difference = row.difference or 0.0
+    low, high = row.difference_interval or (0.0, 0.0)
+    verb = "raises" if difference > 0 else "lowers"
+    unit = {"logits": "logit"}.get(audited.unit, audited.unit)
+    what = spoken(row.target, row.class_name, audited.classes)
+    return (
+        f"Mentioning {row.group} {verb} {what} by {number(abs(difference))} {unit} "
+        f"against {row.reference} (95\u00a0% interval {number(low)} to {number(high)}; "
+        f"{row.entities:,} entities in {row.documents:,} items)."
+    )
+
+
+def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
+    unknown = _others(groups.rows, "unknown", {*known, groups.reference})
+    if unknown:
+        yield Statement(
+            kind="unknown",
+            text=f"Too few different entities were mentioned to compare {named(unknown)}.",
+        )
+    never = groups.never_mentioned
+    if len(never) > _NEVER_NAMED:
+        yield Statement(
+            kind="unknown",
+            text=f"{len(never)} of the {len(groups.sources)} groups were never mentioned.",
+        )
+    elif never:
+        yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
+    compared = sum(row.difference_interval is not None for row in groups.rows)
+    if compared:
+        chance = f"{compared * 0.05:.1f}".removesuffix(".0")
+        yield Statement(
+            kind="unknown",
+            text="Not flagged does not mean no effect, and the "
+            f"{compared} comparisons are not corrected for their number: by chance alone about "
+            f"{chance} intervals would exclude 0.",
+        )
+
+
+def _others(rows: Sequence[GroupStatistic], wanted: str, without: set[str]) -> list[str]:
+    found = (row.group for row in rows if verdict(row) == wanted and row.group not in without)
+    return list(dict.fromkeys(found))
+
+
+def _conservation(found: Conservation | None) -> Iterator[Statement]:
+    if found is None:
+        yield Statement(
+            kind="unknown",
+            text="This method does not conserve: its numbers do not add up to the logit.",
+        )
+    elif found.tolerance is None:
+        yield Statement(
+            kind="fact",
+            text=f"Explanations add up to the logit within {power(found.worst)} of their terms "
+            "(half precision: measured, not judged).",
+        )
+    elif found.above:
+        yield Statement(
+            kind="problem",
+            text=f"{found.above:,} of {found.attributions:,} explanations do not add up to their "
+            f"logit: the worst gap is {power(found.worst)} of its terms, the tolerance "
+            f"{power(found.tolerance)}. Do not rely on them.",
+        )
+    else:
+        yield Statement(
+            kind="good",
+            text=f"Every explanation adds up to the logit it explains: the worst gap is "
+            f"{power(found.worst)} of its terms, the tolerance {power(found.tolerance)}.",
+        )
+
+
+def _truncated(audited: Audited, counts: Counts) -> Iterator[Statement]:
+    if counts.truncated:
+        yield Statement(
+            kind="problem",
+            text=f"{things(audited.modality, counts.truncated)} "
+            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; only the "
+            "beginning was explained.",
+        )

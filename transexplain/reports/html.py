@@ -1,0 +1,164 @@
+"""The summary as one HTML file that needs nothing but a browser: no network, no script."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+from transexplain.reports import forest
+from transexplain.reports.heatmap import colour_bar, data_uri
+from transexplain.reports.pictures import Shown, mean_heatmap, show
+from transexplain.reports.records import (
+    ClassView,
+    Explanation,
+    GalleryItem,
+    Groups,
+    Reason,
+    Summary,
+    WordRow,
+)
+from transexplain.reports.templating import environment, storable
+from transexplain.reports.tokens import spans_html
+from transexplain.reports.wording import (
+    named,
+    number,
+    power,
+    signed,
+    spoken,
+    things,
+    verdict,
+)
+from transexplain.types import GroupStatistic
+
+_REASONS: dict[Reason, str] = {
+    "wrong": "Wrong, by the widest margin",
+    "strong": "Strongest relevance",
+    "first": "First of the dataset",
+}
+
+_BREAKS = re.compile(r"(?<=[/_.:-])(?=.)")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """The comparisons for one target and class, strongest first."""
+
+    target: str
+    class_name: str
+    rows: tuple[GroupStatistic, ...]
+    flagged: int
+    axis: forest.Axis
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """One list of top words."""
+
+    title: str
+    by: str  #: mean | total
+    sign: str  #: pos | neg
+    rows: tuple[WordRow, ...]
+    largest: float
+
+
+def render(summary: Summary) -> str:
+    """One self-contained HTML page; pictures that can be opened are embedded."""
+    template = environment().get_template("report.html.j2")
+    page = template.render(
+        s=summary,
+        audited=summary.audited,
+        counts=summary.counts,
+        tables=tuple(_tables(summary.groups)) if summary.groups else (),
+        heatmaps=_heatmaps(summary),
+        gallery=_gallery(summary),
+        bar=data_uri(colour_bar()),
+        word_lists=_word_lists,
+        text_of=_text_of,
+        picture_of=lambda item: _picture_of(summary, item),
+        strip=forest.strip,
+        axis_scale=forest.scale,
+        verdict=verdict,
+        signed=signed,
+        power=power,
+        breakable=_breakable,
+        spoken=lambda target, name: spoken(target, name, summary.audited.classes),
+        number=number,
+        named=named,
+        noun=lambda count: things(summary.audited.modality, count),
+        moment=_moment,
+    )
+    return storable(page)
+
+
+def _tables(groups: Groups) -> Iterator[GroupTable]:
+    axes = {
+        target: forest.axis_of([r for r in groups.rows if r.target == target], groups.practical)
+        for target in dict.fromkeys(row.target for row in groups.rows)
+    }
+    for target, class_name in dict.fromkeys((r.target, r.class_name) for r in groups.rows):
+        rows = [r for r in groups.rows if (r.target, r.class_name) == (target, class_name)]
+        rows.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
+        flagged = sum(row.flagged for row in rows)
+        yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
+
+
+def _word_lists(view: ClassView) -> list[WordList]:
+    return [
+        _word_list("Raise it, per mention", "mean", "pos", view.raising_by_mean),
+        _word_list("Raise it, in total", "total", "pos", view.raising_by_total),
+        _word_list("Lower it, per mention", "mean", "neg", view.lowering_by_mean),
+        _word_list("Lower it, in total", "total", "neg", view.lowering_by_total),
+    ]
+
+
+def _word_list(title: str, by: str, sign: str, rows: tuple[WordRow, ...]) -> WordList:
+    largest = max((abs(getattr(row, by)) for row in rows), default=0.0)
+    return WordList(title, by, sign, rows, largest)
+
+
+def _heatmaps(summary: Summary) -> dict[int, str]:
+    """Place of a class among `classes` -> its mean heatmap; all of a target on one scale."""
+    found: dict[int, str] = {}
+    for place, view in enumerate(summary.classes):
+        if view.heatmap is not None:
+            found[place] = mean_heatmap(view.heatmap, heatmap_scale(summary, view.target))
+    return found
+
+
+def heatmap_scale(summary: Summary, target: str) -> float:
+    """The largest |mean relevance| of a patch in any class of `target`."""
+    grids = [v.heatmap for v in summary.classes if v.heatmap and v.target == target]
+    return max((abs(cell) for grid in grids for row in grid for cell in row), default=0.0)
+
+
+def _gallery(summary: Summary) -> list[tuple[str, list[GalleryItem]]]:
+    parts = (
+        (title, [item for item in summary.gallery.items if item.reason == reason])
+        for reason, title in _REASONS.items()
+    )
+    return [(title, items) for title, items in parts if items]
+
+
+def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
+    # spans_html escapes the text itself
+    return Markup(spans_html(item.text or "", one.words, scale=scale, unread_from=item.unread_from))
+
+
+def _picture_of(summary: Summary, item: GalleryItem) -> Shown | None:
+    if not any(one.grid for one in item.explanations):
+        return None
+    return show(item, summary.audited.root, summary.gallery.scale)
+
+
+def _breakable(name: str) -> Markup:
+    """`name` with leave to break the line after the marks that part its words."""
+    pieces = _BREAKS.split(name)
+    return Markup("<wbr>").join(pieces)
+
+
+def _moment(seconds: float | None) -> str:
+    if seconds is None:
+        return "not finished"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

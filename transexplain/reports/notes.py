@@ -1,0 +1,83 @@
+"""Methods and assumptions, in short, for the foot of a report."""
+
+from collections.abc import Iterator
+
+from transexplain.bias.statistics import MIN_ENTITIES
+from transexplain.plans import AuditRun
+from transexplain.reports.gallery import SHARE
+
+_METHODS = {
+    "gradient-x-input": "the gradient of the logit times the input",
+    "lrp-ah": "layer-wise relevance propagation with attention weights held constant",
+    "lrp-ln": "layer-wise relevance propagation with the scale of normalisation held constant",
+    "lrp-ah-ln": "layer-wise relevance propagation with attention weights and the scale of "
+    "normalisation held constant (Ali et al., 2022)",
+    "lrp": "layer-wise relevance propagation with attention weights and the scale of "
+    "normalisation held constant and activations passed through in proportion, so that relevance "
+    "is neither made nor lost",
+}
+_LEAVES = {
+    "encoder": "the input of the first layer",
+    "words": "the word embeddings",
+    "pixels": "the pixels, summed over colours",
+}
+_READING = (
+    "Relevance says what the model's arithmetic used for these items. It does not say what the "
+    "model would have answered had the text or picture been different."
+)
+
+
+def notes(run: AuditRun, leaves: tuple[str, ...], unit: str) -> tuple[str, ...]:
+    """One paragraph each on what the numbers are and what they rest on."""
+    return (*_relevance(run, leaves, unit), *_pooling(run), *_groups(run), _READING)
+
+
+def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
+    name = run.plan.method.name
+    meaning = f": {_METHODS[name]}" if name in _METHODS else ""
+    where = " and ".join(_LEAVES.get(leaf, leaf) for leaf in leaves) or "not measured yet"
+    yield (
+        f"Relevance is computed with {name}{meaning}. It is measured at {where}, in {unit}, and "
+        "signed: positive raises the explained class, negative lowers it."
+    )
+    if run.plan.payload == "float16":
+        yield (
+            "Relevance is stored in half precision with a scale for each explanation: single "
+            "values are rounded by at most 1 in 2,000 of themselves. Totals, tables and ledgers "
+            "were computed before rounding."
+        )
+
+
+def _pooling(run: AuditRun) -> Iterator[str]:
+    if run.plan.model.modality == "image":
+        yield (
+            "Heatmaps are upsampled bilinearly and laid over the whole picture. Where the model's "
+            "own preparation cuts off the edges of a picture, a heatmap is shown a little too wide."
+        )
+    else:
+        yield (
+            "The relevance of a word is the sum over its pieces. Special tokens are no words: "
+            "their share is in the ledger. Top words are counted in lower case."
+        )
+    yield (
+        "One colour scale serves all examples: its end is the value that the strongest word or "
+        f"patch of {SHARE * 100:.0f}\u00a0% of all explanations does not exceed. On an example's "
+        "own scale its strongest word or patch has the full colour."
+    )
+
+
+def _groups(run: AuditRun) -> Iterator[str]:
+    if not run.plan.groups:
+        return
+    yield (
+        "Entities are found by their spelling, at word boundaries, longest match first; a word "
+        "that only looks like a name is counted as one. A mention's relevance is the sum over its "
+        "pieces."
+    )
+    yield (
+        "The unit of the group table is the entity, not the mention, because mentions of one name "
+        "share its embedding. Intervals are 95\u00a0%: Student for a group's mean, Welch for the "
+        f"difference. With fewer than {MIN_ENTITIES} entities on either side nothing is computed. "
+        f"Flagged means that the interval excludes 0 and the difference exceeds "
+        f"{run.plan.practical:g}."
+    )

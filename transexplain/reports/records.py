@@ -1,0 +1,204 @@
+"""What a report holds: frozen records of plain values, the same for people and for programs.
+
+`schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transexplain.reports.spans import Span
+from transexplain.types import GroupStatistic
+
+SCHEMA_VERSION = 1
+
+Grid = tuple[tuple[float, ...], ...]
+StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
+Reason = Literal["wrong", "strong", "first"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """One sentence of the headline."""
+
+    kind: StatementKind
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audited:
+    """What was audited, with what, and how."""
+
+    run_id: str
+    name: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+    finished: float | None
+    plan_digest: str  #: sha256 of the plan
+    version: str  #: of TransExplain, when the report was made
+    model: str
+    model_digest: str  #: sha256 over weights, config and tokenizer
+    dtype: str
+    device: str
+    modality: str
+    classes: tuple[str, ...]
+    dataset: str
+    fingerprint: str  #: sha256 of the dataset's snapshot
+    root: str  #: folder that picture paths are relative to
+    method: str
+    parameters: Mapping[str, Any]
+    targets: tuple[str, ...]
+    at: tuple[str, ...]  #: leaves that were measured; one, unless the run is odd
+    unit: str  #: of every relevance
+    long_text: str
+    max_length: int | None
+    payload: str  #: number type of stored relevance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """How many items went where."""
+
+    total: int
+    done: int
+    failed: int
+    pending: int  #: neither done nor failed: the run is not over, or shards are dead
+    dead_shards: int
+    truncated: int
+    labelled: int
+    correct: int  #: predicted as labelled
+    accuracy: float | None  #: correct / labelled; None where no item has a label
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conservation:
+    """How exactly the ledgers close, and where the relevance went, over all attributions."""
+
+    attributions: int
+    worst: float  #: largest |gap| / sum of |terms|
+    mean: float
+    worst_item: str
+    tolerance: float | None  #: for this number type; None: measured, not judged
+    above: int  #: attributions above the tolerance; 0 where there is none
+    average: Mapping[str, float]  #: ledger entry -> mean over attributions, in the unit
+    average_size: Mapping[str, float]  #: the same of absolute values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordRow:
+    """One word over all items of a class."""
+
+    word: str  #: lower case
+    mean: float  #: relevance per mention
+    total: float
+    mentions: int
+    documents: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassView:
+    """What the model looks at when one class is explained."""
+
+    target: str
+    class_name: str
+    items: int
+    mean_logit: float
+    minimum: int  #: documents that a word must be in to be listed
+    raising_by_mean: tuple[WordRow, ...]
+    raising_by_total: tuple[WordRow, ...]
+    lowering_by_mean: tuple[WordRow, ...]
+    lowering_by_total: tuple[WordRow, ...]
+    heatmap: Grid | None  #: mean relevance, rows x cols; images only
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confusion:
+    """Items by label and predicted class; only explained ones."""
+
+    labels: tuple[str, ...]  #: rows; "" stands for items without a label
+    predicted: tuple[str, ...]  #: columns
+    counts: tuple[tuple[int, ...], ...]
+    omitted: int  #: items in rows or columns left out because there are too many classes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Groups:
+    """The entity-group table and what it was judged by."""
+
+    rows: tuple[GroupStatistic, ...]
+    reference: str
+    practical: float  #: smallest difference worth flagging, in the unit
+    never_mentioned: tuple[str, ...]
+    sources: Mapping[str, str]  #: group -> where its terms came from
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """One attribution of a gallery item: words of a text, or a picture's grid."""
+
+    target: str
+    class_name: str
+    logit: float
+    largest: float  #: largest |relevance| of a word or patch
+    words: tuple[Span, ...]
+    grid: Grid | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GalleryItem:
+    """One item to look at."""
+
+    item_id: str
+    reason: Reason  #: wrong with the widest margin | strongest relevance | first of the dataset
+    label: str | None
+    predicted: str
+    truncated: bool
+    text: str | None  #: beginning, where it is long
+    hidden: int  #: characters after `text`
+    unread_from: int | None  #: character from which the model read nothing
+    source: str | None  #: picture, relative to `Audited.root`
+    explanations: tuple[Explanation, ...]
+    more: int  #: explanations of this item that are not shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gallery:
+    """Examples, and the colour scale that all of them share."""
+
+    scale: float  #: 90th percentile over all attributions of the largest |relevance|
+    items: tuple[GalleryItem, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureExample:
+    """One item that could not be explained."""
+
+    item_id: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureKind:
+    """Items that failed for the same reason."""
+
+    kind: str
+    count: int
+    examples: tuple[FailureExample, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Everything a report says about one run."""
+
+    headline: tuple[Statement, ...]
+    audited: Audited
+    counts: Counts
+    conservation: Conservation | None
+    classes: tuple[ClassView, ...]
+    classes_omitted: int  #: (target, class) pairs with fewer items than those shown
+    confusion: Confusion
+    groups: Groups | None  #: None: the audit named no groups
+    gallery: Gallery
+    failures: tuple[FailureKind, ...]
+    notes: tuple[str, ...]  #: methods and assumptions
+    schema_version: int = SCHEMA_VERSION

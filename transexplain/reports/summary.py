@@ -1,0 +1,160 @@
+"""A run in one record: everything its reports say."""
+
+import transexplain
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.statistics import ALL_OTHERS, group_table
+from transexplain.errors import ConfigurationError
+from transexplain.plans import AuditRun
+from transexplain.reports.classes import confusion, views
+from transexplain.reports.gallery import choose, collect
+from transexplain.reports.headline import headline
+from transexplain.reports.notes import notes
+from transexplain.reports.records import Audited, Conservation, Counts, Groups, Summary
+from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
+from transexplain.store import results, runs
+from transexplain.store.database import Database
+
+__all__ = ["Summary", "summarise"]
+
+GALLERY = 40  #: items to look at
+
+#: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
+TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
+_ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
+
+
+def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
+    """Everything a report says about a run, finished or not.
+
+    Rows are walked, never held: memory grows with the vocabulary and `gallery`, not the run.
+
+    Args:
+        db: the store.
+        run_id: id, unique beginning of one, or `latest`.
+        gallery: number of items to show.
+
+    Raises ConfigurationError for an unknown run or a negative gallery.
+    """
+    if gallery < 0:
+        raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
+    run = runs.get(db, run_id)
+    items, attributions = _surveys(db, run, gallery)
+    total = ShardAggregate()
+    for payload in results.aggregates(db, run.id):
+        total.merge(ShardAggregate.from_json(payload))
+    shown, omitted = views(total, attributions, run.plan.targets)
+    audited, counts = _audited(run, attributions), _counts(db, run, items)
+    conservation, groups = _conservation(db, run, attributions), _groups(db, run)
+    return Summary(
+        headline=headline(audited, counts, conservation, groups, items.failures()),
+        audited=audited,
+        counts=counts,
+        conservation=conservation,
+        classes=shown,
+        classes_omitted=omitted,
+        confusion=confusion(total, run.plan.model.classes),
+        groups=groups,
+        gallery=collect(db, run.id, choose(items, attributions, gallery), attributions),
+        failures=items.failures(),
+        notes=notes(run, audited.at, audited.unit),
+    )
+
+
+def _surveys(db: Database, run: AuditRun, places: int) -> tuple[ItemSurvey, AttributionSurvey]:
+    model = run.plan.model
+    items = ItemSurvey(
+        wrong=Best(places),
+        first=Best(places),
+        classes={name: index for index, name in enumerate(model.classes)},
+    )
+    attributions = AttributionSurvey(strongest=Best(places), tolerance=TOLERANCES.get(model.dtype))
+    return (
+        items.walk(results.iter_items(db, run.id)),
+        attributions.walk(results.iter_attributions(db, run.id)),
+    )
+
+
+def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
+    plan = run.plan
+    return Audited(
+        run_id=run.id,
+        name=plan.name,
+        state=run.state,
+        created=run.created,
+        finished=run.finished,
+        plan_digest=plan.digest,
+        version=transexplain.__version__,
+        model=plan.model.source,
+        model_digest=plan.model.digest,
+        dtype=plan.model.dtype,
+        device=plan.model.device,
+        modality=plan.model.modality,
+        classes=plan.model.classes,
+        dataset=plan.dataset.source,
+        fingerprint=plan.dataset.fingerprint,
+        root=plan.dataset.root,
+        method=plan.method.name,
+        parameters=dict(plan.method.params),
+        targets=plan.targets,
+        at=tuple(sorted(seen.leaves)),
+        unit=" and ".join(sorted(seen.units)) or "logits",
+        long_text=plan.long_text,
+        max_length=plan.max_length,
+        payload=plan.payload,
+    )
+
+
+def _counts(db: Database, run: AuditRun, items: ItemSurvey) -> Counts:
+    progress = runs.progress(db, run.id)
+    correct, labelled = results.accuracy(db, run.id) or (0, 0)
+    return Counts(
+        total=progress.items_total,
+        done=progress.items_done,
+        failed=progress.items_failed,
+        pending=progress.items_total - progress.items_done - progress.items_failed,
+        dead_shards=progress.states.get("dead", 0),
+        truncated=items.truncated,
+        labelled=labelled,
+        correct=correct,
+        accuracy=correct / labelled if labelled else None,
+    )
+
+
+def _conservation(db: Database, run: AuditRun, seen: AttributionSurvey) -> Conservation | None:
+    found = results.conservation(db, run.id)
+    if found is None:
+        return None
+    return Conservation(
+        attributions=found.n,
+        worst=found.max_relative_gap,
+        mean=found.mean_relative_gap,
+        worst_item=found.worst_item,
+        tolerance=seen.tolerance,
+        above=seen.above,
+        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
+        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
+    )
+
+
+def _groups(db: Database, run: AuditRun) -> Groups | None:
+    plan = run.plan
+    if not plan.groups:
+        return None
+    documents = {
+        (one.target, one.class_name, one.group): one.documents
+        for one in results.group_totals(db, run.id)
+    }
+    rows = group_table(
+        results.entity_means(db, run.id),
+        reference=plan.reference,
+        practical=plan.practical,
+        documents=documents,
+    )
+    mentioned = {row.group for row in rows}
+    return Groups(
+        rows=tuple(rows),
+        reference=plan.reference or ALL_OTHERS,
+        practical=plan.practical,
+        never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
+        sources={group.name: group.source for group in plan.groups},
+    )
