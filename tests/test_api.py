@@ -99,6 +99,15 @@ def test_images(image_model) -> None:
     assert one.relevance.shape == (24, 24)
 
 
+def test_picture_files(image_model, tmp_path: Path) -> None:
+    picture(3).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_text("not a picture")
+    files = [tmp_path / "good.png", str(tmp_path / "bad.png")]
+    good, bad = te.explain(image_model, files, on_error="record")
+    assert isinstance(good, Attribution)
+    assert bad.kind == "bad-image"
+
+
 def test_errors_are_raised_or_recorded(text_model) -> None:
     items = ["good", "", "film"]
     with pytest.raises(ItemError, match="empty") as caught:
@@ -193,4 +202,6 @@ def test_render(text_model, image_model) -> None:
     assert "unbelievably" not in html
     assert html.count("good") >= 1
     (one,) = te.explain(image_model, picture())
-    assert te.render.overlay(picture(), one.relevance).size == (24, 24)
+    assert te.render.overlay(one, picture()).size == (24, 24)
+    with pytest.raises(TypeError, match="pictures"):
+        te.render.overlay(found[0], picture())

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
+from transexplain.data.images import load_image
 from transexplain.errors import ItemError
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.models.base import LoadedModel
@@ -35,7 +37,7 @@ def explain(
 
     Args:
         model: what `load_model` or `wrap` gave.
-        items: a text, a picture, encoded inputs, or an iterable of these (or of `Item`).
+        items: a text, a picture or its path, encoded inputs, an `Item`, or an iterable of these.
         method: name in the method registry.
         target: `predicted`, `label`, `all`, `class:<id|name>`, `top:<k>`, `contrast:<a>-<b>`, a
             mapping form, a classification, or several of these.
@@ -67,7 +69,7 @@ def explain_iter(
     Items are taken in windows, so that memory does not grow with the stream.
     """
     request = _request(model, method, target, params)
-    numbered = (_as_item(content, index) for index, content in enumerate(items))
+    numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     while window := list(islice(numbered, WINDOW)):
         for explained in explain_items(model, window, request):
             yield from _results(explained, on_error)
@@ -110,7 +112,11 @@ def _request(
 
 
 def _several(items: Any) -> Iterable[Any]:
-    one = isinstance(items, str | Mapping | Item) or hasattr(items, "shape") or _is_picture(items)
+    one = (
+        isinstance(items, str | Path | Mapping | Item)
+        or hasattr(items, "shape")
+        or _is_picture(items)
+    )
     return [items] if one else items
 
 
@@ -118,7 +124,12 @@ def _is_picture(value: Any) -> bool:
     return hasattr(value, "convert") and hasattr(value, "getbands")
 
 
-def _as_item(content: Any, index: int) -> Item:
-    return (
-        content if isinstance(content, Item) else Item(id=str(index), index=index, content=content)
-    )
+def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure:
+    if isinstance(content, Item):
+        return content
+    if model.modality == "image" and isinstance(content, str | Path):
+        try:
+            content = load_image(Path(content))
+        except ItemError as error:
+            return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
+    return Item(id=str(index), index=index, content=content)

@@ -81,6 +81,8 @@ class PatchGrid:
     height: int  #: model input, pixels
     width: int
     prefix: int = 0
+    #: left, top, right, bottom of what the model saw, as fractions of the original picture
+    box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

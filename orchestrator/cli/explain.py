@@ -103,7 +103,8 @@ def _plain(one: Attribution) -> dict[str, Any]:
 
 
 def _draw(content: Any, found: list[Attribution], output: Path | None, alpha: float) -> None:
-    from transexplain.reports.heatmap import overlay, resized
+    from transexplain.render import overlay
+    from transexplain.reports.heatmap import resized
 
     if output is None or not isinstance(found[0].features, PatchGrid):
         raise ConfigurationError(
@@ -113,7 +114,7 @@ def _draw(content: Any, found: list[Attribution], output: Path | None, alpha: fl
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
         picture = resized(content, smallest=256, largest=1024)
         try:
-            overlay(picture, one.relevance, alpha=alpha).save(path)
+            overlay(one, picture, alpha=alpha).save(path)
         except OSError as error:
             raise ConfigurationError(f"cannot write {path}: {error}") from error
         typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")

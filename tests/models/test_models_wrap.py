@@ -1,5 +1,7 @@
 """Wrapping modules that are in memory."""
 
+from dataclasses import replace
+
 import pytest
 import timm
 import torch
@@ -53,7 +55,11 @@ def test_timm_models_bring_their_transform() -> None:
     [one] = model.encode(text_items(Image.new("RGB", (100, 80))))
     assert isinstance(one, Encoded)
     assert one.inputs["pixel_values"].shape == (3, 48, 48)
-    assert one.features == PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1)
+    grid = PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1)
+    assert isinstance(one.features, PatchGrid)
+    assert replace(one.features, box=grid.box) == grid
+    # resized to 66 x 53, of which the middle 48 x 48 are seen
+    assert one.features.box == pytest.approx((9 / 66, 2 / 53, 57 / 66, 50 / 53), abs=0.005)
 
 
 def test_float64_and_half_precision_keep_their_type() -> None:

@@ -1,47 +1,46 @@
-"""Finding ids that stand for two items, in little memory."""
+"""Finding two items of the same id without holding every id."""
 
 import hashlib
+from array import array
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from transexplain.errors import DataSourceError
 
-_BYTES = 8  #: of a hash that stands for an id while rows stream by
-
 
 class DuplicateIds:
-    """Remembers a short hash of every id; a hash met twice is looked up in the file."""
+    """Eight bytes per id: equal digests are suspects, looked up again in the snapshot."""
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
-        self._twice: set[bytes] = set()
+        self._digests = array("Q")
 
-    def add(self, item_id: str) -> None:
-        """Note one id."""
-        short = _short(item_id)
-        if short in self._seen:
-            self._twice.add(short)
-        self._seen.add(short)
+    def add(self, ids: Iterable[str]) -> None:
+        """Remember the ids of some rows, in order."""
+        self._digests.extend(map(_digest, ids))
 
     def check(self, snapshot: Path) -> None:
-        """Raise DataSourceError naming an id that `snapshot` really holds twice."""
-        if not self._twice:
+        """Raise DataSourceError naming the first id that `snapshot` holds a second time."""
+        ordered = np.sort(np.frombuffer(self._digests, dtype=np.uint64))
+        suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        if not suspects:
             return
-        first: dict[str, int] = {}
+        seen: dict[str, int] = {}
         with pq.ParquetFile(snapshot) as file:
             for batch in file.iter_batches(columns=["id", "index"]):
-                for row in batch.to_pylist():
-                    item_id = row["id"]
-                    if _short(item_id) not in self._twice:
-                        continue
-                    if item_id in first:
+                ids, rows = (column.to_pylist() for column in batch.columns)
+                for name, row in zip(ids, rows, strict=True):
+                    if name in seen:
                         raise DataSourceError(
-                            f"the id {item_id!r} stands for two items (rows {first[item_id]} and "
-                            f"{row['index']}); ids must be unique, or leave the id column out"
+                            f"the id {name!r} stands in row {seen[name]} and again in row {row} "
+                            "(counted from 0); ids must differ, or leave `id` away to number "
+                            "the rows"
                         )
-                    first[item_id] = row["index"]
+                    if _digest(name) in suspects:
+                        seen[name] = row
 
 
-def _short(item_id: str) -> bytes:
-    return hashlib.blake2b(item_id.encode(), digest_size=_BYTES).digest()
+def _digest(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

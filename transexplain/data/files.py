@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class FileSource:
         """The tabular files in reading order."""
         return self._paths
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Generator[Record]:
         """Every row of every file."""
         index = 0
         for path in self._paths:

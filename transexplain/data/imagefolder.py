@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from transexplain.data.images import SUFFIXES
@@ -40,7 +40,7 @@ class ImageFolderSource:
         """The pictures in order of their relative paths."""
         return [self._root / name for name in self._names]
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Generator[Record]:
         """One record per picture, its bytes hashed."""
         for index, name in enumerate(self._names):
             folder = Path(name).parent.name

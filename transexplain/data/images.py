@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transexplain.data.records import printable
 from transexplain.errors import ItemError
@@ -59,7 +59,7 @@ def _decode(data: bytes, shown: str) -> Image.Image:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ItemError("image-too-large", _too_large(shown)) from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         known = ", ".join(FORMATS)
         raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
     except Exception as error:  # a decoder fed hostile bytes may fail in any way at all

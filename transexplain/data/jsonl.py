@@ -26,17 +26,15 @@ def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
         first = list(islice(rows, _PEEK))
         columns = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row)
         if not columns:
-            seen = f"its first line: {first[0].message}" if _bad(first) else "there is none"
-            raise DataSourceError(f"{path}: every line must be a JSON object with fields; {seen}")
+            seen = next((row.message for row in first if isinstance(row, Problem)), "none is there")
+            raise DataSourceError(
+                f"{path}: every line must be a JSON object with fields; the first: {seen}"
+            )
         yield Table(
             columns=tuple(map(printable, columns)),
             rows=lambda wanted: _pick(chain(first, rows), wanted),
             sparse=True,
         )
-
-
-def _bad(rows: Sequence[RawRow]) -> bool:
-    return bool(rows) and isinstance(rows[0], Problem)
 
 
 def _pick(rows: Iterator[RawRow], wanted: Sequence[str]) -> Iterator[RawRow]:

@@ -3,9 +3,9 @@
 import gzip
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, TypeVar
 
 from transexplain.data.records import MAX_ROW, Problem
 from transexplain.errors import DataSourceError
@@ -14,6 +14,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TOO_LONG = Problem(kind="malformed-row", message=f"the line is longer than {MAX_ROW:,} bytes")
 
+_Bytes = IO[bytes] | gzip.GzipFile
 T = TypeVar("T")
 
 
@@ -25,15 +26,17 @@ def open_lines(path: Path) -> Iterator[Iterator[bytes | Problem]]:
 
     Raises DataSourceError where the file cannot be opened or decompressed, or is UTF-16.
     """
-    try:
-        stream = cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with stream:
+    with ExitStack() as stack:
+        try:
+            stream: _Bytes = stack.enter_context(path.open("rb"))
+            if path.suffix.lower() == ".gz":
+                stream = stack.enter_context(gzip.open(stream))
+        except OSError as error:
+            raise unreadable(path, error) from error
         yield _lines(stream, path)
 
 
-def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes | Problem]:
+def _lines(stream: _Bytes, path: Path) -> Iterator[bytes | Problem]:
     first = True
     while line := _read_line(stream, path):
         if first:
@@ -49,7 +52,7 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes | Problem]:
             yield _TOO_LONG
 
 
-def _read_line(stream: IO[bytes], path: Path) -> bytes:
+def _read_line(stream: _Bytes, path: Path) -> bytes:
     try:
         return stream.readline(MAX_ROW + 1)
     except (OSError, EOFError, zlib.error) as error:
@@ -59,7 +62,7 @@ def _read_line(stream: IO[bytes], path: Path) -> bytes:
 def unreadable(path: Path, error: Exception) -> DataSourceError:
     """The error for a file that cannot be opened, or whose bytes end or break in the middle."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    remedy = "is the download complete?" if path.suffix == ".gz" else "check the file"
+    remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
     return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
 
 

@@ -45,7 +45,7 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
     with ExitStack() as stack:
         try:
             stream: IO[bytes] = stack.enter_context(path.open("rb"))
-            if path.suffix == ".gz":
+            if path.suffix.lower() == ".gz":
                 packed = stack.enter_context(gzip.open(stream))
                 stream = stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(packed, stream)

@@ -1,11 +1,11 @@
-"""Reading one shard from a snapshot without touching the rows before it."""
+"""Reading a snapshot: one shard and nothing around it, or the labels."""
 
 import json
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transexplain.data.fingerprint import verify
@@ -17,63 +17,64 @@ from transexplain.types import Item, ItemFailure
 
 
 def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
-    """The items of rows `shard.start` to `shard.stop`, in order; bad ones as failures.
+    """The items of one shard in order, with a failure in the place of each bad one.
 
-    Only the row groups that hold these rows are read. Pictures are opened here, and have the
-    bytes of plan time or are failures.
+    Only the row groups that hold the shard are read; pictures are opened one by one as the
+    iterator advances.
 
-    Raises DataSourceError where the snapshot is missing, has changed, or ends before the shard.
+    Raises DataSourceError, before the first item, where the snapshot is missing or not the one
+    of the plan, or the shard lies outside it.
     """
+    if not 0 <= shard.start <= shard.stop <= ref.rows:
+        raise DataSourceError(
+            f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
+            f"{ref.rows}; plan the audit again"
+        )
     verify(ref)
-    with pq.ParquetFile(ref.snapshot) as file:
-        if shard.stop > file.metadata.num_rows:
-            raise DataSourceError(
-                f"shard {shard.index} ends at row {shard.stop} but {ref.snapshot} has "
-                f"{file.metadata.num_rows} rows"
-            )
-        for group, first, last in _pieces(file, shard):
-            rows = file.read_row_group(group).slice(first, last - first).to_pylist()
-            yield from (_entry(ref, row) for row in rows)
+    return (_item(ref, row) for row in _rows(Path(ref.snapshot), shard))
 
 
 def labels_of(ref: DatasetRef) -> list[str]:
-    """The different labels of a dataset, sorted; reads that column only."""
+    """The different labels of a dataset, sorted; reads that column only, a batch at a time.
+
+    Raises DataSourceError where the snapshot is missing or not the one of the plan.
+    """
     verify(ref)
-    column = pq.read_table(ref.snapshot, columns=["label"]).column("label")
-    return sorted(label for label in pc.unique(column).to_pylist() if label is not None)
+    labels: set[str | None] = set()
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=["label"], use_threads=False):
+            labels.update(batch.column(0).unique().to_pylist())
+    return sorted(label for label in labels if label is not None)
 
 
-def _pieces(file: pq.ParquetFile, shard: Shard) -> Iterator[tuple[int, int, int]]:
-    """(row group, first, last) for the parts of the shard, rows counted within the group."""
-    begin = 0
-    for group in range(file.num_row_groups):
-        end = begin + file.metadata.row_group(group).num_rows
-        if begin < shard.stop and shard.start < end:
-            yield group, max(shard.start, begin) - begin, min(shard.stop, end) - begin
-        begin = end
+def _rows(snapshot: Path, shard: Shard) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(snapshot, pre_buffer=False) as file:
+        for group, first, stop in _row_groups(file.metadata, shard):
+            table = file.read_row_group(group, use_threads=False)
+            yield from table.slice(first, stop - first).to_pylist()
 
 
-def _entry(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
+def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
+    """(row group, first row in it, row after the last in it) for each group of the shard."""
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    starts = accumulate(sizes, initial=0)
+    for group, (start, size) in enumerate(zip(starts, sizes, strict=False)):
+        first, stop = max(shard.start - start, 0), min(shard.stop - start, size)
+        if first < stop:
+            yield group, first, stop
+
+
+def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
+    name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
-        return ItemFailure(
-            item_id=row["id"], index=row["index"], kind=row["error_kind"], message=row["error"]
-        )
-    try:
-        content = row["content"] if ref.modality == "text" else _picture(ref, row)
-    except ItemError as error:
-        return ItemFailure(
-            item_id=row["id"], index=row["index"], kind=error.kind, message=str(error)
-        )
-    return Item(
-        id=row["id"],
-        index=row["index"],
-        content=content,
-        label=row["label"],
-        meta=json.loads(row["meta"]),
-        source=row["content"] if ref.modality == "image" else None,
-    )
-
-
-def _picture(ref: DatasetRef, row: dict[str, Any]) -> Any:
-    name = row["content"]
-    return load_image(inside(Path(ref.root), name), name=name, sha256=row["sha256"])
+        return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
+    content, source = row["content"], None
+    if ref.modality == "image":
+        source = content
+        try:
+            path = inside(Path(ref.root), source)
+            content = load_image(path, name=source, sha256=row["sha256"])
+        except ItemError as fault:
+            return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
+    meta = json.loads(row["meta"])
+    return Item(id=name, index=index, content=content, label=row["label"], meta=meta, source=source)

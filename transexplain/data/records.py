@@ -1,9 +1,9 @@
 """What passes between the readers of sources and the writer of the snapshot."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from transexplain.plans import DatasetSpec, Modality
 
@@ -32,7 +32,8 @@ class Table:
     sparse: bool = False  #: True where a row may lack a column (JSON lines)
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Record:
     """One row of the snapshot, in the order of its columns."""
 
     id: str
@@ -57,7 +58,7 @@ class Source(Protocol):
     def files(self) -> Sequence[Path]:
         """The files whose bytes decide the snapshot together with the options."""
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Generator[Record]:
         """Every row in order, bad ones included; a generator, to be closed by the caller."""
 
 

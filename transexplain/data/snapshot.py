@@ -1,37 +1,21 @@
-"""Writing a dataset once into a Parquet file that opens at any row."""
+"""Making a dataset ready: written once into a Parquet file that opens at any row."""
 
-import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data import SOURCES
 from transexplain.data.duplicates import DuplicateIds
 from transexplain.data.fingerprint import file_digest, source_digest
-from transexplain.data.records import Record, Source
+from transexplain.data.records import Source
+from transexplain.data.writer import write_rows
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetRef, DatasetSpec
-
-GROUP_ROWS = 1024  #: most rows of a row group
-GROUP_CHARACTERS = 8 * 1024 * 1024  #: a row group ends early when its texts reach this
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("content", pa.string()),
-        pa.field("label", pa.string()),
-        pa.field("meta", pa.string(), nullable=False),
-        pa.field("sha256", pa.string()),
-        pa.field("error_kind", pa.string()),
-        pa.field("error", pa.string()),
-    ]
-)
 
 
 def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
@@ -49,14 +33,14 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
         raise DataSourceError(f"limit is {spec.limit}; it must be at least 1")
     source = _open_source(spec)
     folder = _folder(snapshot_dir)
-    if source.modality == "text":
-        pointer = folder / f"{source_digest(spec, source.files())}.source"
-        snapshot = _remembered(pointer) or _write(source, spec, folder)
-        if not pointer.is_file() or pointer.read_text(encoding="ascii") != snapshot.stem:
-            with _replacing(pointer) as temporary:
-                temporary.write_text(snapshot.stem, encoding="ascii")
-    else:
-        snapshot = _write(source, spec, folder)
+    try:
+        snapshot = (
+            _remember(source, spec, folder)
+            if source.modality == "text"
+            else _write(source, spec, folder)
+        )
+    except OSError as error:  # the readers have turned their own into DataSourceError
+        raise _unwritable(folder, error) from error
     return DatasetRef(
         source=spec.source,
         modality=source.modality,
@@ -71,16 +55,14 @@ def _open_source(spec: DatasetSpec) -> Source:
     prefix, colon, location = spec.source.partition(":")
     if not spec.source.strip():
         raise DataSourceError("the dataset's source is empty; name a file, a glob or a folder")
-    if colon and prefix in SOURCES and prefix != "files":
-        opened: Source = SOURCES.load(prefix)(spec, location)
-        return opened
+    name = prefix if colon and prefix in SOURCES and prefix != "files" else "files"
     if prefix == "hf" and colon:
         raise DataSourceError(
             f"{spec.source!r}: data sets of a hub are not read yet; save it as .parquet or .jsonl"
         )
     if re.match(r"[a-z][a-z0-9+.-]+://", spec.source, re.IGNORECASE):
         raise DataSourceError(f"{spec.source!r}: remote files are not read; download it first")
-    opened = SOURCES.load("files")(spec, spec.source)
+    opened: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
     return opened
 
 
@@ -99,6 +81,22 @@ def _unwritable(path: Path, error: OSError) -> DataSourceError:
     )
 
 
+def _remember(source: Source, spec: DatasetSpec, folder: Path) -> Path:
+    """The snapshot of a source of texts, found by the digest of its bytes or written."""
+    files = source.files()
+    before = _states(files)
+    pointer = folder / f"{source_digest(spec, files)}.source"
+    if snapshot := _remembered(pointer):
+        return snapshot
+    snapshot = _write(source, spec, folder)
+    if _states(files) != before:
+        raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
+    with _temporary(folder) as path:
+        path.write_text(snapshot.stem, encoding="ascii")
+        path.replace(pointer)
+    return snapshot
+
+
 def _remembered(pointer: Path) -> Path | None:
     """The snapshot that the pointer names, if it is there and whole."""
     try:
@@ -109,18 +107,20 @@ def _remembered(pointer: Path) -> Path | None:
         return None
 
 
+def _states(files: Sequence[Path]) -> list[tuple[int, int]]:
+    stats = [path.stat() for path in files]
+    return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+
 def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
-    before = _states(source)
     ids = None if source.numbered else DuplicateIds()
-    with _replacing(folder / "unnamed.parquet") as temporary:
+    with _temporary(folder) as temporary:
         with closing(source.records()) as records:
-            rows = _write_rows(islice(records, spec.limit), temporary, ids)
+            rows = write_rows(islice(records, spec.limit), temporary, ids)
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:
             ids.check(temporary)
-        if _states(source) != before:
-            raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
         digest = file_digest(temporary)
         snapshot = folder / f"{digest}.parquet"
         if not (snapshot.is_file() and file_digest(snapshot) == digest):
@@ -128,54 +128,11 @@ def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
     return snapshot
 
 
-def _states(source: Source) -> list[tuple[int, int]]:
-    """Modification time and size of every file, to notice one that changes under the reader."""
-    try:
-        stats = [path.stat() for path in source.files()]
-    except OSError as error:
-        raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
-    return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
-
-
-def _write_rows(records: Iterable[Record], path: Path, ids: DuplicateIds | None) -> int:
-    rows = 0
-    try:
-        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
-            for group in _groups(records):
-                if ids is not None:
-                    for record in group:
-                        ids.add(record.id)
-                columns = dict(zip(SCHEMA.names, zip(*group, strict=True), strict=True))
-                writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=GROUP_ROWS)
-                rows += len(group)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
-    return rows
-
-
-def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Lists of at most `GROUP_ROWS` records and about `GROUP_CHARACTERS` of content."""
-    group: list[Record] = []
-    size = 0
-    for record in records:
-        group.append(record)
-        size += len(record.content or "")
-        if len(group) == GROUP_ROWS or size >= GROUP_CHARACTERS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place at the end, unless it was moved away."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A path of its own in `folder`, so that a rename within it is atomic; gone afterwards."""
+    path = folder / f".{uuid.uuid4().hex}.tmp"
     try:
-        yield temporary
-        if path.suffix == ".source" and temporary.exists():
-            temporary.replace(path)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
+        yield path
     finally:
-        temporary.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import Caller
-from transexplain.models.image import ImageEncoder, Transform
+from transexplain.models.image import ImageEncoder
 from transexplain.models.leaves import Layout, Sites, find_block, find_embeddings
 from transexplain.models.placement import dtype_name
 from transexplain.models.positions import capacity
 from transexplain.models.probe import infer_grid, leaf_of, logits_of, probing_pictures
 from transexplain.models.text import TextEncoder
+from transexplain.models.transform import Transform
 from transexplain.plans import ModelRef
 from transexplain.types import Item, PatchGrid
 

@@ -1,8 +1,7 @@
 """Pictures to pixel tensors, and the patch grid that their positions are."""
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,9 @@ from torch import Tensor
 
 from transexplain.errors import ItemError
 from transexplain.models.base import Batch, Encoded, LongText, failure
+from transexplain.models.crop import WHOLE, CropFinder
+from transexplain.models.transform import Transform
 from transexplain.types import Item, ItemFailure, PatchGrid
-
-#: a picture (RGB) to the model's input (3, H, W)
-Transform = Callable[[Image.Image], Tensor]
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 
 
 class ImageEncoder:
@@ -32,6 +29,7 @@ class ImageEncoder:
         device: torch.device,
     ) -> None:
         self.transform = transform
+        self._crop = CropFinder(transform) if transform is not None else None
         self.shape = shape  #: (3, H, W) of the model's input
         self.grid = grid
         self.dtype, self.device = dtype, device
@@ -60,17 +58,19 @@ class ImageEncoder:
         )
 
     def _one(self, item: Item) -> Encoded:
-        content = item.content
+        content, box = item.content, WHOLE
         if isinstance(content, Mapping):
             pixels = _given(content)
-        elif self.transform is None:
+        elif self.transform is None or self._crop is None:
             raise ItemError(
                 "no-transform",
                 "this model was wrapped without a transform: pass transform= to wrap, or give "
                 "encoded inputs {'pixel_values': (3, H, W)}",
             )
         else:
-            pixels = self.transform(picture(content))
+            shown = picture(content)
+            pixels = self.transform(shown)
+            box = self._crop.box(shown.size)
         if tuple(pixels.shape) != self.shape:
             raise ItemError(
                 "bad-input",
@@ -81,7 +81,7 @@ class ImageEncoder:
         return Encoded(
             item=item,
             inputs={"pixel_values": pixels},
-            features=self.grid,
+            features=replace(self.grid, box=box),
             length=self.grid.prefix + self.grid.rows * self.grid.cols,
             truncated=False,
         )
@@ -108,7 +108,7 @@ def _given(content: Mapping[str, Any]) -> Tensor:
 
 
 def picture(content: Any) -> Image.Image:
-    """An RGB picture from a PIL image, an array (H, W[, 1|3|4]) or a file.
+    """An RGB picture from a PIL image or an array (H, W[, 1|3|4]).
 
     Arrays are bytes 0 to 255 or floats 0 to 1. Raises ItemError `bad-image`, `null` or
     `wrong-type`.
@@ -117,14 +117,12 @@ def picture(content: Any) -> Image.Image:
         raise ItemError("null", "the picture is null")
     if isinstance(content, Image.Image):
         return _rgb(content)
-    if isinstance(content, str | Path):
-        return _opened(Path(content))
     if isinstance(content, Tensor):
         content = content.detach().cpu().numpy()
     if not isinstance(content, np.ndarray):
         raise ItemError(
             "wrong-type",
-            f"an image model takes pictures, arrays or files, not {type(content).__name__}",
+            f"an image model takes pictures or arrays, not {type(content).__name__}",
         )
     return _from_array(content)
 
@@ -134,16 +132,6 @@ def _rgb(image: Image.Image) -> Image.Image:
         return image.convert("RGB")
     except (OSError, ValueError, SyntaxError) as error:
         raise ItemError("bad-image", f"the picture cannot be read: {error}") from error
-
-
-def _opened(path: Path) -> Image.Image:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with Image.open(path, formats=FORMATS) as image:
-                return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Warning, Image.DecompressionBombError) as error:
-        raise ItemError("bad-image", f"{path.name} cannot be read as a picture: {error}") from error
 
 
 def _from_array(array: np.ndarray[Any, np.dtype[Any]]) -> Image.Image:

@@ -22,7 +22,7 @@ from transexplain.models.files import (
     weight_files,
 )
 from transexplain.models.hub import fetch
-from transexplain.models.image import Transform
+from transexplain.models.transform import Transform
 
 PREFIX = "timm:"
 _DEFAULT_CLASS = "timm.models.vision_transformer.VisionTransformer"

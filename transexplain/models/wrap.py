@@ -20,7 +20,7 @@ from transexplain.models.base import LoadedModel
 from transexplain.models.call import Caller
 from transexplain.models.files import digest_of_module
 from transexplain.models.huggingface import names_of_config
-from transexplain.models.image import Transform
+from transexplain.models.transform import Transform
 
 _Shape = tuple[int, int, int]
 

@@ -94,8 +94,9 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
     text: str = ""
     words: tuple[Span, ...] = ()
     grid: Grid | None = None
+    box = None
     if isinstance(one.features, PatchGrid):
-        grid = grid_of(one.relevance)
+        grid, box = grid_of(one.relevance), one.features.box
     else:
         text, words = spans_of(one)
     shown = tuple(word for word in words if word.end <= CHARACTERS)
@@ -108,6 +109,7 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
             largest=size_of(one) if grid else largest(words),
             words=shown,
             grid=grid,
+            box=box,
         ),
         max((word.end for word in words), default=0),
     )

@@ -22,6 +22,7 @@ def overlay(
     alpha: float = 0.5,
     scale: float | None = None,
     palette: str = "diverging",
+    box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
 ) -> Image.Image:
     """`image` with the relevance of its patches laid over it, upsampled bilinearly.
 
@@ -30,19 +31,34 @@ def overlay(
 
     Args:
         image: PIL image of any mode, or array (H, W[, 1|3|4]), uint8, uint16 or float in 0 to 1.
-        relevance: (rows, cols) over the whole picture, signed, any unit.
+        relevance: (rows, cols) over the `box` of the picture, signed, any unit.
         alpha: blending coefficient, 0 to 1.
         scale: |relevance| that gets the full colour, the same for all pictures to be compared;
             None: the largest of this picture.
         palette: name in `palettes.PALETTES`.
+        box: left, top, right, bottom of the part that the model saw, as fractions.
 
     Returns: RGB picture (H, W).
     Raises: ConfigurationError for NaN, infinity, a wrong shape, alpha or scale.
     """
-    base = _rgb(image)
-    colours, opacity = _layer(relevance, base.shape[:2], alpha=alpha, scale=scale, palette=palette)
-    blended = base + opacity[..., None] * (colours - base)
-    return Image.fromarray(np.rint(blended).astype(np.uint8))
+    base = _rgb(image).copy()
+    seen = _part(base, box)
+    colours, opacity = _layer(relevance, seen.shape[:2], alpha=alpha, scale=scale, palette=palette)
+    seen += opacity[..., None] * (colours - seen)
+    return Image.fromarray(np.rint(base).astype(np.uint8))
+
+
+def _part(
+    pixels: NDArray[np.float64], box: tuple[float, float, float, float]
+) -> NDArray[np.float64]:
+    """The view of `pixels` (H, W, 3) inside `box`, at least one pixel wide and high."""
+    height, width = pixels.shape[:2]
+    left, right = (round(edge * width) for edge in (box[0], box[2]))
+    top, bottom = (round(edge * height) for edge in (box[1], box[3]))
+    if not (0 <= left <= right <= width and 0 <= top <= bottom <= height):
+        raise ConfigurationError(f"box {box} is not left, top, right, bottom within 0 to 1")
+    left, top = min(left, width - 1), min(top, height - 1)
+    return pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
 
 
 def tile(

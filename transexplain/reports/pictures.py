@@ -59,10 +59,10 @@ def _open(source: str | None, root: str) -> Image.Image:
 
 
 def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:
-    grid = np.asarray(one.grid or ((0.0,),))
+    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
     return Drawn(
-        shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale)),
-        own=data_uri(overlay(image, grid, alpha=_ALPHA)),
+        shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale, box=box)),
+        own=data_uri(overlay(image, grid, alpha=_ALPHA, box=box)),
     )
 
 

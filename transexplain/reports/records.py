@@ -142,6 +142,7 @@ class Explanation:
     largest: float  #: largest |relevance| of a word or patch
     words: tuple[Span, ...]
     grid: Grid | None
+    box: tuple[float, float, float, float] | None = None  #: part of the picture under the grid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

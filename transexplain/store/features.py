@@ -18,7 +18,7 @@ def pack(features: Features) -> bytes:
     """Compressed JSON of the tokens or of the grid."""
     if isinstance(features, PatchGrid):
         document: Any = [features.rows, features.cols, features.height, features.width]
-        document.append(features.prefix)
+        document += [features.prefix, *features.box]
     else:
         document = _columns(features)
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
@@ -28,8 +28,15 @@ def unpack(packed: bytes) -> Features:
     """The features that `pack` was given."""
     document = json.loads(zlib.decompress(packed))
     if isinstance(document, list):
-        rows, cols, height, width, prefix = document
-        return PatchGrid(rows=rows, cols=cols, height=height, width=width, prefix=prefix)
+        rows, cols, height, width, prefix, *box = document
+        return PatchGrid(
+            rows=rows,
+            cols=cols,
+            height=height,
+            width=width,
+            prefix=prefix,
+            box=(box[0], box[1], box[2], box[3]),
+        )
     return _tokens(document)
 
 

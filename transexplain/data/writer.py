@@ -1,0 +1,59 @@
+"""The Parquet layout of a snapshot, and the writing of it in bounded memory."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transexplain.data.duplicates import DuplicateIds
+from transexplain.data.records import Record
+
+GROUP_ROWS = 1024  #: most rows of a row group
+GROUP_CHARACTERS = 8 * 1024 * 1024  #: a row group ends early when its contents reach this
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("content", pa.string()),
+        pa.field("label", pa.string()),
+        pa.field("meta", pa.string(), nullable=False),
+        pa.field("sha256", pa.string()),
+        pa.field("error_kind", pa.string()),
+        pa.field("error", pa.string()),
+    ]
+)
+
+
+def write_rows(records: Iterable[Record], path: Path, ids: DuplicateIds | None) -> int:
+    """Write the records to `path`, tell their ids to `ids`, and return how many there were.
+
+    The same records always give the same bytes (with one version of pyarrow). On return the
+    bytes are on the disk. Raises OSError where they cannot be written.
+    """
+    rows = 0
+    # Statistics serve searches by value, which nobody makes, and would repeat long texts.
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_statistics=False) as writer:
+        for group in _groups(records):
+            if ids is not None:
+                ids.add(record.id for record in group)
+            columns = {name: [getattr(record, name) for record in group] for name in SCHEMA.names}
+            writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(group))
+            rows += len(group)
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+    return rows
+
+
+def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
+    group: list[Record] = []
+    characters = 0
+    for record in records:
+        group.append(record)
+        characters += len(record.content or "") + len(record.meta)
+        if len(group) == GROUP_ROWS or characters >= GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
