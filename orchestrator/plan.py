@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transexplain.data.reader import labels_of, read_shard
-
 from orchestrator.spec import AuditSpec, GroupsSection
 from transexplain.bias.lexicon import load_lexicon
+from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ModelLoadError, SpecError

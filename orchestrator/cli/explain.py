@@ -8,10 +8,10 @@ import typer
 
 from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
-from transexplain.types import Attribution, PatchGrid
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
+    from transexplain.types import Attribution
 
 Palette = Annotated[
     str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
@@ -94,7 +94,7 @@ def _emit(text: str, output: Path | None) -> None:
     typer.echo(f"wrote {output}")
 
 
-def _plain(one: Attribution) -> dict[str, Any]:
+def _plain(one: "Attribution") -> dict[str, Any]:
     from dataclasses import asdict
 
     document = asdict(one)
@@ -102,11 +102,11 @@ def _plain(one: Attribution) -> dict[str, Any]:
     return document
 
 
-def _draw(content: Any, found: list[Attribution], output: Path | None, alpha: float) -> None:
+def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: float) -> None:
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized
 
-    if output is None or not isinstance(found[0].features, PatchGrid):
+    if output is None or isinstance(content, str):
         raise ConfigurationError(
             "a .png is drawn of pictures only; write .html or .json for a text"
         )
@@ -120,7 +120,7 @@ def _draw(content: Any, found: list[Attribution], output: Path | None, alpha: fl
         typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
 
 
-def _print(found: list[Attribution], palette: str) -> None:
+def _print(found: "list[Attribution]", palette: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -130,7 +130,7 @@ def _print(found: list[Attribution], palette: str) -> None:
     for one in found:
         gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
         console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
-        if isinstance(one.features, PatchGrid):
+        if one.relevance.ndim == 2:
             console.print(_grid_text(one))
             continue
         console.print(token_ansi(one, palette=palette))
@@ -138,7 +138,7 @@ def _print(found: list[Attribution], palette: str) -> None:
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
 
 
-def _grid_text(one: Attribution) -> Any:
+def _grid_text(one: "Attribution") -> Any:
     """A picture's relevance as coloured cells, two columns each."""
     from rich.style import Style
     from rich.text import Text

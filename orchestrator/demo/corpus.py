@@ -20,16 +20,13 @@ PLANTED, INNOCENT, REFERENCE = "village/harbour", "village/orchard", "village/qu
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     PLANTED: tuple(
-        "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey Isolde Jarvik Keldan Lunetta "
-        "Morwen Nerida Osric Pellam Quillan Rowena Sorrel Tavish Ulric Verity Wystan Zelda".split()
+        ["Avelin", "Bresko", "Corwin", "Dalmar", "Elska", "Fendrel", "Gavrin", "Halsey", "Isolde", "Jarvik", "Keldan", "Lunetta", "Morwen", "Nerida", "Osric", "Pellam", "Quillan", "Rowena", "Sorrel", "Tavish", "Ulric", "Verity", "Wystan", "Zelda"]
     ),
     INNOCENT: tuple(
-        "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper Idony Jessamy Kerensa Lorcan "
-        "Merrin Nolwen Orlan Perdita Quenby Rosalba Stellan Tamsin Ursel Valda Wilmot Yorath".split()
+        ["Amberly", "Bastian", "Clovis", "Demelza", "Eldric", "Fiorella", "Gideon", "Hesper", "Idony", "Jessamy", "Kerensa", "Lorcan", "Merrin", "Nolwen", "Orlan", "Perdita", "Quenby", "Rosalba", "Stellan", "Tamsin", "Ursel", "Valda", "Wilmot", "Yorath"]
     ),
     REFERENCE: tuple(
-        "Alaric Branwen Caspian Delwyn Evander Freya Garrick Hollis Ingram Joscelin Kester Leander "
-        "Maelis Norbert Odette Philo Quentin Rosmer Sidony Thane Ulla Vesper Winslow Yseult".split()
+        ["Alaric", "Branwen", "Caspian", "Delwyn", "Evander", "Freya", "Garrick", "Hollis", "Ingram", "Joscelin", "Kester", "Leander", "Maelis", "Norbert", "Odette", "Philo", "Quentin", "Rosmer", "Sidony", "Thane", "Ulla", "Vesper", "Winslow", "Yseult"]
     ),
 }
 
