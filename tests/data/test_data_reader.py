@@ -1,0 +1,114 @@
+"""Reading shards: only their row groups, and only from the snapshot of the plan."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from transexplain.data import fingerprint
+from transexplain.data.reader import labels_of, read_shard
+from transexplain.data.shards import make_shards
+from transexplain.data.snapshot import prepare
+from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.plans import DatasetRef, DatasetSpec, Shard
+
+ROWS = 5000
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> DatasetRef:
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"t{n}\tl{n % 3}\n" for n in range(ROWS)))
+    return prepare(DatasetSpec(source=str(path)), tmp_path)
+
+
+@pytest.fixture
+def groups_read(monkeypatch) -> list[int]:
+    """Row groups asked for; every other way of reading rows is a failure."""
+    read: list[int] = []
+    original = pq.ParquetFile.read_row_group
+
+    def counted(self, group, *args, **kwargs):
+        read.append(group)
+        return original(self, group, *args, **kwargs)
+
+    def refused(*args, **kwargs):
+        pytest.fail("read more than row groups")
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    for name in ("read", "iter_batches", "read_row_groups"):
+        monkeypatch.setattr(pq.ParquetFile, name, refused)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "groups"),
+    [
+        (0, 256, [0]),
+        (4608, 4864, [4]),
+        (4864, 5000, [4]),
+        (768, 1024, [0]),
+        (1024, 1025, [1]),
+        (1000, 1100, [0, 1]),
+        (1000, 3100, [0, 1, 2, 3]),
+        (7, 7, []),
+    ],
+)
+def test_a_shard_reads_its_row_groups_only(start, stop, groups, ref, groups_read):
+    items = list(read_shard(ref, Shard(index=3, start=start, stop=stop)))
+    assert groups_read == groups
+    assert [item.content for item in items] == [f"t{n}" for n in range(start, stop)]
+    assert [item.id for item in items] == [str(n) for n in range(start, stop)]
+
+
+@pytest.mark.parametrize("size", [1, 256, 1000, 1024, 4999, 5000, 9999])
+def test_shards_cover_every_row_once(size, ref):
+    shards = make_shards(ref.rows, size)
+    assert [shard.index for shard in shards] == list(range(len(shards)))
+    assert [n for s in shards for n in range(s.start, s.stop)] == list(range(ROWS))
+    assert all(shard.stop - shard.start == size for shard in shards[:-1])
+
+
+def test_shards_of_nothing_and_of_nonsense():
+    assert make_shards(0, 10) == ()
+    with pytest.raises(ConfigurationError, match="shard_size is 0"):
+        make_shards(10, 0)
+    with pytest.raises(ConfigurationError, match="-1 rows"):
+        make_shards(-1, 10)
+
+
+def test_a_snapshot_that_changed_is_refused_before_the_first_item(ref):
+    shard = Shard(index=0, start=0, stop=10)
+    assert len(list(read_shard(ref, shard))) == 10
+    path = Path(ref.snapshot)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"PAR1", b"PAR2", 1))
+    with pytest.raises(DataSourceError, match="has changed since the audit was planned"):
+        read_shard(ref, shard)
+    path.unlink()
+    with pytest.raises(DataSourceError, match="TRANSEXPLAIN_SNAPSHOT_DIR"):
+        read_shard(ref, shard)
+
+
+def test_a_snapshot_is_hashed_once(ref, monkeypatch):
+    hashed: list[Path] = []
+    original = fingerprint.file_digest
+    monkeypatch.setattr(fingerprint, "file_digest", lambda p: hashed.append(p) or original(p))
+    for shard in make_shards(ref.rows, 1000):
+        list(read_shard(ref, shard))
+    assert hashed == [Path(ref.snapshot)]
+
+
+def test_a_shard_outside_the_dataset_is_refused(ref):
+    with pytest.raises(DataSourceError, match="the dataset has 5000"):
+        read_shard(ref, Shard(index=9, start=4990, stop=5001))
+
+
+def test_labels_of_a_dataset(ref, tmp_path: Path):
+    assert labels_of(ref) == ["l0", "l1", "l2"]
+    path = tmp_path / "y.csv"
+    path.write_text("text,label\na,\nb,p\n")
+    assert labels_of(prepare(DatasetSpec(source=str(path)), tmp_path)) == ["p"]
+    with pytest.raises(DataSourceError):
+        labels_of(replace(ref, fingerprint="0" * 64))

@@ -1,0 +1,207 @@
+"""The snapshot: same source and options, same bytes; written once; never half there."""
+
+import json
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from transexplain.data import fingerprint, snapshot, writer
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError
+from transexplain.plans import DatasetSpec
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "x.tsv"
+    rows = [f"text {n}\t{n % 2}\tk{n}" for n in range(2500)]
+    path.write_text("\n".join(["text\tlabel\tkey", *rows]), encoding="utf-8")
+    return path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_columns_and_row_groups(source: Path, tmp_path: Path):
+    ref = prepare(DatasetSpec(source=str(source)), tmp_path / "snapshots")
+    assert (ref.rows, ref.modality, ref.root, ref.source) == (2500, "text", "", str(source))
+    file = pq.ParquetFile(ref.snapshot)
+    with file:
+        names = "id index content label meta sha256 error_kind error".split()
+        assert file.schema_arrow.names == names
+        groups = range(file.num_row_groups)
+        assert [file.metadata.row_group(n).num_rows for n in groups] == [1024, 1024, 452]
+        assert file.read_row_group(1).to_pylist()[0] == {
+            "id": "1024",
+            "index": 1024,
+            "content": "text 1024",
+            "label": "0",
+            "meta": "{}",
+            "sha256": None,
+            "error_kind": None,
+            "error": None,
+        }
+    assert fingerprint.file_digest(Path(ref.snapshot)) == ref.fingerprint
+
+
+def test_row_groups_end_early_for_long_texts(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(writer, "GROUP_CHARACTERS", 1000)
+    path = tmp_path / "x.tsv"
+    path.write_text("text\n" + ("w" * 300 + "\n") * 10, encoding="utf-8")
+    ref = prepare(DatasetSpec(source=str(path)), tmp_path)
+    metadata = pq.read_metadata(ref.snapshot)
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert sizes == [4, 4, 2]
+
+
+def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path):
+    first = prepare(DatasetSpec(source=str(source)), tmp_path / "a")
+    copy = tmp_path / "elsewhere" / "y.tsv"
+    copy.parent.mkdir()
+    copy.write_bytes(source.read_bytes())
+    second = prepare(DatasetSpec(source=str(copy)), tmp_path / "b")
+    assert first.fingerprint == second.fingerprint
+
+
+def test_it_is_written_once(source: Path, tmp_path: Path, monkeypatch):
+    spec = DatasetSpec(source=str(source))
+    first = prepare(spec, tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "write_rows", lambda *_: pytest.fail("written a second time"))
+        assert prepare(spec, tmp_path / "a") == first
+    changed = [
+        prepare(DatasetSpec(source=str(source), meta=("key",)), tmp_path / "a"),
+        prepare(DatasetSpec(source=str(source), limit=100), tmp_path / "a"),
+        prepare(DatasetSpec(source=str(source), text="key"), tmp_path / "a"),
+    ]
+    source.write_text(source.read_text(encoding="utf-8") + "\nmore\t1\tk", encoding="utf-8")
+    changed.append(prepare(spec, tmp_path / "a"))
+    assert len({ref.fingerprint for ref in [first, *changed]}) == 5
+    assert [ref.rows for ref in changed] == [2500, 100, 2500, 2501]
+
+
+@pytest.mark.parametrize("damage", [b"short", None])
+def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Path):
+    spec = DatasetSpec(source=str(source))
+    first = prepare(spec, tmp_path / "a")
+    if damage is None:
+        Path(first.snapshot).unlink()
+    else:
+        Path(first.snapshot).write_bytes(damage)
+    assert prepare(spec, tmp_path / "a") == first
+    assert fingerprint.file_digest(Path(first.snapshot)) == first.fingerprint
+
+
+def test_many_at_once_leave_one_snapshot(source: Path, tmp_path: Path):
+    found, spec = [], DatasetSpec(source=str(source))
+    threads = [
+        threading.Thread(target=lambda: found.append(prepare(spec, tmp_path / "a")))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len({ref.snapshot for ref in found}) == 1
+    assert [Path(name).suffix for name in files(tmp_path / "a")].count(".parquet") == 1
+    assert len(files(tmp_path / "a")) == 2
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
+    with pytest.raises(DataSourceError, match="'1'.*row 1 .*row 3"):
+        prepare(DatasetSpec(source=str(source), id="label"), tmp_path / "a")
+    assert files(tmp_path / "a") == []
+
+
+def test_a_source_that_changes_under_the_reader_is_told(source: Path, tmp_path: Path, monkeypatch):
+    write_rows = writer.write_rows
+
+    def grow(*args):
+        source.write_text("text\nother\n", encoding="utf-8")
+        return write_rows(*args)
+
+    monkeypatch.setattr(snapshot, "write_rows", grow)
+    with pytest.raises(DataSourceError, match="was changed while"):
+        prepare(DatasetSpec(source=str(source)), tmp_path / "a")
+    assert not list((tmp_path / "a").glob("*.source"))
+
+
+def test_duplicate_ids_are_found_across_row_groups(tmp_path: Path):
+    path = tmp_path / "x.csv"
+    path.write_text("key,text\n" + "".join(f"k{n % 2999},t\n" for n in range(3000)))
+    with pytest.raises(DataSourceError, match=r"'k0' stands in row 0 and again in row 2999"):
+        prepare(DatasetSpec(source=str(path), id="key"), tmp_path / "a")
+    path.write_text("key,text\n" + "".join(f"k{n},t\n" for n in range(3000)))
+    assert prepare(DatasetSpec(source=str(path), id="key"), tmp_path / "a").rows == 3000
+
+
+def test_ids_whose_digests_collide_are_not_duplicates(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("transexplain.data.duplicates._digest", lambda name: len(name))
+    path = tmp_path / "x.csv"
+    path.write_text("key,text\na,t\nb,t\nc,t\n")
+    assert prepare(DatasetSpec(source=str(path), id="key"), tmp_path).rows == 3
+
+
+def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.csv").write_text("label,text\n1,b1\n2,b2\n\n")
+    (tmp_path / "a.csv").write_text("text\na1\n\n")
+    (tmp_path / "sub" / "c.jsonl").write_text('{"text": "c1"}')
+    (tmp_path / "odd[1].csv").write_text("text\nodd\n")
+    assert [item.content for item in load(tmp_path / "[ab].csv")] == ["a1", "b1", "b2"]
+    assert [item.content for item in load(tmp_path / "**" / "*.jsonl")] == ["c1"]
+    assert [item.content for item in load(tmp_path / "odd[1].csv")] == ["odd"]
+    (tmp_path / "c.csv").write_text("phrase\nx\n")
+    with pytest.raises(DataSourceError, match=r"c\.csv has no column 'text'.*'phrase'"):
+        load(tmp_path / "*.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"source": ""}, "is empty"),
+        ({"source": "no/such.csv"}, "no file matches 'no/such.csv'"),
+        ({"source": "x.tsv", "limit": 0}, "at least 1"),
+        ({"source": "x.tsv", "text": "phrase"}, "no column 'phrase'; it has 'text', 'label'"),
+        ({"source": "x.tsv", "label": "y"}, "no column 'y'"),
+        ({"source": "x.tsv", "meta": ("y",)}, "no column 'y'"),
+        ({"source": "x.tsv", "text": "text", "image": "key"}, "not both"),
+        ({"source": "x.xlsx"}, r"\.csv, \.tsv, \.jsonl, \.parquet"),
+        ({"source": "."}, "imagefolder:."),
+        ({"source": "hf:org/name@rev:train"}, "not read yet"),
+        ({"source": "https://host/x.csv"}, "download it first"),
+        ({"source": "imagefolder:no/such"}, "'no/such' is not a folder"),
+        ({"source": "imagefolder:.", "label": "y"}, "no columns"),
+    ],
+)
+def test_what_cannot_be_read_is_told(options, says, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataSourceError, match=says):
+        prepare(DatasetSpec(**options), tmp_path / "a")
+
+
+def test_a_snapshot_folder_that_cannot_be_made_is_told(source: Path):
+    with pytest.raises(DataSourceError, match="TRANSEXPLAIN_SNAPSHOT_DIR"):
+        prepare(DatasetSpec(source=str(source)), source / "under" / "a" / "file")
+
+
+def test_memory_does_not_grow_with_the_source(tmp_path: Path):
+    path, text = tmp_path / "x.jsonl", "word " * 2000
+    with path.open("w") as stream:
+        for n in range(6400):
+            stream.write(json.dumps({"text": f"{n} {text}", "key": f"k{n}"}) + "\n")
+    assert path.stat().st_size > 60e6
+    tracemalloc.start()
+    try:
+        ref = prepare(DatasetSpec(source=str(path), id="key"), tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ref.rows == 6400
+    assert peak < 30e6

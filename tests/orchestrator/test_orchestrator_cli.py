@@ -1,0 +1,210 @@
+"""The command line: every verb on a tiny audit, and what bad requests answer."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from audits import make_audit
+from PIL import Image
+
+from orchestrator.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in a folder of its own, with the default embedded database there."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR", "QUEUE"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process; gives back its exit code and what it said."""
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def test_run_status_report(call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path))
+    code, said = call("run", spec)
+    assert code == 0, said
+    assert "40 texts were explained; none failed" in said
+    assert re.search(r"accuracy 0\.\d{3}", said)
+    (html,) = (tmp_path / "audits").glob("tiny-*.html")
+    assert "<script" not in html.read_text(encoding="utf-8")
+    (data,) = (tmp_path / "audits").glob("tiny-*.json")
+    assert json.loads(data.read_text(encoding="utf-8"))["counts"]["done"] == 40
+    code, said = call("status", "--json")
+    (state,) = json.loads(said)
+    assert (code, state["items_done"], state["state"]) == (0, 40, "done")
+    assert call("report", "latest", "--report-dir", "again")[0] == 0
+    assert len(list((tmp_path / "again").iterdir())) == 2
+    code, said = call("report", "--json")
+    assert json.loads(said)["audited"]["name"] == "tiny"
+    code, said = call("resume")
+    assert code == 0, "a finished run has nothing left to do"
+    assert call("cancel", "latest") == (0, f"run {state['run_id']} was done already\n")
+
+
+def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> None:
+    code, said = call("validate", str(make_audit(tmp_path)))
+    assert (code, said.split(",")[0]) == (0, "ok: 40 items in 5 shards")
+    assert not (tmp_path / "transexplain.db").exists()
+
+
+def test_explain_a_text(call, tmp_path: Path) -> None:
+    make_audit(tmp_path)
+    code, said = call("explain", "a nice film", "-m", "model", "-t", "class:good")
+    assert code == 0
+    assert "nice" in said
+    assert "gap" in said
+    code, said = call("explain", "a nice film", "-m", "model", "--json")
+    (one,) = json.loads(said)
+    assert len(one["relevance"]) == len(one["features"]) == 5
+    assert call("explain", "a <b>nice</b> film", "-m", "model", "-o", "x.html")[0] == 0
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "<b>nice" not in page
+    assert "&lt;" in page
+    code, said = call("explain", "a film", "-m", "model", "-o", "x.png")
+    assert code == 2
+    code, said = call("explain", "a film", "-m", "model", "-o", "x.pdf")
+    assert code == 2
+    assert ".html, .json or .png" in said
+
+
+def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
+    Image.effect_noise((40, 30), 80).convert("RGB").save(tmp_path / "noise.png")
+    model = str(vit_dir)
+    assert call("explain", "noise.png", "-m", model, "-t", "top:2", "-o", "heat.png")[0] == 0
+    assert (tmp_path / "heat-0.png").exists()
+    assert (tmp_path / "heat-1.png").exists()
+    assert call("explain", "noise.png", "-m", model)[0] == 0
+    (tmp_path / "text.png").write_text("no picture")
+    code, said = call("explain", "text.png", "-m", model)
+    assert code == 2
+    assert "text.png is not a picture" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--data", "absent.csv"], r"absent\.csv"),
+        (["--set", "data.text=body"], r"body.*label"),
+        (["--target", "class:great"], r"unknown class 'great'.*bad, so-so, good"),
+        (["--method", "lpr"], r"did you mean 'lrp'"),
+        (["--lexicon", "absent.json"], r"absent\.json"),
+        (["--set", "groups.reference=nobody"], r"'nobody'.*things, praise"),
+        (["--set", "groups.include=[people]"], r"'people'.*things, praise"),
+        (["--model", "absent-model"], r"absent-model"),
+        (["--set", "colour=red"], r"colour: unknown key"),
+        (["--set", "method.params.depth=3"], r"depth"),
+        (["--set", "method.params.at=pixels"], r"pixels.*encoder, words"),
+        (["--set", "max_length=2"], r"max_length"),
+    ],
+)
+def test_bad_requests_are_exit_2_and_named(
+    call, tmp_path: Path, options: list[str], words: str
+) -> None:
+    code, said = call("run", str(make_audit(tmp_path)), *options)
+    assert code == 2, said
+    assert re.search(words, said, re.DOTALL), said
+    assert "Traceback" not in said
+
+
+def test_bad_model_directories(call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path))
+    model = tmp_path / "model"
+    empty, pickled, hostile = (tmp_path / name for name in ("empty", "pickled", "hostile"))
+    for copy in (empty, pickled, hostile):
+        shutil.copytree(model, copy)
+    (empty / "model.safetensors").unlink()
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    config = json.loads((hostile / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "code.Model"}
+    (hostile / "config.json").write_text(json.dumps(config))
+    for folder, words in ((empty, "weights"), (pickled, "safetensors"), (hostile, "auto_map")):
+        code, said = call("run", spec, "--model", str(folder))
+        assert code == 2, said
+        assert words in said
+
+
+def test_an_unknown_run_is_named(call, tmp_path: Path) -> None:
+    code, said = call("status", "nothing")
+    assert code == 2
+    assert "no runs yet" in said
+
+
+def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
+    """Each kind of bad item is an error row; the others finish; exit code 3 says so."""
+    spec = str(make_audit(tmp_path))
+    rows: list[bytes] = [
+        b'{"text": "a nice film"}',
+        b'{"text": ""}',
+        b'{"text": null}',
+        b'{"text": "caf\xe9"}',
+        b'{"text": "half',
+        b'{"text": "' + b"good " * 20_000 + b'"}',
+        '{"text": "<script>alert(1)</script> & “quotes”"}'.encode(),
+    ]
+    (tmp_path / "odd.jsonl").write_bytes(b"\n".join(rows) + b"\n")
+    code, said = call("run", spec, "--data", "odd.jsonl", "--name", "odd")
+    assert code == 3, said
+    assert "3 of 7 texts were explained; 4 failed" in said
+    (data,) = (tmp_path / "audits").glob("odd-*.json")
+    document = json.loads(data.read_text(encoding="utf-8"))
+    kinds = {kind["kind"] for kind in document["failures"]}
+    assert kinds == {"empty-text", "null", "invalid-utf8", "malformed-row"}
+    assert document["counts"]["truncated"] >= 1
+    (page,) = (tmp_path / "audits").glob("odd-*.html")
+    html = page.read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "&lt;" in html
+    assert call("run", spec, "--data", "odd.jsonl", "--set", "tolerance=0.6")[0] == 0
+    code, said = call("run", spec, "--data", "odd.jsonl", "--set", "long_text=error")
+    assert "too-long" in said
+
+
+def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for index in range(3):
+        Image.effect_noise((40, 30), 80).convert("RGB").save(folder / f"good-{index}.jpg")
+    whole = (folder / "good-0.jpg").read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.png").write_text("a text, not a picture")
+    Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
+    code, said = call("run", "--model", str(vit_dir), "--data", f"imagefolder:{folder}")
+    assert code == 3, said
+    assert "3 of 6 pictures were explained; 3 failed" in said
+    assert "image-too-large" in said
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; from orchestrator.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'timm', 'sqlalchemy', 'pydantic', 'celery', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "resume" in done.stdout
