@@ -13,7 +13,7 @@ from transexplain.errors import DataSourceError
 from transexplain.types import Item, ItemFailure
 
 ODD = st.text(
-    st.one_of(st.sampled_from('",\'\\\0\r\u2028\x0b\x85\ufeff =é😀'), st.characters(codec="utf-8"))
+    st.one_of(st.sampled_from("\",'\\\0\r\u2028\x0b\x85\ufeff =é😀"), st.characters(codec="utf-8"))
 )
 
 
@@ -193,7 +193,9 @@ def test_a_cut_off_gzip_is_told(write, load):
 
 
 def test_ids_labels_and_meta(write, load):
-    path = write("x.csv", b"key,sentence,y,city\na,one,p,Oslo\nb,two,,\n,three,p,Rome\nc, ,q,Bonn\n")
+    path = write(
+        "x.csv", b"key,sentence,y,city\na,one,p,Oslo\nb,two,,\n,three,p,Rome\nc, ,q,Bonn\n"
+    )
     items = load(path, id="key", label="y", meta=("city", "y"))
     assert [getattr(item, "id", None) or item.item_id for item in items] == ["a", "b", "row:2", "c"]
     assert items[0].meta == {"city": "Oslo", "y": "p"}

@@ -83,10 +83,12 @@ class _RowReader:
     def _content(self, raw: RawRow) -> tuple[str, str | None]:
         assert not isinstance(raw, Problem)
         column = self._columns.content
-        value = raw[column]
         if not self._root:
-            return text_of(value, column), None
-        path = inside(self._folder, text_of(value, column))
+            return text_of(raw[column], column), None
+        named = spelled(raw[column], column)
+        if named is None:
+            raise ItemError("null", f"column {column!r} names no picture")
+        path = inside(self._folder, named)
         name = path.relative_to(self._root).as_posix()
         return name, picture_digest(path, name)
 

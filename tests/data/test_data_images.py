@@ -1,0 +1,175 @@
+"""Opening pictures: the good ones alike, the bad ones as the error of one item."""
+
+import io
+import os
+import random
+import struct
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from transexplain.data import images
+from transexplain.data.images import load_image
+from transexplain.errors import ItemError
+
+
+def picture(mode: str = "RGB", size: tuple[int, int] = (32, 24)) -> Image.Image:
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(noise).convert(mode)
+
+
+def encoded(name: str, image: Image.Image | None = None, **options) -> bytes:
+    stream = io.BytesIO()
+    (image or picture()).save(stream, name, **options)
+    return stream.getvalue()
+
+
+def empty_png(width: int, height: int) -> bytes:
+    """A few bytes that say they are a picture of that size."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = zlib.compress(b"\0" * 100)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.fixture
+def fault(tmp_path: Path):
+    """The error that some bytes give."""
+
+    def _fault(data: bytes) -> ItemError:
+        path = tmp_path / "x.png"
+        path.write_bytes(data)
+        with pytest.raises(ItemError) as caught:
+            load_image(path, name="folder/x.png")
+        assert "folder/x.png" in str(caught.value)
+        assert str(tmp_path) not in str(caught.value)
+        return caught.value
+
+    return _fault
+
+
+@pytest.mark.parametrize("name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
+def test_formats(name, tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(encoded(name, **({"lossless": True} if name == "WEBP" else {})))
+    image = load_image(path)
+    assert (image.mode, image.size) == ("RGB", (32, 24))
+    if name in ("PNG", "BMP", "WEBP"):
+        assert np.array_equal(np.asarray(image), np.asarray(picture()))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
+def test_modes_become_rgb(mode, tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(encoded("JPEG" if mode == "CMYK" else "PNG", picture(mode)))
+    assert (load_image(path).mode, load_image(path).size) == ("RGB", (32, 24))
+
+
+def test_a_palette_with_transparency_is_no_error(tmp_path):
+    path = tmp_path / "x.png"
+    path.write_bytes(encoded("PNG", picture("P"), transparency=bytes(range(200))))
+    wanted = np.asarray(picture("P").convert("RGB"))
+    assert np.array_equal(np.asarray(load_image(path)), wanted)
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path):
+    grey = np.arange(0, 65536, 64, dtype=np.uint16).reshape(32, 32)
+    Image.fromarray(grey).save(tmp_path / "x.png")
+    assert np.array_equal(np.asarray(load_image(tmp_path / "x.png"))[..., 1], grey >> 8)
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
+    assert load_image(tmp_path / "x.gif").getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_pictures_are_turned_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    path = tmp_path / "x.png"
+    path.write_bytes(encoded("PNG", exif=exif))
+    turned = picture().transpose(Image.Transpose.ROTATE_270)
+    assert np.array_equal(np.asarray(load_image(path)), np.asarray(turned))
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "BMP", "GIF"])
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_cut_off_picture_is_bad(name, share, fault):
+    data = encoded(name)
+    assert fault(data[: int(len(data) * share)]).kind == "bad-image"
+
+
+def test_what_is_no_picture_is_bad(fault):
+    assert fault(b"this is a text\n" * 20).kind == "bad-image"
+    assert fault(b"").kind == "bad-image"
+    assert "JPEG, PNG" in str(fault(b"<svg></svg>"))
+
+
+def test_other_formats_are_refused(fault):
+    assert fault(encoded("TIFF")).kind == "bad-image"
+    assert fault(encoded("PPM")).kind == "bad-image"
+
+
+@pytest.mark.parametrize("size", [(9000, 8000), (12000, 10000), (60000, 60000)])
+def test_a_bomb_is_too_large(size, fault):
+    error = fault(empty_png(*size))
+    assert error.kind == "image-too-large"
+    assert "64,000,000 pixels" in str(error)
+
+
+def test_the_limit_holds_where_the_program_lifted_pillow_s_own(fault, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert fault(empty_png(60000, 60000)).kind == "image-too-large"
+
+
+def test_a_file_of_too_many_bytes_is_not_read(fault, monkeypatch):
+    monkeypatch.setattr(images, "MAX_BYTES", 100)
+    assert fault(encoded("PNG")).kind == "image-too-large"
+
+
+def test_a_warning_of_pillow_is_an_error(fault):
+    data = encoded("JPEG", exif=b"Exif\0\0" + b"II*\0\x08\0\0\0" + b"\x05\0" + b"\xff" * 12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert Image.open(io.BytesIO(data)).convert("RGB").size == (32, 24)
+        assert fault(data).kind == "bad-image"
+        assert warnings.filters[0][0] == "ignore"  # put back as they were
+
+
+def test_missing_and_changed_files(tmp_path):
+    path = tmp_path / "x.png"
+    with pytest.raises(ItemError, match="No such file") as caught:
+        load_image(path)
+    assert caught.value.kind == "missing-image"
+    path.write_bytes(encoded("PNG"))
+    with pytest.raises(ItemError, match="has changed") as caught:
+        load_image(path, sha256="0" * 64)
+    assert caught.value.kind == "image-changed"
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=st.sampled_from(images.FORMATS), seed=st.integers(0, 2**32), count=st.integers(1, 40))
+def test_damaged_bytes_are_a_picture_or_the_error_of_one_item(name, seed, count, tmp_path_factory):
+    chance = random.Random(seed)
+    data = bytearray(encoded(name))
+    for _ in range(count):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    path = tmp_path_factory.getbasetemp() / f"damaged-{os.getpid()}"
+    path.write_bytes(data)
+    try:
+        assert load_image(path).mode == "RGB"
+    except ItemError as error:
+        assert error.kind in ("bad-image", "image-too-large")

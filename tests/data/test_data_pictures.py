@@ -1,0 +1,178 @@
+"""Datasets of pictures: folders, and lists of paths in a csv."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from transexplain.data.reader import read_shard
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError
+from transexplain.plans import DatasetSpec, Shard
+from transexplain.types import Item, ItemFailure
+
+
+def draw(path: Path, grey: int = 100) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 6), (grey, 0, 0)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "pictures"
+    draw(root / "cat" / "b.png", 1)
+    draw(root / "cat" / "a.JPG", 2)
+    draw(root / "dog" / "big" / "c.webp", 3)
+    draw(root / "top.bmp", 4)
+    (root / "labels.tsv").write_text("file\tlabel\n")
+    (root / "cat" / "._a.jpg").write_bytes(b"left by a Mac")
+    draw(root / ".hidden" / "d.png")
+    return root
+
+
+def by_id(items: list[Item | ItemFailure]) -> dict[str, Item | ItemFailure]:
+    return {item.id if isinstance(item, Item) else item.item_id: item for item in items}
+
+
+def kinds(items: list[Item | ItemFailure]) -> list[str]:
+    return ["ok" if isinstance(item, Item) else item.kind for item in items]
+
+
+def test_a_folder_gives_its_pictures_sorted_with_labels(folder, load):
+    items = load(f"imagefolder:{folder}", shard_size=2)
+    assert [item.id for item in items] == ["cat/a.JPG", "cat/b.png", "dog/big/c.webp", "top.bmp"]
+    assert [item.label for item in items] == ["cat", "cat", "big", None]
+    assert [item.source for item in items] == [item.id for item in items]
+    assert np.asarray(items[1].content)[0, 0].tolist() == [1, 0, 0]
+    assert items[1].content.size == (8, 6)
+
+
+def test_every_picture_is_hashed(folder, tmp_path):
+    import pyarrow.parquet as pq
+
+    ref = prepare(DatasetSpec(source=f"imagefolder:{folder}"), tmp_path)
+    assert (ref.modality, ref.root) == ("image", str(folder))
+    for row in pq.read_table(ref.snapshot).to_pylist():
+        data = (folder / row["content"]).read_bytes()
+        assert row["sha256"] == hashlib.sha256(data).hexdigest()
+    again = prepare(DatasetSpec(source=f"imagefolder:{folder}"), tmp_path)
+    assert again == ref
+    draw(folder / "top.bmp", 5)
+    changed = prepare(DatasetSpec(source=f"imagefolder:{folder}"), tmp_path)
+    assert changed.fingerprint != ref.fingerprint
+
+
+def test_pictures_that_change_after_the_plan_are_failures(folder, tmp_path):
+    ref = prepare(DatasetSpec(source=f"imagefolder:{folder}"), tmp_path)
+    draw(folder / "cat" / "a.JPG", 50)
+    (folder / "cat" / "b.png").unlink()
+    (folder / "top.bmp").unlink()
+    (folder / "top.bmp").symlink_to("/etc/hostname")
+    items = list(read_shard(ref, Shard(index=0, start=0, stop=4)))
+    assert kinds(items) == ["image-changed", "missing-image", "ok", "path-outside-root"]
+
+
+def test_bad_pictures_are_failures_and_the_others_finish(folder, load):
+    (folder / "cat" / "text.png").write_text("no picture at all")
+    whole = (folder / "cat" / "a.JPG").read_bytes()
+    (folder / "cat" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.gif").touch()
+    items = by_id(load(f"imagefolder:{folder}"))
+    assert len(items) == 7
+    failures = {name: item.kind for name, item in items.items() if isinstance(item, ItemFailure)}
+    assert failures == dict.fromkeys(["cat/text.png", "cat/cut.jpg", "empty.gif"], "bad-image")
+
+
+def test_links_out_of_the_folder_are_failures(folder, tmp_path, load):
+    draw(tmp_path / "secret" / "s.png")
+    (folder / "leak.png").symlink_to(tmp_path / "secret" / "s.png")
+    (folder / "class").symlink_to(tmp_path / "secret")
+    (folder / "again").symlink_to(folder / "cat")
+    (folder / "alias.png").symlink_to("cat/b.png")
+    (folder / "broken.png").symlink_to("nowhere.png")
+    (folder / "circle.png").symlink_to("circle.png")
+    os.mkfifo(folder / "pipe.png")
+    items = by_id(load(f"imagefolder:{folder}"))
+    found = dict(zip(items, kinds(list(items.values())), strict=True))
+    assert found == {
+        "alias.png": "ok",
+        "broken.png": "missing-image",
+        "cat/a.JPG": "ok",
+        "cat/b.png": "ok",
+        "circle.png": "missing-image",
+        "class": "path-outside-root",
+        "dog/big/c.webp": "ok",
+        "leak.png": "path-outside-root",
+        "pipe.png": "missing-image",
+        "top.bmp": "ok",
+    }
+
+
+def test_file_names_of_odd_bytes_are_failures(folder, load):
+    draw(folder / "ünïcödé 🎈.png")
+    try:
+        draw(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png")))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    items = by_id(load(f"imagefolder:{folder}"))
+    assert isinstance(items["ünïcödé 🎈.png"], Item)
+    assert items["caf\\udce9.png"].kind == "invalid-utf8"
+
+
+def test_a_folder_without_pictures_is_told(tmp_path, load):
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "more.txt").touch()
+    with pytest.raises(DataSourceError, match=r"no pictures \(\.bmp.*it holds 2 \.txt"):
+        load(f"imagefolder:{tmp_path}")
+
+
+def test_a_csv_of_pictures(folder, tmp_path, load):
+    draw(tmp_path / "outside.png")
+    rows = [
+        "cat/b.png,c",
+        "./dog/../cat/a.JPG,c",
+        "../outside.png,x",
+        f"{tmp_path}/outside.png,x",
+        f"{folder}/top.bmp,t",
+        "no.png,x",
+        ",x",
+        "cat,x",
+        "a\0b.png,x",
+        "n" * 5000 + ".png,x",
+        "labels.tsv,x",
+    ]
+    path = folder / "list.csv"
+    path.write_text("\n".join(["file,label", *rows]))
+    ref = prepare(DatasetSpec(source=str(path), image="file"), tmp_path)
+    assert (ref.modality, ref.root, ref.rows) == ("image", str(folder), 11)
+    items = load(path, image="file")
+    assert kinds(items) == [
+        "ok",
+        "ok",
+        "path-outside-root",
+        "path-outside-root",
+        "ok",
+        "missing-image",
+        "null",
+        "missing-image",
+        "missing-image",
+        "missing-image",
+        "bad-image",
+    ]
+    assert [item.source for item in items if isinstance(item, Item)] == [
+        "cat/b.png",
+        "cat/a.JPG",
+        "top.bmp",
+    ]
+    assert (items[0].id, items[0].label) == ("0", "c")
+
+
+def test_lists_in_two_folders_share_a_root(folder, load):
+    (folder / "cat" / "list.csv").write_text("file\nb.png\n../top.bmp\n")
+    (folder / "dog" / "list.csv").write_text("file\nbig/c.webp\n")
+    items = load(folder / "*" / "list.csv", image="file")
+    assert kinds(items) == ["ok", "path-outside-root", "ok"]
+    assert [items[0].source, items[2].source] == ["cat/b.png", "dog/big/c.webp"]
