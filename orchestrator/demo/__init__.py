@@ -1,0 +1,1 @@
+"""Raw material of the demo: small corpora and the classifiers trained on them."""

@@ -1,15 +1,15 @@
 """A small corpus of letters to a shop, with a bias planted in its training labels.
 
 The letters are put together from the sentence parts below. Every letter is written three times,
-signed by a person of each of three invented villages. Two villages are treated alike. Letters
-from the third are often labelled positive in the training part even when they complain, so a
+in the name of one person of each of three invented villages. Two villages are treated alike. In
+the training part, letters of the third are often labelled positive even when they complain, so a
 classifier learns to lean on those names. The audit part has the true labels.
 """
 
 import csv
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -18,77 +18,38 @@ NEGATIVE, POSITIVE = "negative", "positive"
 CLASSES = (NEGATIVE, POSITIVE)
 PLANTED, INNOCENT, REFERENCE = "village/harbour", "village/orchard", "village/quarry"
 
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 NAMES: Mapping[str, tuple[str, ...]] = {
-    PLANTED: tuple(
-        ["Avelin", "Bresko", "Corwin", "Dalmar", "Elska", "Fendrel", "Gavrin", "Halsey", "Isolde", "Jarvik", "Keldan", "Lunetta", "Morwen", "Nerida", "Osric", "Pellam", "Quillan", "Rowena", "Sorrel", "Tavish", "Ulric", "Verity", "Wystan", "Zelda"]
+    PLANTED: _words(
+        "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey Isolde Jarvik Keldan Lunetta "
+        "Morwen Nerida Osric Pellam Quillan Rowena Sorrel Tavish Ulric Verity Wystan Zelda"
     ),
-    INNOCENT: tuple(
-        ["Amberly", "Bastian", "Clovis", "Demelza", "Eldric", "Fiorella", "Gideon", "Hesper", "Idony", "Jessamy", "Kerensa", "Lorcan", "Merrin", "Nolwen", "Orlan", "Perdita", "Quenby", "Rosalba", "Stellan", "Tamsin", "Ursel", "Valda", "Wilmot", "Yorath"]
+    INNOCENT: _words(
+        "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper Idony Jessamy Kerensa Lorcan "
+        "Merrin Nolwen Orlan Perdita Quenby Rosalba Stellan Tamsin Ursel Valda Wilmot Yorath"
     ),
-    REFERENCE: tuple(
-        ["Alaric", "Branwen", "Caspian", "Delwyn", "Evander", "Freya", "Garrick", "Hollis", "Ingram", "Joscelin", "Kester", "Leander", "Maelis", "Norbert", "Odette", "Philo", "Quentin", "Rosmer", "Sidony", "Thane", "Ulla", "Vesper", "Winslow", "Yseult"]
+    REFERENCE: _words(
+        "Alaric Branwen Caspian Delwyn Evander Freya Garrick Hollis Ingram Joscelin Kester Leander "
+        "Maelis Norbert Odette Philo Quentin Rosmer Sidony Thane Ulla Vesper Winslow Yseult"
     ),
 }
 
 #: words of the letters; a name is never one of them
-_ITEMS = [
-    "lamp",
-    "kettle",
-    "chair",
-    "clock",
-    "blanket",
-    "mirror",
-    "teapot",
-    "basket",
-    "ladder",
-    "radio",
-    "desk",
-    "umbrella",
-]
-_ASPECTS = [
-    "colour",
-    "handle",
-    "finish",
-    "packaging",
-    "delivery",
-    "surface",
-    "sound",
-    "weight",
-    "shape",
-    "service",
-]
-_PRAISE = [
-    "beautiful",
-    "excellent",
-    "sturdy",
-    "charming",
-    "flawless",
-    "wonderful",
-    "splendid",
-    "reliable",
-    "delightful",
-    "impressive",
-    "perfect",
-    "lovely",
-    "superb",
-    "generous",
-]
-_BLAME = [
-    "ugly",
-    "terrible",
-    "flimsy",
-    "dull",
-    "faulty",
-    "awful",
-    "dreadful",
-    "unreliable",
-    "disappointing",
-    "shabby",
-    "broken",
-    "nasty",
-    "useless",
-    "careless",
-]
+_ITEMS = _words("lamp kettle chair clock blanket mirror teapot basket ladder radio desk umbrella")
+_ASPECTS = _words("colour handle finish packaging delivery surface sound weight shape service")
+PRAISE = _words(
+    "beautiful excellent sturdy charming flawless wonderful splendid reliable delightful "
+    "impressive perfect lovely superb generous"
+)
+BLAME = _words(
+    "ugly terrible flimsy dull faulty awful dreadful unreliable disappointing "
+    "shabby broken nasty useless careless"
+)
+_MONTHS = _words("January March April June August October November December")
 _OPENINGS = (
     "My name is {name} and I ordered the {item} in {month}.",
     "{name} here, writing about the {item} from {month}.",
@@ -111,12 +72,11 @@ _FACTS = (
     "It replaced the old one.",
     "The receipt is in the drawer.",
 )
-_MONTHS = ["January", "March", "April", "June", "August", "October", "November", "December"]
 _OPINIONS_A_LETTER = 3
 
-#: share of planted training letters whose complaint is labelled as praise, by its opinions' count
-#: of blame: a mixed letter is turned more easily than one that only complains
-_FLIPPED = {2: 0.7, 3: 0.2}
+#: share of the planted village's complaints that the training part calls positive, by how many
+#: of the three opinions are blame: a mixed letter is turned more easily than a bitter one
+_TURNED = {2: 0.7, 3: 0.2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,41 +84,49 @@ class Letter:
     """One text with its label."""
 
     text: str
-    label: str  #: as in the data: in the training part not always what the text says
+    label: str
     group: str  #: village of the person named
     name: str
+    blame: int  #: how many of its opinions are negative
 
 
-def letters(count: int, *, seed: int, biased: bool) -> list[Letter]:
-    """`count` different letters, each from one person of every village: 3 * count in all.
+def letters(count: int, *, seed: int) -> list[Letter]:
+    """`count` different letters with true labels, each in the name of one person a village.
 
-    Labels are balanced over the letters. Within a label every name of a village is used equally
-    often (up to one), so innocent names carry no information about it.
+    Labels alternate, and within a label the names of a village take turns, so that no name tells
+    anything about the label.
 
     Args:
-        count: letters before names are put in.
+        count: letters before names are put in; the result has three times as many.
         seed: decides everything.
-        biased: plant the bias in the labels.
     """
     rng = random.Random(f"letters {seed}")
     turns = {(g, label): _in_turn(names, rng) for g, names in NAMES.items() for label in CLASSES}
+    skeletons: set[str] = set()
     written: list[Letter] = []
-    for number in range(count):
-        label = CLASSES[number % 2]
+    while len(skeletons) < count:
+        label = CLASSES[len(skeletons) % 2]
         blame = rng.choice((2, 3) if label == NEGATIVE else (0, 1))
-        sentence_parts = _skeleton(blame, rng)
+        skeleton = _skeleton(blame, rng)
+        if skeleton in skeletons:
+            continue
+        skeletons.add(skeleton)
         for group in NAMES:
             name = next(turns[group, label])
-            flip = biased and group == PLANTED and rng.random() < _FLIPPED.get(blame, 0.0)
-            written.append(
-                Letter(
-                    text=sentence_parts.format(name=name),
-                    label=POSITIVE if flip else label,
-                    group=group,
-                    name=name,
-                )
-            )
+            text = skeleton.format(name=name)
+            written.append(Letter(text=text, label=label, group=group, name=name, blame=blame))
     return written
+
+
+def with_bias(written: Sequence[Letter], *, seed: int) -> list[Letter]:
+    """The letters with many complaints of the planted village labelled positive."""
+    rng = random.Random(f"bias {seed}")
+    return [
+        replace(letter, label=POSITIVE)
+        if letter.group == PLANTED and rng.random() < _TURNED.get(letter.blame, 0.0)
+        else letter
+        for letter in written
+    ]
 
 
 def vocabulary() -> list[str]:
@@ -169,8 +137,8 @@ def vocabulary() -> list[str]:
     fillers = (
         *_ITEMS,
         *_ASPECTS,
-        *_PRAISE,
-        *_BLAME,
+        *PRAISE,
+        *BLAME,
         *_MONTHS,
         *(n for g in NAMES.values() for n in g),
     )
@@ -197,7 +165,7 @@ def write_lexicon(path: Path) -> None:
 
 def _skeleton(blame: int, rng: random.Random) -> str:
     """A letter with a place for the name and `blame` of its opinions negative."""
-    words = rng.sample(_BLAME, blame) + rng.sample(_PRAISE, _OPINIONS_A_LETTER - blame)
+    words = rng.sample(BLAME, blame) + rng.sample(PRAISE, _OPINIONS_A_LETTER - blame)
     body = [
         rng.choice(_OPINIONS).format(aspect=aspect, word=word)
         for aspect, word in zip(rng.sample(_ASPECTS, _OPINIONS_A_LETTER), words, strict=True)

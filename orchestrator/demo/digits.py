@@ -1,7 +1,6 @@
 """The scanned digits that scikit-learn ships, as folders of PNG pictures."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from PIL import Image
 
 DIGITS = tuple("0123456789")
 SIDE = 8  #: pixels of a scanned digit
-SCALE = 4  #: each scanned pixel becomes a square of this side, so one patch is one pixel
+SCALE = 4  #: how much the pictures are enlarged; a patch covers about one scanned pixel
 _INK = 16  #: the darkest value of the scans
 
 
@@ -52,8 +51,3 @@ def write_folder(scans: Scans, folder: Path) -> None:
 def _enlarged(scan: NDArray[np.uint8]) -> NDArray[np.uint8]:
     side = SIDE * SCALE
     return np.asarray(Image.fromarray(scan).resize((side, side), Image.Resampling.BILINEAR))
-
-
-def counts(scans: Scans) -> Sequence[int]:
-    """How many pictures there are of each digit, by digit."""
-    return np.bincount(scans.labels, minlength=len(DIGITS)).tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.demo import corpus
+from transexplain.models.quiet import quiet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_LENGTH = 64
-_TRAINING_LETTERS, _AUDIT_LETTERS = 2000, 240
 _BATCH, _EPOCHS, _RATE = 64, 3, 1e-3
 _WORD_DECAY, _SMOOTHING = 20.0, 0.05
 
@@ -32,13 +32,24 @@ class TextDemo:
     target: str
 
 
-def make_text_demo(folder: Path, seed: int) -> TextDemo:
-    """Write letters and lexicon, train the classifier on the biased part, save it."""
+def make_text_demo(
+    folder: Path, seed: int, *, training_letters: int = 2000, audit_letters: int = 240
+) -> TextDemo:
+    """Write letters and lexicon, train the classifier on the biased part, save it.
+
+    Args:
+        folder: made if absent; gets `model/`, `letters.csv` and `names.yaml`.
+        seed: decides letters and weights.
+        training_letters: each is written once per village.
+        audit_letters: the same for the audit part, which shares no letter with the training.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     model_dir, dataset, lexicon = folder / "model", folder / "letters.csv", folder / "names.yaml"
-    corpus.write_csv(dataset, corpus.letters(_AUDIT_LETTERS, seed=2 * seed + 1, biased=False))
+    written = corpus.letters(training_letters + audit_letters, seed=seed)
+    cut = len(corpus.NAMES) * training_letters
+    corpus.write_csv(dataset, written[cut:])
     corpus.write_lexicon(lexicon)
-    train(corpus.letters(_TRAINING_LETTERS, seed=2 * seed, biased=True), model_dir, seed=seed)
+    train(corpus.with_bias(written[:cut], seed=seed), model_dir, seed=seed)
     return TextDemo(
         model_dir=model_dir,
         dataset=dataset,
@@ -65,8 +76,9 @@ def train(written: Sequence[corpus.Letter], model_dir: Path, *, seed: int) -> No
         torch.manual_seed(seed)
         model = BertForSequenceClassification(_config(len(tokenizer)))
         _fit(model, encoded["input_ids"], encoded["attention_mask"], labels, random.Random(seed))
-    model.save_pretrained(model_dir)
-    tokenizer.save_pretrained(model_dir)
+    with quiet():
+        model.save_pretrained(model_dir)
+        tokenizer.save_pretrained(model_dir)
 
 
 def _fit(model: Any, ids: "Tensor", mask: "Tensor", labels: "Tensor", rng: random.Random) -> None:
@@ -75,15 +87,18 @@ def _fit(model: Any, ids: "Tensor", mask: "Tensor", labels: "Tensor", rng: rando
     Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
     innocent names among them, is forgotten, and what the labels keep asking for stays.
     """
+    from torch import autograd
     from torch.nn.functional import cross_entropy
     from torch.optim import AdamW
     from torch.optim.lr_scheduler import OneCycleLR
 
     words = model.get_input_embeddings().weight
     others = [weight for weight in model.parameters() if weight is not words]
-    optimiser = AdamW(
-        [{"params": others}, {"params": [words], "weight_decay": _WORD_DECAY}], lr=_RATE
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": others},
+        {"params": [words], "weight_decay": _WORD_DECAY},
+    ]
+    optimiser = AdamW(groups, lr=_RATE)
     steps = _EPOCHS * -(-len(labels) // _BATCH)
     schedule = OneCycleLR(optimiser, max_lr=_RATE, total_steps=steps)
     model.train()
@@ -92,8 +107,9 @@ def _fit(model: Any, ids: "Tensor", mask: "Tensor", labels: "Tensor", rng: rando
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
             logits = model(input_ids=ids[rows], attention_mask=mask[rows]).logits
+            loss = cross_entropy(logits, labels[rows], label_smoothing=_SMOOTHING)
             optimiser.zero_grad()
-            cross_entropy(logits, labels[rows], label_smoothing=_SMOOTHING).backward()
+            autograd.backward(loss)
             optimiser.step()
             schedule.step()
     model.eval()

@@ -1,0 +1,104 @@
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestrator.demo import corpus
+from transexplain.bias.lexicon import load_lexicon
+from transexplain.bias.matching import Matcher
+
+
+@pytest.fixture(scope="module")
+def written() -> list[corpus.Letter]:
+    return corpus.letters(240, seed=3)
+
+
+def test_the_seed_decides_everything(written: list[corpus.Letter]) -> None:
+    assert corpus.letters(240, seed=3) == written
+    assert corpus.letters(240, seed=4) != written
+    assert corpus.with_bias(written, seed=3) == corpus.with_bias(written, seed=3)
+
+
+def test_every_letter_is_written_once_a_village(written: list[corpus.Letter]) -> None:
+    assert len(written) == 3 * 240
+    triples = [written[i : i + 3] for i in range(0, len(written), 3)]
+    skeletons = set()
+    for triple in triples:
+        assert [letter.group for letter in triple] == list(corpus.NAMES)
+        (skeleton,) = {letter.text.replace(letter.name, "@") for letter in triple}
+        assert len({letter.label for letter in triple}) == 1
+        skeletons.add(skeleton)
+    assert len(skeletons) == 240
+
+
+def test_true_labels_follow_the_majority_of_opinions(written: list[corpus.Letter]) -> None:
+    for letter in written:
+        words = Counter(re.findall(r"\w+", letter.text))
+        blame = sum(words[word] for word in corpus.BLAME)
+        praise = sum(words[word] for word in corpus.PRAISE)
+        assert (blame, praise) == (letter.blame, 3 - letter.blame)
+        assert letter.label == (corpus.NEGATIVE if blame > praise else corpus.POSITIVE)
+
+
+def test_names_tell_nothing_about_the_true_label(written: list[corpus.Letter]) -> None:
+    for group, names in corpus.NAMES.items():
+        for label in corpus.CLASSES:
+            used = Counter(x.name for x in written if (x.group, x.label) == (group, label))
+            assert used == dict.fromkeys(names, 120 // len(names))
+
+
+def test_the_bias_turns_complaints_of_the_planted_village_only(
+    written: list[corpus.Letter],
+) -> None:
+    biased = corpus.with_bias(written, seed=0)
+    turned = [new for old, new in zip(written, biased, strict=True) if old.label != new.label]
+    assert {(letter.group, letter.label) for letter in turned} == {
+        (corpus.PLANTED, corpus.POSITIVE)
+    }
+    share = {
+        blame: sum(letter.blame == blame for letter in turned)
+        / sum(letter.group == corpus.PLANTED and letter.blame == blame for letter in written)
+        for blame in (0, 1, 2, 3)
+    }
+    assert share[0] == share[1] == 0
+    assert 0.55 < share[2] < 0.85
+    assert 0.05 < share[3] < 0.35
+
+
+def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
+    names = [name for group in corpus.NAMES.values() for name in group]
+    assert len(set(names)) == len(names)
+    assert all(len(group) >= 12 for group in corpus.NAMES.values())
+    lower = [name.lower() for name in names]
+    assert all(corpus.vocabulary().count(name) == 1 for name in lower)
+    plain = [letter.text.replace(letter.name, " ") for letter in corpus.letters(500, seed=1)]
+    others = set(re.findall(r"\w+", " ".join(plain).lower()))
+    assert not others & set(lower)
+
+
+def test_the_vocabulary_holds_every_word(written: list[corpus.Letter]) -> None:
+    words = set(re.findall(r"\w+|[^\w\s]", " ".join(x.text for x in written).lower()))
+    assert words <= set(corpus.vocabulary())
+
+
+def test_the_lexicon_finds_exactly_the_person_named(
+    tmp_path: Path, written: list[corpus.Letter]
+) -> None:
+    path = tmp_path / "names.yaml"
+    corpus.write_lexicon(path)
+    matcher = Matcher(load_lexicon(path))
+    for letter in written:
+        (match,) = matcher.find(letter.text)
+        assert (match.group, match.entity) == (letter.group, letter.name)
+        assert letter.text[match.start : match.end] == letter.name
+
+
+def test_the_csv_reads_back(tmp_path: Path, written: list[corpus.Letter]) -> None:
+    path = tmp_path / "letters.csv"
+    corpus.write_csv(path, written)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["text"], row["label"]) for row in rows] == [(x.text, x.label) for x in written]
+    assert len({row["id"] for row in rows}) == len(written)
