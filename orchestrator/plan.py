@@ -53,7 +53,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
     from transexplain.models.load import load_model
 
-    model = load_model(spec.model.source, dtype=spec.model.dtype, device=spec.model.device)
+    model = load_model(_absolute(spec.model.source), dtype=spec.model.dtype, device=spec.model.device)
     if model.modality != dataset.modality:
         raise ModelLoadError(
             f"model {spec.model.source!r} reads {model.modality} but dataset "
@@ -64,6 +64,15 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
     warnings = tuple(_warnings(plan, groups))
     _try_one(plan, shards, model)
     return Prepared(plan=plan, shards=shards, model=model, warnings=warnings)
+
+
+def _absolute(source: str) -> str:
+    """A local path that workers find from any folder; hub ids and the like as they are."""
+    name, equals, checkpoint = source.partition("?checkpoint=")
+    if equals:
+        return f"{name}?checkpoint={Path(checkpoint).expanduser().absolute()}"
+    path = Path(source).expanduser()
+    return str(path.absolute()) if path.exists() else source
 
 
 def _plan(

@@ -62,3 +62,27 @@ def redis_url() -> str:
     except redis.RedisError as error:
         _service_missing("Redis", error)
     return url
+
+
+@pytest.fixture
+def bert_dir(tmp_path: Path) -> Path:
+    """A directory with a tiny BERT classifier of three named classes and its tokenizer."""
+    from tiny_models import bert, wordpiece
+
+    folder = tmp_path / "bert"
+    bert(id2label={0: "bad", 1: "so-so", 2: "good"}).save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def vit_dir(tmp_path: Path) -> Path:
+    """A directory with a tiny ViT classifier and its image processor."""
+    import transformers
+    from tiny_models import vit
+
+    folder = tmp_path / "vit"
+    vit().save_pretrained(folder)
+    size = {"height": 24, "width": 24}
+    transformers.ViTImageProcessor(size=size).save_pretrained(folder)
+    return folder

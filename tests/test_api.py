@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models_fixtures import bert, vit, wordpiece
 from PIL import Image
+from tiny_models import bert, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError

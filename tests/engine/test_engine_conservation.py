@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from toy import TinyEncoder, close, inputs, one_hot, run, seeded
+from toy_networks import TinyEncoder, close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from toy import TinyEncoder, inputs, one_hot, run, seeded
+from toy_networks import TinyEncoder, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES, composite
 from transexplain.errors import ConfigurationError, EngineError

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from toy import inputs, one_hot, run, seeded
+from toy_networks import inputs, one_hot, run, seeded
 
 
 def relevance_of(function, x: Tensor, name: str, index: int = 0) -> Tensor:

@@ -8,8 +8,8 @@ import pytest
 import timm
 import torch
 import transformers
-from models_fixtures import SIZES, Recorder, text_items, vit
 from PIL import Image
+from tiny_models import SIZES, Recorder, text_items, vit
 from torch import nn
 
 from transexplain.errors import ModelLoadError

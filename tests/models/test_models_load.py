@@ -11,9 +11,9 @@ import pytest
 import timm
 import torch
 import transformers
-from models_fixtures import bert, text_items, wordpiece
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from tiny_models import bert, text_items, wordpiece
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.base import Encoded

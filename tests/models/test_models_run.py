@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from models_fixtures import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpiece
+from tiny_models import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpiece
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError

@@ -8,8 +8,8 @@ from zipfile import ZipFile
 
 import pytest
 import torch
-from models_fixtures import Recorder
 from PIL import Image
+from tiny_models import Recorder
 
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.load import load_model

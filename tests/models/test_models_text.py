@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from models_fixtures import SIZES, bert, byte_level, text_items, wordpiece
+from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
-from models_fixtures import bert, text_items, vit, wordpiece
 from PIL import Image
+from tiny_models import bert, text_items, vit, wordpiece
 from torch import nn
 
 from transexplain.errors import ModelLoadError

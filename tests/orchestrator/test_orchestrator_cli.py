@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from audits import make_audit
 from PIL import Image
+from tiny_audit import make_audit
 
 from orchestrator.cli.main import main
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
-from audits import make_audit
+from tiny_audit import make_audit
 
 from transexplain.store import results, runs
 from transexplain.store.database import open_database

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from models_fixtures import bert, wordpiece
+from tiny_models import bert, wordpiece
 
 WORDS = ("a", "film", "nice", "good", "goods", "x", "e", "unbelievably")
 
