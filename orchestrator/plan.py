@@ -53,7 +53,8 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
     from transexplain.models.load import load_model
 
-    model = load_model(_absolute(spec.model.source), dtype=spec.model.dtype, device=spec.model.device)
+    source = _absolute(spec.model.source)
+    model = load_model(source, dtype=spec.model.dtype, device=spec.model.device)
     if model.modality != dataset.modality:
         raise ModelLoadError(
             f"model {spec.model.source!r} reads {model.modality} but dataset "

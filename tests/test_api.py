@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,9 @@ def test_words_are_sums_of_their_pieces(text_model) -> None:
     assert len(pieces) == 3
     assert words[1].relevance == pytest.approx(sum(pieces))
     assert sum(w.relevance for w in words) == pytest.approx(one.ledger.inputs)
+    without_text = replace(one, text=None).words()
+    assert [w.text for w in without_text] == ["a", "unbelievably", "good", "film"]
+    assert [w.relevance for w in without_text] == [w.relevance for w in words]
 
 
 def test_images(image_model) -> None:

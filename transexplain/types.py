@@ -144,10 +144,13 @@ class Attribution:
             if token.word is None:
                 continue
             old = found.get(token.word)
-            start, so_far = (old.start, old.relevance) if old else (token.start, 0.0)
-            piece = self.text[start : token.end] if self.text is not None else token.text
+            start = old.start if old else token.start
+            pieces = (old.text if old else "") + token.text
             found[token.word] = Word(
-                text=piece, start=start, end=token.end, relevance=so_far + float(value)
+                text=pieces if self.text is None else self.text[start : token.end],
+                start=start,
+                end=token.end,
+                relevance=(old.relevance if old else 0.0) + float(value),
             )
         return list(found.values())
 

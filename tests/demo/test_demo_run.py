@@ -1,0 +1,41 @@
+"""The demo as a user runs it, and how often its verdict is right over training seeds."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.demo.run import Verdict, audit, judge, run_demo, text_spec
+from orchestrator.demo.text_model import make_text_demo
+from transexplain.settings import Settings
+
+SEEDS = range(10)
+
+
+def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
+    said: list[str] = []
+    verdict = run_demo(tmp_path, 0, say=said.append)
+    assert verdict == Verdict(planted_flagged=True, innocent_flagged=())
+    assert "was found; innocent groups flagged: none" in said[-1]
+    assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
+    assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
+
+
+@pytest.mark.slow
+def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = []
+    for seed in SEEDS:
+        folder = tmp_path / str(seed)
+        demo = make_text_demo(folder / "text", seed)
+        settings = Settings(
+            database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
+        )
+        verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
+    planted = sum(verdict.planted_flagged for verdict in verdicts)
+    innocent = sum(bool(verdict.innocent_flagged) for verdict in verdicts)
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\nover {len(SEEDS)} training seeds: planted group flagged {planted} times, "
+            f"an innocent group flagged {innocent} times"
+        )
+    assert planted == len(SEEDS)
+    assert innocent <= 1, "the rule flags innocent groups at the 5 % level at most, and > 0.1 logit"
