@@ -13,6 +13,7 @@ from tiny_models import bert, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
+from transexplain.methods import METHODS
 from transexplain.types import Attribution, ItemFailure
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "film film"]
@@ -60,7 +61,7 @@ def test_one_attribution_per_item_and_target_in_input_order(text_model) -> None:
         assert one.ledger.inputs + one.ledger.special == pytest.approx(one.relevance.sum())
 
 
-@pytest.mark.parametrize("method", ["lrp", "lrp-ah", "lrp-ln", "lrp-ah-ln", "gradient-x-input"])
+@pytest.mark.parametrize("method", METHODS)
 def test_batches_change_nothing(text_model, method: str) -> None:
     together = te.explain(text_model, TEXTS, method, batch_tokens=10_000)
     alone = te.explain(text_model, TEXTS, method, batch_tokens=1)

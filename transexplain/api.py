@@ -1,7 +1,6 @@
 """The public interface: load a model, explain items, render what was found."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +16,6 @@ from transexplain.types import Attribution, Item, ItemFailure
 
 OnError = Literal["raise", "record"]
 TargetLike = str | Mapping[str, Any]
-
-#: items that are sorted by length together while streaming
-WINDOW = 256
 
 __all__ = ["explain", "explain_iter", "load_model", "wrap"]
 
@@ -70,9 +66,8 @@ def explain_iter(
     """
     request = _request(model, method, target, params)
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
-    while window := list(islice(numbered, WINDOW)):
-        for explained in explain_items(model, window, request):
-            yield from _results(explained, on_error)
+    for explained in explain_items(model, numbered, request):
+        yield from _results(explained, on_error)
 
 
 def _results(explained: Explained, on_error: OnError) -> Iterator[Attribution | ItemFailure]:

@@ -29,7 +29,7 @@ def explain_shard(
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
-    items = list(read_shard(plan.dataset, shard))
+    items = read_shard(plan.dataset, shard)
     for done in explain_items(model, items, Request.from_plan(plan), observer=observer):
         if done.failure is not None:
             failures.append(done.failure)

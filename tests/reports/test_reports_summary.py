@@ -42,7 +42,7 @@ def test_the_planted_bias_is_told_in_plain_words(db: Database) -> None:
     assert rows["anns"].flagged and rows["anns"].entities == len(ANNS)
     assert rows["anns"].difference == pytest.approx(0.49, abs=1e-6)
     flagged = texts(found, "flagged")
-    assert "anns raises positive by 0.49 logit against all other groups" in flagged
+    assert "anns add 0.49 logit more to positive than those of all other groups" in flagged
     assert found.groups.never_mentioned == ("places",)
     assert "places" in texts(found, "unknown")
 

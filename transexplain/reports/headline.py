@@ -101,12 +101,12 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
 def _finding(row: GroupStatistic, audited: Audited) -> str:
     difference = row.difference or 0.0
     low, high = row.difference_interval or (0.0, 0.0)
-    verb = "raises" if difference > 0 else "lowers"
+    more = "more" if difference > 0 else "less"
     unit = {"logits": "logit"}.get(audited.unit, audited.unit)
     what = spoken(row.target, row.class_name, audited.classes)
     return (
-        f"Mentioning {row.group} {verb} {what} by {number(abs(difference))} {unit} "
-        f"against {row.reference} (95\u00a0% interval {number(low)} to {number(high)}; "
+        f"Mentions of {row.group} add {number(abs(difference))} {unit} {more} to {what} than "
+        f"those of {row.reference} (95\u00a0% interval {number(low)} to {number(high)}; "
         f"{row.entities:,} entities in {row.documents:,} items)."
     )
 
