@@ -18,7 +18,7 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.reader import read_shard
 from transexplain.explaining import Request
-from transexplain.methods import METHODS
+from transexplain.methods import bound
 from transexplain.methods.batching import token_batches
 from transexplain.settings import Settings
 from transexplain.store import runs
@@ -31,7 +31,7 @@ def bare_loop(prepared: Prepared) -> float:
     """Seconds to explain every item without anything around the engine."""
     plan, model = prepared.plan, prepared.model
     request = Request.from_plan(plan)
-    method = METHODS.load(plan.method.name)
+    method = bound(plan.method)
     begun = time.perf_counter()
     for shard in prepared.shards:
         items = [one for one in read_shard(plan.dataset, shard) if isinstance(one, Item)]
@@ -48,7 +48,6 @@ def bare_loop(prepared: Prepared) -> float:
                     ]
                     for row in logits
                 ],
-                method=plan.method.name,
             )
     return time.perf_counter() - begun
 

@@ -12,7 +12,7 @@ from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ModelLoadError, SpecError
-from transexplain.methods import METHODS, unit_of
+from transexplain.methods import bound, unit_of
 from transexplain.plans import (
     AuditPlan,
     Classification,
@@ -46,7 +46,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
         EngineError: the model has an operator without a rule.
     """
-    METHODS[spec.method.name]  # a misspelt method is told before a model is loaded
+    bound(MethodSpec(name=spec.method.name, params=spec.method.params))  # told before loading
     groups = _groups(spec.groups) if spec.groups else ()
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
     if not dataset.rows:

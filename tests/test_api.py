@@ -176,6 +176,8 @@ def test_wrong_requests_are_named(text_model, image_model) -> None:
         te.explain(text_model, "film", target="class:great")
     with pytest.raises(ConfigurationError, match="did you mean 'lrp'"):
         te.explain(text_model, "film", "lpr")
+    with pytest.raises(ConfigurationError, match="no parameter 'batch_size'; it has: at"):
+        te.explain(text_model, "film", batch_size=3)
     with pytest.raises(te.TransExplainError, match="pixels"):
         te.explain(text_model, "film", at="pixels")
     with pytest.raises(te.TransExplainError, match="words"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.methods import METHODS
+from transexplain.methods import bound
 from transexplain.methods.base import BatchExplanation
 from transexplain.methods.batching import token_batches
 from transexplain.models.base import Encoded, LoadedModel
@@ -194,9 +194,8 @@ def _run_method(
             for row, (_, _, label) in zip(logits, members, strict=True)
         ]
 
-    method: Callable[..., BatchExplanation] = METHODS.load(request.method.name)
-    batch = model.collate([encoded for _, encoded, _ in members])
-    return method(model, batch, resolve, method=request.method.name, **dict(request.method.params))
+    method: Callable[..., BatchExplanation] = bound(request.method)
+    return method(model, model.collate([encoded for _, encoded, _ in members]), resolve)
 
 
 def _model_failure(item: Item, error: Exception) -> Explained:
