@@ -94,7 +94,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
             _work_and_report(
                 store,
                 run_id,
-                lambda on_items: queue.follow(store, run_id, settings, on_items),
+                lambda on_items: queue.follow(store, run_id, settings, on_items, _warn),
                 report_dir,
             )
 
@@ -123,7 +123,7 @@ def resume(
         def work(on_items: Callable[[int], None]) -> None:
             if queue_:
                 queue.send_hints(settings, found.id, shards.claimable(store, found.id))
-                queue.follow(store, found.id, settings, on_items)
+                queue.follow(store, found.id, settings, on_items, _warn)
             elif processes > 1:
                 local.run_processes(store, found.id, settings, processes, on_items=on_items)
             else:
@@ -193,8 +193,12 @@ def _prepare(
 
     prepared = prepare_audit(load_spec(spec, overrides, set_ or ()), settings)
     for warning in prepared.warnings:
-        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
+        _warn(warning)
     return prepared
+
+
+def _warn(message: str) -> None:
+    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def _create(store: "Database", prepared: "Prepared") -> str:

@@ -46,21 +46,27 @@ def follow(
     run_id: str,
     settings: Settings,
     on_items: Callable[[int], None],
+    warn: Callable[[str], None],
 ) -> None:
     """Watch a run until it ends, sending hints again for shards that nobody holds.
 
-    The broker may lose messages; what is queued in SQL for longer than a lease is hinted anew.
+    The broker may lose messages; where nothing was finished for the length of a lease, what is
+    free in SQL is hinted anew.
     """
-    seen, swept = 0, time.monotonic()
-    while True:
+    state = runs.progress(db, run_id)
+    seen, swept = state.items_done + state.items_failed, time.monotonic()
+    while state.state == "running":
+        time.sleep(_POLL)
         state = runs.progress(db, run_id)
         finished = state.items_done + state.items_failed
         if finished > seen:
             on_items(finished - seen)
             seen, swept = finished, time.monotonic()
-        if state.state != "running" or runs.finalise(db, run_id):
+        if not state.states["queued"] and not state.states["running"]:
+            runs.finalise(db, run_id)
             return
         if time.monotonic() - swept > settings.lease_seconds:
+            if not state.workers:
+                warn("no worker holds a shard of this run; start one with `transexplain worker`")
             send_hints(settings, run_id, shards.claimable(db, run_id))
             swept = time.monotonic()
-        time.sleep(_POLL)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from toy_networks import TinyEncoder, inputs, one_hot, run, seeded
+from toy_networks import TinyEncoder, close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES, composite
 from transexplain.errors import ConfigurationError, EngineError
@@ -42,6 +42,11 @@ def test_unknown_operators_are_refused_by_name() -> None:
         (lambda x: F.linear(x, x), "weight depends"),
         (lambda x: F.pad(x, (1, 1), value=2.0), "not 0"),
         (lambda x: F.dropout(x, training=True), "evaluation mode"),
+        (lambda x: torch.div(x, 2.0, rounding_mode="floor"), "rounds"),
+        (
+            lambda x: F.linear(torch.ones(4, 4).double(), torch.ones(4, 4).double(), x[0]),
+            "constant",
+        ),
         (lambda x: x.detach() * 2, "do not depend on the leaf"),
         (lambda x: torch.softmax(x, -1), "softmax"),
     ],
@@ -56,21 +61,31 @@ def test_unknown_composite_names_the_known() -> None:
         composite("lrq")
 
 
-def test_in_place_forms_give_the_same() -> None:
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_in_place_forms_give_the_same(name: str) -> None:
     layer = seeded(nn.Linear(6, 6))
 
     def in_place(x: Tensor) -> Tensor:
         hidden = layer(x)
         hidden += x
-        hidden = F.relu(hidden, inplace=True)
+        F.relu(hidden, inplace=True)
         hidden.mul_(2.0)
+        F.silu(hidden, True)
+        hidden.tanh_()
         return hidden.sub_(0.5)
 
     def out_of_place(x: Tensor) -> Tensor:
-        return 2.0 * F.relu(layer(x) + x) - 0.5
+        return torch.tanh(F.silu(2.0 * F.relu(layer(x) + x))) - 0.5
 
     x = inputs(2, 6)
-    torch.testing.assert_close(explain(in_place, x), explain(out_of_place, x))  # type: ignore[arg-type]
+    left, right = run(in_place, x, name), run(out_of_place, x, name)
+    torch.testing.assert_close(left.logits, right.logits)
+    torch.testing.assert_close(left.logits, out_of_place(x))
+    seed = one_hot(left.logits, 2)
+    torch.testing.assert_close(left.relevance(seed), right.relevance(seed))
+    for passes in (left, right):
+        for ledger in close(passes, passes.relevance(seed), seed):
+            assert ledger.relative_gap < 1e-12
 
 
 def test_multi_head_attention_module_is_refused_by_name() -> None:

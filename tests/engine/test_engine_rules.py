@@ -84,6 +84,19 @@ def test_attention_with_constant_weights() -> None:
             torch.testing.assert_close(found, expected)
 
 
+def test_attention_of_a_tensor_to_itself() -> None:
+    """Query, key and value are one tensor: only the value's role carries relevance."""
+    x = inputs(1, 4, 6)
+    weights = (x @ x.transpose(-1, -2) / 6**0.5).softmax(-1)
+
+    def function(leaf: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(leaf, leaf, leaf).flatten(1)
+
+    expected = torch.zeros_like(x)
+    expected[0, :, 2] = weights[0, 1] * x[0, :, 2]
+    torch.testing.assert_close(relevance_of(function, x, "lrp", index=8), expected)
+
+
 def test_product_of_two_signals_is_halved() -> None:
     gate, up = seeded(nn.Linear(5, 5), 1), seeded(nn.Linear(5, 5), 2)
     x = inputs(1, 5)

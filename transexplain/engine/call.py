@@ -28,9 +28,20 @@ class Call:
             return self.args[position]
         return self.kwargs.get(name, default)
 
-    def run_detached(self, keep: Tensor | None = None) -> Any:
-        """Call the function with every carrier but `keep` held constant."""
-        return self.substituted({id(c): c.detach() for c in self.carriers if c is not keep}).run()
+    def run_detached(self, *, but: tuple[int, str] | None = None) -> Any:
+        """Call the function with its carriers held constant, all `but` one argument.
+
+        The argument is given by position and name, because one tensor may be several arguments.
+        """
+        constant = {id(carrier): carrier.detach() for carrier in self.carriers}
+        held = self.substituted(constant)
+        if but is None:
+            return held.run()
+        position, name = but
+        if position < len(self.args):
+            args = (*held.args[:position], self.args[position], *held.args[position + 1 :])
+            return replace(held, args=args).run()
+        return replace(held, kwargs={**held.kwargs, name: self.kwargs[name]}).run()
 
     def substituted(self, by_id: Mapping[int, Tensor]) -> "Call":
         """The same call with some tensors, known by identity, replaced."""
@@ -41,12 +52,20 @@ class Call:
             kwargs={key: _swapped(value, by_id) for key, value in self.kwargs.items()},
         )
 
-    def out_of_place(self) -> Callable[[Tensor], Tensor]:
-        """The function of its first argument alone, never writing into it."""
-        rest = {key: value for key, value in self.kwargs.items() if key not in ("input", "inplace")}
-        if self.name.endswith("_"):
-            return partial(_on_copy, self.func, self.args[1:], rest)
-        return partial(_call_first, self.func, self.args[1:], rest)
+    @property
+    def in_place(self) -> bool:
+        """Whether an elementwise function writes into its first argument."""
+        flagged = self.kwargs.get("inplace") or any(value is True for value in self.args[1:])
+        return self.name.endswith("_") or bool(flagged)
+
+    def with_function(self, function: Callable[[Tensor], Tensor]) -> "Call":
+        """A call of `function` on the first argument alone."""
+        return replace(self, func=function, args=(self.argument(0, "input", None),), kwargs={})
+
+    def elementwise(self) -> Callable[[Tensor], Tensor]:
+        """The function of its first argument alone, writing into a copy where it writes."""
+        rest = {key: value for key, value in self.kwargs.items() if key != "input"}
+        return partial(_first_replaced, self.func, self.args[1:], rest, self.in_place)
 
 
 def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:
@@ -58,9 +77,7 @@ def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:
     return value
 
 
-def _call_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> Any:
-    return func(x, *args, **kwargs)
-
-
-def _on_copy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> Any:
-    return func(x.clone(), *args, **kwargs)
+def _first_replaced(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], copied: bool, x: Tensor
+) -> Any:
+    return func(x.clone() if copied else x, *args, **kwargs)

@@ -103,6 +103,8 @@ class RelevanceMode(TorchFunctionMode):
         """
         if constant is None or (isinstance(constant, Tensor) and _depends_on_leaf(constant)):
             return
+        if self.carries(constant):
+            raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
         value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
         if where is not None:
             value = torch.where(where, value, torch.zeros_like(value))
@@ -130,10 +132,11 @@ class RelevanceMode(TorchFunctionMode):
         if at_zero:
             constant = out.detach().new_tensor(at_zero)
         self.book_constant(out, constant, kind)
-        value = out.detach() if constant is None else out.detach() - constant
+        # copies, because the model may write into either tensor later
+        value = out.detach().clone() if constant is None else out.detach() - constant
         self._book_rule(out, value, kind, site, 1.0)
         for alias in aliases.values():
-            self._book_rule(alias, alias.detach(), kind, site, -1.0)
+            self._book_rule(alias, alias.detach().clone(), kind, site, -1.0)
         return out
 
     def _book_rule(self, at: Tensor, value: Tensor, kind: str, site: int, sign: float) -> None:

@@ -56,7 +56,7 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
 def add(mode: "RelevanceMode", call: Call) -> Any:
     """Sums pass relevance by value; an added constant is a leaf."""
     out = call.run()
-    left, right = call.args[0], call.argument(1, "other", None)
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
     left_sign, right_sign = 1.0, float(call.kwargs.get("alpha", 1))
     if call.name in ("__rsub__", "rsub"):
         left_sign = -1.0
@@ -79,6 +79,8 @@ def product(mode: "RelevanceMode", call: Call) -> Any:
 
 def division(mode: "RelevanceMode", call: Call) -> Any:
     """Division by a constant is a scale; a carrier in the denominator has no rule."""
+    if call.kwargs.get("rounding_mode") is not None:
+        raise mode.refusal(call, "it rounds")
     reflected = call.name in ("__rtruediv__", "__rdiv__")
     denominator = call.args[0] if reflected else call.argument(1, "other", None)
     if mode.carries(denominator):
@@ -141,15 +143,14 @@ def convolution(mode: "RelevanceMode", call: Call) -> Any:
 
 def activation(mode: "RelevanceMode", call: Call) -> Any:
     """Identity rule with f(0) as a leaf, or the measured plain gradient."""
-    x = call.args[0] if call.args else call.kwargs["input"]
-    function = call.out_of_place()
+    x, function = call.argument(0, "input", None), call.elementwise()
     at_zero, slope_at_zero = value_and_slope_at_zero(function)
     if mode.composite.activation == "gradient":
-        return mode.measured("activation", call, at_zero=at_zero)
-    out = IdentityRule.apply(x, function, at_zero, slope_at_zero)
-    if at_zero:
-        mode.book_constant(out, at_zero, "activation")
-    return out
+        out = mode.measured("activation", call.with_function(function), at_zero=at_zero)
+    else:
+        out = IdentityRule.apply(x, function, at_zero, slope_at_zero)
+        mode.book_constant(out, at_zero or None, "activation")
+    return x.copy_(out) if call.in_place else out
 
 
 def softmax(mode: "RelevanceMode", call: Call) -> Any:
@@ -165,8 +166,7 @@ def attention(mode: "RelevanceMode", call: Call) -> Any:
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     if mode.composite.attention == "gradient":
         return mode.measured("attention", call)
-    value = call.argument(2, "value", None)
-    return call.run_detached(keep=value)
+    return call.run_detached(but=(2, "value"))
 
 
 def layer_norm(mode: "RelevanceMode", call: Call) -> Any:
