@@ -44,7 +44,7 @@ def test_identity_rule_at_zero_is_the_slope(function) -> None:
 
 
 def test_layer_norm_with_constant_scale() -> None:
-    """R_i = sum_j x_i (delta_ij - 1/N) w_j / std / z_j * R_j (Ali et al. 2022, Eq. 9)."""
+    """R_i = sum_j x_i (delta_ij - 1/N) w_j / std / z_j * R_j (LN-rule, Ali et al. 2022)."""
     norm, head = seeded(nn.LayerNorm(6), 3), seeded(nn.Linear(6, 2), 4)
     x = inputs(1, 6)
     std = (x.var(unbiased=False) + norm.eps).sqrt()
@@ -63,7 +63,7 @@ def test_rms_norm_with_constant_scale() -> None:
 
 
 def test_attention_with_constant_weights() -> None:
-    """R_i = sum_j x_i p_ij / z_j * R_j (Ali et al. 2022, Eq. 7): queries and keys get nothing."""
+    """R_i = sum_j x_i p_ij / z_j * R_j (AH-rule, Ali et al. 2022): queries and keys get nothing."""
     x = inputs(1, 4, 6)
     query, key = seeded(nn.Linear(6, 6), 1), seeded(nn.Linear(6, 6), 2)
     weights = (query(x) @ key(x).transpose(-1, -2) / 6**0.5).softmax(-1)

@@ -16,7 +16,7 @@ class IdentityRule(Function):
     """An elementwise f whose backward is the slope (f(x) - f(0)) / x, its limit f'(0) at 0.
 
     Relevance passes through unchanged but for the constant f(0), which is a leaf of its own
-    (design section 4; the identity rule of Achtibat et al. 2024, Eq. 9, without its epsilon).
+    (the identity rule for elementwise functions, as in Achtibat et al. 2024, without an epsilon).
     """
 
     @staticmethod
@@ -47,7 +47,7 @@ class IdentityRule(Function):
 
 
 class ConstantScaleLayerNorm(Function):
-    """Layer norm whose 1/std is a constant (LN rule, Ali et al. 2022, Eq. 8); the mean is not."""
+    """Layer norm whose 1/std is a constant (LN-rule, Ali et al. 2022); the mean is not."""
 
     @staticmethod
     def forward(

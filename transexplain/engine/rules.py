@@ -154,7 +154,7 @@ def activation(mode: "RelevanceMode", call: Call) -> Any:
 
 
 def softmax(mode: "RelevanceMode", call: Call) -> Any:
-    """AH rule (Ali et al. 2022, Eq. 6): attention weights are constants."""
+    """AH-rule (Ali et al. 2022): attention weights are constants."""
     if mode.composite.attention == "gradient":
         return mode.measured("softmax", call)
     return call.run_detached()
