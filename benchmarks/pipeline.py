@@ -1,6 +1,9 @@
 """What the pipeline costs over the bare engine: items/s of both on one dataset, and their ratio.
 
-    python -m benchmarks.pipeline --model DIR --data FILE [--target T] [--repeats N]
+    python -m benchmarks.pipeline [--model DIR --data FILE] [--target T] [--repeats N]
+
+Without a model it takes the sentiment model and the SST-2 dev sentences of the reference data
+beside the checkout (or of `TRANSEXPLAIN_SHARED`).
 
 The bare loop reads the same snapshot, makes the same length-sorted batches and explains them with
 the same engine; it has no store, no lease, no statistics and no report. Runs are interleaved and
@@ -8,6 +11,7 @@ medians printed.
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -25,6 +29,9 @@ from transexplain.store import runs
 from transexplain.store.database import open_database
 from transexplain.targets import resolve_target
 from transexplain.types import Item, ItemFailure
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared"
+SHARED = Path(os.environ.get("TRANSEXPLAIN_SHARED", _BESIDE)) / "real"
 
 
 def bare_loop(prepared: Prepared) -> float:
@@ -63,9 +70,9 @@ def pipeline(prepared: Prepared, settings: Settings) -> float:
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--data", required=True)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", default=str(SHARED / "models" / "minilm-sst2"))
+    parser.add_argument("--data", default=str(SHARED / "text" / "sst2_dev.tsv.gz"))
     parser.add_argument("--target", default="predicted")
     parser.add_argument("--lexicon")
     parser.add_argument("--repeats", type=int, default=5)
