@@ -393,3 +393,26 @@ def test_a_cached_hub_model_loads_and_records_its_commit(
         pattern.endswith((".bin", ".py", ".pt")) for pattern in asked[0]["allow_patterns"]
     )
     assert model.ref.digest == load_model(bert_dir).ref.digest
+
+
+def test_texts_are_cut_where_the_tokenizer_file_says(bert_dir: Path) -> None:
+    path = bert_dir / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["truncation"] = {
+        "direction": "Right",
+        "max_length": 6,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    model = load_model(bert_dir)
+    long = "good " * 12
+    [one] = model.encode(text_items(long))
+    assert isinstance(one, Encoded)
+    assert (one.length, one.truncated) == (6, True)
+    [longer] = model.encode(text_items(long), max_length=10)
+    assert isinstance(longer, Encoded)
+    assert longer.length == 10, "asking for more is heard"
+    [given] = model.encode(text_items({"input_ids": [2, *[11] * 8, 3]}))
+    assert isinstance(given, Encoded)
+    assert given.length == 10, "encoded inputs are taken as they are"

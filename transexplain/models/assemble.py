@@ -34,9 +34,17 @@ class Origin:
 
 
 def assemble_text(
-    module: nn.Module, *, tokenizer: Any | None, classes: Sequence[str], origin: Origin
+    module: nn.Module,
+    *,
+    tokenizer: Any | None,
+    classes: Sequence[str],
+    origin: Origin,
+    usual: int | None = None,
 ) -> LoadedModel:
-    """A text model; its leaf `encoder` is dropped where the block takes no (B, T, D)."""
+    """A text model; its leaf `encoder` is dropped where the block takes no (B, T, D).
+
+    Texts are cut at `usual` positions unless told otherwise; None: at what the model takes.
+    """
     caller = Caller.of(module, "text")
     if tokenizer is not None and not getattr(tokenizer, "is_fast", False):
         raise ModelLoadError(
@@ -48,6 +56,7 @@ def assemble_text(
     encoder = TextEncoder(
         tokenizer,
         limit=capacity(module, tokenizer),
+        usual=usual,
         padding=_padding(module, tokenizer),
         vocabulary=getattr(next(iter(embeddings), None), "num_embeddings", None),
         device=device,

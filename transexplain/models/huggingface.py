@@ -12,6 +12,7 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
 from transexplain.models.base import LoadedModel
 from transexplain.models.files import check_keys, digest_of_folder, weight_files
+from transexplain.models.positions import saved_truncation
 from transexplain.models.quiet import quiet
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -35,7 +36,13 @@ def load_folder(
     origin = Origin(source=source, digest=digest_of_folder(folder, files), device=str(device))
     classes = names_of_config(module)
     if modality == "text":
-        return assemble_text(module, tokenizer=reader, classes=classes, origin=origin)
+        return assemble_text(
+            module,
+            tokenizer=reader,
+            classes=classes,
+            origin=origin,
+            usual=saved_truncation(reader),
+        )
     transform = processor_transform(reader)
     blank = Image.new("RGB", (96, 64), (128, 128, 128))
     shape = tuple(transform(blank).shape)

@@ -23,6 +23,17 @@ def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
     return min(bounds, default=None)
 
 
+def saved_truncation(tokenizer: Any) -> int | None:
+    """Positions that the tokenizer's own file cuts texts at; None where it does not say.
+
+    To be asked of a tokenizer fresh from its file: calling one changes this setting.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    length = (getattr(backend, "truncation", None) or {}).get("max_length")
+    special = tokenizer.num_special_tokens_to_add() if length is not None else 0
+    return int(length) if length is not None and length > special else None
+
+
 def _is_position_table(name: str) -> bool:
     last = name.rpartition(".")[2]
     return last in ("wpe", "embed_positions", "position_embeddings", "position_embedding")

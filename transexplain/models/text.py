@@ -23,6 +23,7 @@ class TextEncoder:
         tokenizer: Any | None,
         *,
         limit: int | None,
+        usual: int | None,
         padding: Mapping[str, int],
         vocabulary: int | None,
         device: torch.device,
@@ -30,6 +31,7 @@ class TextEncoder:
     ) -> None:
         self.tokenizer = tokenizer
         self.limit = limit  #: positions the model takes; None: any number
+        self.usual = usual  #: positions that texts are cut at unless told otherwise
         self.padding = padding  #: input name -> value on padded positions; others get 0
         self.vocabulary = vocabulary  #: ids below this exist; None: unknown
         self.device = device
@@ -41,6 +43,7 @@ class TextEncoder:
     ) -> list[Encoded | ItemFailure]:
         """Token ids and tokens of each item, in order; see `LoadedModel.encode`."""
         room = self._room(max_length)
+        text_room = self._room(self.usual if max_length is None else max_length)
         results: dict[int, Encoded | ItemFailure] = {}
         strings: list[tuple[int, Item]] = []
         for place, item in enumerate(items):
@@ -52,7 +55,7 @@ class TextEncoder:
                     strings.append((place, item))
             except ItemError as error:
                 results[place] = failure(item, error)
-        results.update(self._encode_strings(strings, room, long_text))
+        results.update(self._encode_strings(strings, text_room, long_text))
         return [results[place] for place in range(len(items))]
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
