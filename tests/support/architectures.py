@@ -59,6 +59,9 @@ def _timm(name: str, **config: Any) -> Make:
 _DISTIL = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
 _SWIN = {"embed_dim": 8, "num_heads": (2, 2), "window_size": 4}
 
+_GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 2, "eos_token_id": 3}
+_XLNET = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24, "vocab_size": 40}
+
 TEXT: dict[str, Make] = {
     "BERT": _hf("Bert", "Sequence", _TEXT),
     "RoBERTa": _hf("Roberta", "Sequence", _TEXT),
@@ -71,6 +74,12 @@ TEXT: dict[str, Make] = {
     "ModernBERT": _hf("ModernBert", "Sequence", _TEXT),
     "RoFormer": _hf("RoFormer", "Sequence", _TEXT),
     "OPT": _hf("OPT", "Sequence", _TEXT, ffn_dim=24, word_embed_proj_dim=16),
+    "ALBERT": _hf("Albert", "Sequence", _TEXT, embedding_size=8),
+    "GPT-2": _hf("GPT2", "Sequence", {**_TEXT, **_GPT2}),
+    "GPT-NeoX": _hf("GPTNeoX", "Sequence", _TEXT),
+    "Llama": _hf("Llama", "Sequence", _TEXT, num_key_value_heads=1),
+    "Mistral": _hf("Mistral", "Sequence", _TEXT, num_key_value_heads=1),
+    "Qwen2": _hf("Qwen2", "Sequence", _TEXT, num_key_value_heads=1),
     "BART": _hf("Bart", "Sequence", {**_TEXT, **_SEQ2SEQ}),
 }
 
@@ -97,9 +106,7 @@ IMAGE: dict[str, Make] = {
 
 #: architecture -> the operator that it is refused for
 REFUSED: dict[str, tuple[Make, str]] = {
-    "ALBERT": (_hf("Albert", "Sequence", _TEXT, embedding_size=8), "pow"),
-    "GPT-2": (_hf("GPT2", "Sequence", _TEXT, n_embd=16, n_layer=2, n_head=2), "pow"),
-    "Llama": (_hf("Llama", "Sequence", _TEXT, num_key_value_heads=1), "pow"),
+    "XLNet": (_hf("XLNet", "Sequence", _XLNET), "einsum"),
 }
 
 

@@ -54,7 +54,9 @@ class Call:
 
     @property
     def in_place(self) -> bool:
-        """Whether an elementwise function writes into its first argument."""
+        """Whether the function writes into its first argument: `relu_`, `__iadd__`, `inplace`."""
+        if self.name.startswith("__"):
+            return self.name.startswith("__i")
         flagged = self.kwargs.get("inplace") or any(value is True for value in self.args[1:])
         return self.name.endswith("_") or bool(flagged)
 

@@ -23,17 +23,19 @@ class IdentityRule(Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        function: Callable[[Tensor], Tensor],
-        at_zero: float,
-        slope_at_zero: float,
+        compute: Callable[[], Tensor],
+        at_zero: Tensor | float,
+        slope_at_zero: Tensor | float,
     ) -> Tensor:
-        """`function` is f, `at_zero` f(0) and `slope_at_zero` f'(0)."""
-        value = function(x)
+        """`compute` gives f(x); `at_zero` is f(0) and `slope_at_zero` f'(0), both broadcastable."""
+        value = compute()
         work = _accumulator(x.dtype)
-        if at_zero:
+        if isinstance(at_zero, Tensor) or isinstance(slope_at_zero, Tensor) or at_zero:
             # f(x) - f(0) cancels near 0, and its quotient by x would amplify the rounding error
             near = x.abs() < math.sqrt(torch.finfo(work).eps)
-            slope = (value.to(work) - at_zero).div_(x.to(work)).masked_fill_(near, slope_at_zero)
+            limit = torch.as_tensor(slope_at_zero, dtype=work, device=x.device)
+            base = torch.as_tensor(at_zero, dtype=work, device=x.device)
+            slope = torch.where(near, limit, (value.to(work) - base).div_(x.to(work)))
         else:
             slope = value.to(work).div(x.to(work)).nan_to_num_(nan=slope_at_zero)
         ctx.save_for_backward(slope.to(x.dtype))
@@ -113,12 +115,3 @@ class ScaledGradient(Function):
 
 def _accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-def value_and_slope_at_zero(function: Any) -> tuple[float, float]:
-    """f(0) and f'(0), in float64; the mean of both one-sided slopes where f has a kink."""
-    h = 1e-6
-    points = torch.tensor([-h, 0.0, h], dtype=torch.float64)
-    low, middle, high = (float(value) for value in function(points))
-    slope = (high - low) / (2 * h)
-    return (0.0 if math.isclose(middle, 0.0, abs_tol=1e-15) else middle), slope

@@ -120,7 +120,12 @@ class RelevanceMode(TorchFunctionMode):
         out.register_hook(book)  # type: ignore[no-untyped-call]
 
     def measured(
-        self, kind: str, call: Call, *, constant: Tensor | None = None, at_zero: float = 0.0
+        self,
+        kind: str,
+        call: Call,
+        *,
+        constant: Tensor | None = None,
+        at_zero: Tensor | float = 0.0,
     ) -> Tensor:
         """The plain gradient of a non-linear operator, with what it makes or loses booked.
 
@@ -129,8 +134,8 @@ class RelevanceMode(TorchFunctionMode):
         site = self._next_site()
         aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
         out: Tensor = call.substituted(aliases).run()
-        if at_zero:
-            constant = out.detach().new_tensor(at_zero)
+        if isinstance(at_zero, Tensor) or at_zero:
+            constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
         self.book_constant(out, constant, kind)
         # copies, because the model may write into either tensor later
         value = out.detach().clone() if constant is None else out.detach() - constant

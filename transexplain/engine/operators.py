@@ -15,10 +15,13 @@ _NAMES_BY_KIND = {
         transpose permute movedim moveaxis swapaxes swapdims t adjoint T mT H mH __getitem__ narrow
         select index_select gather take_along_dim split split_with_sizes tensor_split chunk unbind
         unfold expand expand_as broadcast_to repeat repeat_interleave tile roll flip rot90 tril triu
-        to type type_as float double half bfloat16 cpu cuda mean sum neg __neg__ negative positive
+        to type type_as float double half bfloat16 cpu cuda positive
         __pos__ avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
         adaptive_avg_pool3d pixel_shuffle pixel_unshuffle requires_grad_
     """,
+    # linear too, but what a scale is made of
+    "reduction": "mean sum",
+    "scale": "rsqrt rsqrt_ sqrt sqrt_ reciprocal reciprocal_ std var norm vector_norm",
     "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout",
     "concat": "cat concat concatenate stack",
     "sum": """
@@ -27,8 +30,8 @@ _NAMES_BY_KIND = {
     """,
     "product": """
         mul mul_ multiply __mul__ __rmul__ __imul__
-        matmul __matmul__ __rmatmul__ bmm mm
     """,
+    "matmul": "matmul __matmul__ __rmatmul__ bmm mm",
     "division": """
         div div_ divide true_divide __div__ __idiv__ __rdiv__ __truediv__ __itruediv__ __rtruediv__
     """,
@@ -36,6 +39,8 @@ _NAMES_BY_KIND = {
     "activation": """
         gelu relu relu_ relu6 silu tanh tanh_ sigmoid sigmoid_ elu selu celu mish hardswish
         hardsigmoid hardtanh leaky_relu softplus erf
+        pow pow_ __pow__ square square_ exp exp_ expm1 abs sin cos neg neg_ __neg__ negative
+        clamp clamp_ clamp_min clamp_max
     """,
     "convolution": "conv1d conv2d conv3d",
     "linear": "linear",

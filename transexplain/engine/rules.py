@@ -10,13 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transexplain.engine.call import Call
-from transexplain.engine.functions import (
-    ConstantScaleLayerNorm,
-    ConstantScaleRmsNorm,
-    IdentityRule,
-    ScaledGradient,
-    value_and_slope_at_zero,
+from transexplain.engine.elementwise import (
+    activation,
+    add,
+    division,
+    matmul,
+    product,
+    reduction,
+    scale,
 )
+from transexplain.engine.functions import ConstantScaleLayerNorm, ConstantScaleRmsNorm
 from transexplain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -51,41 +54,6 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
             mode.book_constant(out, constant, "concat", window=(dim, start, width))
         offset += width
     return out
-
-
-def add(mode: "RelevanceMode", call: Call) -> Any:
-    """Sums pass relevance by value; an added constant is a leaf."""
-    out = call.run()
-    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    left_sign, right_sign = 1.0, float(call.kwargs.get("alpha", 1))
-    if call.name in ("__rsub__", "rsub"):
-        left_sign = -1.0
-    elif "sub" in call.name:
-        right_sign = -right_sign
-    for operand, sign in ((left, left_sign), (right, right_sign)):
-        if not mode.carries(operand):
-            mode.book_constant(out, operand, "sum", scale=sign)
-    return out
-
-
-def product(mode: "RelevanceMode", call: Call) -> Any:
-    """One factor constant: linear. Two carriers: half to each, or the measured plain gradient."""
-    if sum(mode.carries(factor) for factor in (*call.args, *call.kwargs.values())) == 1:
-        return call.run()
-    if mode.composite.product == "half":
-        return call.substituted({id(c): ScaledGradient.apply(c, 0.5) for c in call.carriers}).run()
-    return mode.measured("product", call)
-
-
-def division(mode: "RelevanceMode", call: Call) -> Any:
-    """Division by a constant is a scale; a carrier in the denominator has no rule."""
-    if call.kwargs.get("rounding_mode") is not None:
-        raise mode.refusal(call, "it rounds")
-    reflected = call.name in ("__rtruediv__", "__rdiv__")
-    denominator = call.args[0] if reflected else call.argument(1, "other", None)
-    if mode.carries(denominator):
-        raise mode.refusal(call, "the denominator carries relevance")
-    return call.run()
 
 
 def fill(mode: "RelevanceMode", call: Call) -> Any:
@@ -141,18 +109,6 @@ def convolution(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def activation(mode: "RelevanceMode", call: Call) -> Any:
-    """Identity rule with f(0) as a leaf, or the measured plain gradient."""
-    x, function = call.argument(0, "input", None), call.elementwise()
-    at_zero, slope_at_zero = value_and_slope_at_zero(function)
-    if mode.composite.activation == "gradient":
-        out = mode.measured("activation", call.with_function(function), at_zero=at_zero)
-    else:
-        out = IdentityRule.apply(x, function, at_zero, slope_at_zero)
-        mode.book_constant(out, at_zero or None, "activation")
-    return x.copy_(out) if call.in_place else out
-
-
 def softmax(mode: "RelevanceMode", call: Call) -> Any:
     """AH-rule (Ali et al. 2022): attention weights are constants."""
     if mode.composite.attention == "gradient":
@@ -196,6 +152,9 @@ RULES: dict[str, Rule] = {
     "concat": concat,
     "sum": add,
     "product": product,
+    "matmul": matmul,
+    "reduction": reduction,
+    "scale": scale,
     "division": division,
     "fill": fill,
     "pad": pad,

@@ -1,0 +1,153 @@
+"""The rules of elementwise operators: functions of one carrier, sums, products, scales."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine.call import Call
+from transexplain.engine.functions import IdentityRule, ScaledGradient
+from transexplain.engine.provenance import (
+    Function,
+    function_of,
+    is_reduced,
+    mark_reduced,
+    tag,
+)
+
+if TYPE_CHECKING:
+    from transexplain.engine.mode import RelevanceMode
+
+Join = Callable[[Any, Any], Any]
+_GATES = ("sigmoid", "sigmoid_", "hardsigmoid")
+_REFLECTED = ("__rsub__", "rsub", "__rtruediv__", "__rdiv__", "__rmul__", "__radd__")
+
+
+def activation(mode: "RelevanceMode", call: Call) -> Any:
+    """Identity rule with f(0) as a leaf, or the measured plain gradient."""
+    if any(mode.carries(value) for value in (*call.args[1:], *call.kwargs.values())):
+        raise mode.refusal(call, "it has a second argument that depends on the input")
+    x, function = call.argument(0, "input", None), call.elementwise()
+    found = function_of(x).then(function, gate=call.name in _GATES)
+    if mode.composite.activation == "gradient":
+        at_zero = function_of(x.detach()).then(function).at_zero()
+        out = mode.measured("activation", call.with_function(function), at_zero=at_zero)
+        return x.copy_(out) if call.in_place else out
+    if not found.finite:
+        raise mode.refusal(call, "it is not finite at 0")
+    out = one_function(mode, found, lambda: function(x.detach()))
+    return tag(x.copy_(out), found) if call.in_place else out
+
+
+def one_function(mode: "RelevanceMode", found: Function, compute: Callable[[], Tensor]) -> Tensor:
+    """`compute()` = f(root) in the graph as one operator on its root, f(0) booked as a leaf."""
+    at_zero, slope = found.at_zero(), found.slope_at_zero()
+    out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
+    if isinstance(at_zero, Tensor) or at_zero:
+        mode.book_constant(out, at_zero, "activation")
+    return tag(out, found)
+
+
+def add(mode: "RelevanceMode", call: Call) -> Any:
+    """Sums pass relevance by value; an added constant is a leaf."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    left_sign, right_sign = 1.0, float(call.kwargs.get("alpha", 1))
+    if call.name in ("__rsub__", "rsub"):
+        left_sign = -1.0
+    elif "sub" in call.name:
+        right_sign = -right_sign
+    found = _combined(mode, left, right, lambda a, b: left_sign * a + right_sign * b)
+    out = call.run()
+    for operand, sign in ((left, left_sign), (right, right_sign)):
+        if not mode.carries(operand):
+            mode.book_constant(out, operand, "sum", scale=sign)
+    return tag(out, found)
+
+
+def product(mode: "RelevanceMode", call: Call) -> Any:
+    """A constant factor is a scale; functions of one carrier are one function; a gate is constant;
+    what remains is a product of two signals: half to each, or the measured plain gradient.
+    """
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    found = _combined(mode, left, right, lambda a, b: a * b)
+    if not (mode.carries(left) and mode.carries(right)):
+        return tag(call.run(), found)
+    if call.in_place:
+        return _written_back(mode, call, left, right)
+    if mode.composite.product == "gradient":
+        return mode.measured("product", call)
+    if found is not None:
+        return one_function(mode, found, call.run_detached)
+    gates = [factor for factor in (left, right) if function_of(factor).gate]
+    if len(gates) == 1:
+        return tag(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
+    return tag(halved(call), None)
+
+
+def _written_back(mode: "RelevanceMode", call: Call, left: Tensor, right: Tensor) -> Tensor:
+    """`left *= right` as a product of copies, because autograd keeps the factors."""
+    copy = tag(left.clone(), function_of(left))
+    factors = (copy, copy if right is left else right)
+    out = product(mode, replace(call, func=torch.mul, name="mul", args=factors, carriers=factors))
+    return tag(left.copy_(out), function_of(out))
+
+
+def matmul(mode: "RelevanceMode", call: Call) -> Any:
+    """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
+    if sum(mode.carries(factor) for factor in (*call.args, *call.kwargs.values())) == 1:
+        return call.run()
+    if mode.composite.product == "gradient":
+        return mode.measured("product", call)
+    return halved(call)
+
+
+def halved(call: Call) -> Any:
+    """A product of two signals with half of the relevance to each."""
+    return call.substituted({id(c): ScaledGradient.apply(c, 0.5) for c in call.carriers}).run()
+
+
+def division(mode: "RelevanceMode", call: Call) -> Any:
+    """Division by a constant is a scale; functions of one carrier are one function."""
+    if call.kwargs.get("rounding_mode") is not None:
+        raise mode.refusal(call, "it rounds")
+    above, below = call.argument(0, "input", None), call.argument(1, "other", None)
+    if call.name in _REFLECTED:
+        above, below = below, above
+    found = _combined(mode, above, below, lambda a, b: a / b)
+    if not mode.carries(below):
+        return tag(call.run(), found)
+    if mode.composite.activation == "gradient":
+        return mode.measured("product", call)
+    if is_reduced(below):
+        return call.substituted({id(below): below.detach()}).run()
+    if found is None or not found.finite or call.in_place:
+        raise mode.refusal(call, "the denominator carries relevance")
+    return one_function(mode, found, call.run_detached)
+
+
+def reduction(_: "RelevanceMode", call: Call) -> Any:
+    """Sums and means over axes: linear; what scales are made of."""
+    return mark_reduced(call.run())
+
+
+def scale(mode: "RelevanceMode", call: Call) -> Any:
+    """The root or the norm of a reduction is a scale: constant, or the measured plain gradient."""
+    x = call.argument(0, "input", None)
+    made_of_one = call.name in ("std", "var", "norm", "vector_norm") or is_reduced(x)
+    if not made_of_one:
+        return activation(mode, call)
+    if mode.composite.norm == "gradient":
+        return mark_reduced(mode.measured("norm", call))
+    return call.run_detached()
+
+
+def _combined(mode: "RelevanceMode", left: Any, right: Any, join: Join) -> Function | None:
+    """What two operands make as one function of one carrier; None where they are of two."""
+    if mode.carries(left) and mode.carries(right):
+        first, second = function_of(left), function_of(right)
+        return first.joined(second, join) if first.root is second.root else None
+    if mode.carries(left):
+        return function_of(left).with_constant(right, join)
+    return function_of(right).with_constant(left, lambda a, b: join(b, a))

@@ -1,0 +1,93 @@
+"""What a tensor is a function of: elementwise functions of one carrier, gates and reductions.
+
+The mode sees operators, not modules, so an activation written out (`x * 0.5 * (1 + tanh(...))`) is
+known by where its parts come from: everything computed elementwise from one *root* and constants
+is one function f(root), and gets the rule of one (design, section 4). A *probe* carries f along at
+three points around 0, which gives f(0) and f'(0) however f was spelled.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_TAG = "_transexplain_function"
+_REDUCED = "_transexplain_reduced"
+_STEP = 1e-6
+#: constants with more elements (masks, rotations) are not folded into a function of one carrier
+_MOST = 65_536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """An elementwise function of `root`."""
+
+    root: Tensor
+    probe: Tensor  #: f(-h), f(0), f(h) along the first axis, float64, broadcastable behind it
+    gate: bool = False  #: a sigmoid: as a factor of another carrier it only lets through
+
+    def at_zero(self) -> Tensor | float:
+        """f(0): a number, or a tensor where the constants of f differ along an axis."""
+        value = self.probe[1]
+        return float(value) if value.numel() == 1 else value
+
+    def slope_at_zero(self) -> Tensor | float:
+        """f'(0), the mean of both one-sided slopes where f has a kink."""
+        value = (self.probe[2] - self.probe[0]) / (2 * _STEP)
+        return float(value) if value.numel() == 1 else value
+
+    @property
+    def finite(self) -> bool:
+        """Whether f can be told from its value at 0."""
+        return bool(self.probe.isfinite().all())
+
+    def then(self, function: Callable[[Tensor], Tensor], *, gate: bool = False) -> "Function":
+        """`function` applied to this one."""
+        return Function(self.root, function(self.probe), gate)
+
+    def joined(self, other: "Function", join: Callable[[Tensor, Tensor], Tensor]) -> "Function":
+        """Two functions of one root, combined elementwise."""
+        return Function(self.root, join(self.probe, other.probe))
+
+    def with_constant(
+        self, constant: Any, join: Callable[[Tensor, Any], Tensor]
+    ) -> "Function | None":
+        """This function combined with a constant; None where the constant is large."""
+        if not isinstance(constant, Tensor):
+            return Function(self.root, join(self.probe, constant))
+        if constant.numel() > _MOST or constant.dim() > self.root.dim():
+            return None
+        value = constant.detach().to(self.probe)
+        return Function(self.root, join(self.probe, value))
+
+
+def function_of(tensor: Tensor) -> Function:
+    """What `tensor` is a function of: what it was tagged with, else of itself."""
+    tag: Function | None = getattr(tensor, _TAG, None)
+    if tag is not None:
+        return tag
+    points = torch.tensor([-_STEP, 0.0, _STEP], dtype=torch.float64, device=tensor.device)
+    return Function(tensor, points.view(3, *[1] * tensor.dim()))
+
+
+def tag(tensor: Tensor, function: Function | None) -> Tensor:
+    """Note that `tensor` is `function` of a root; None: of itself. Returns the tensor."""
+    if function is not None:
+        setattr(tensor, _TAG, function)
+    elif hasattr(tensor, _TAG):
+        delattr(tensor, _TAG)  # written in place with something else
+    return tensor
+
+
+def mark_reduced(value: Any) -> Any:
+    """Note that `value` came from a sum, mean or norm over a carrier. Returns it."""
+    if isinstance(value, Tensor):
+        setattr(value, _REDUCED, True)
+    return value
+
+
+def is_reduced(tensor: Tensor) -> bool:
+    """Whether `tensor` is an elementwise function of a reduction: a scale in the making."""
+    return hasattr(function_of(tensor).root, _REDUCED)
