@@ -46,11 +46,7 @@ def assemble_text(
     Texts are cut at `usual` positions unless told otherwise; None: at what the model takes.
     """
     caller = Caller.of(module, "text")
-    if tokenizer is not None and not getattr(tokenizer, "is_fast", False):
-        raise ModelLoadError(
-            f"{type(tokenizer).__name__} is not a fast tokenizer, so it gives no character "
-            "offsets; use a transformers tokenizer with a tokenizer.json (is_fast must be true)"
-        )
+    _check_fast(tokenizer)
     device = _device(module)
     embeddings = find_embeddings(module)
     encoder = TextEncoder(
@@ -74,6 +70,14 @@ def assemble_text(
         caller=caller,
         sites=sites,
     )
+
+
+def _check_fast(tokenizer: Any | None) -> None:
+    if tokenizer is not None and not getattr(tokenizer, "is_fast", False):
+        raise ModelLoadError(
+            f"{type(tokenizer).__name__} is not a fast tokenizer, so it gives no character "
+            "offsets; use a transformers tokenizer with a tokenizer.json (is_fast must be true)"
+        )
 
 
 def assemble_image(
