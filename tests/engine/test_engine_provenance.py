@@ -168,6 +168,15 @@ def test_what_is_not_finite_at_zero_is_refused() -> None:
             run(function, inputs(2, 6), "lrp")
 
 
+def test_the_plain_gradient_needs_no_value_at_zero() -> None:
+    head = seeded(nn.Linear(6, 2))
+    x = inputs(2, 6).abs() + 0.5
+    passes = run(lambda leaf: head(leaf.pow(-2.0) + 1.0 / leaf), x, "gradient-x-input")
+    seed = one_hot(passes.logits, 0)
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert ledger.relative_gap < 1e-12
+
+
 def test_an_in_place_write_forgets_what_a_tensor_was() -> None:
     """After `y += other` y is no function of its root any more: the product is halved."""
     first, second = seeded(nn.Linear(5, 5), 1), seeded(nn.Linear(5, 5), 2)

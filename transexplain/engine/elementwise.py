@@ -32,7 +32,8 @@ def activation(mode: "RelevanceMode", call: Call) -> Any:
     x, function = call.argument(0, "input", None), call.elementwise()
     found = function_of(x).then(function, gate=call.name in _GATES)
     if mode.composite.activation == "gradient":
-        at_zero = function_of(x.detach()).then(function).at_zero()
+        alone = function_of(x.detach()).then(function)
+        at_zero = alone.at_zero() if alone.finite else 0.0
         out = mode.measured("activation", call.with_function(function), at_zero=at_zero)
         return x.copy_(out) if call.in_place else out
     if not found.finite:

@@ -68,7 +68,8 @@ def function_of(tensor: Tensor) -> Function:
     tag: Function | None = getattr(tensor, _TAG, None)
     if tag is not None:
         return tag
-    points = torch.tensor([-_STEP, 0.0, _STEP], dtype=torch.float64, device=tensor.device)
+    # on the CPU, where reading a number waits for no device
+    points = torch.tensor([-_STEP, 0.0, _STEP], dtype=torch.float64)
     return Function(tensor, points.view(3, *[1] * tensor.dim()))
 
 
