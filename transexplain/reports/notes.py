@@ -51,8 +51,8 @@ def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[st
 def _pooling(run: AuditRun) -> Iterator[str]:
     if run.plan.model.modality == "image":
         yield (
-            "Heatmaps are upsampled bilinearly and laid over the part of the picture that the model "
-            "saw; where its preparation cuts off the edges, those stay uncoloured."
+            "Heatmaps are upsampled bilinearly and laid over the part of the picture that the "
+            "model saw; edges that its preparation cuts off stay uncoloured."
         )
     else:
         yield (
