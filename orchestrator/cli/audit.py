@@ -1,21 +1,19 @@
 """Verbs that make and drive runs: run, submit, resume, cancel, validate."""
 
-from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.running import OnItems, announce, work_and_report
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.plan import Prepared
     from transexplain.store.database import Database
-    from transexplain.store.records import RunProgress
-
-_INTERRUPTED = 130
 
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the report is written")]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
@@ -51,13 +49,17 @@ def run(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         run_id = _create(store, prepared)
 
-        def work(on_items: Callable[[int], None]) -> None:
+        def work(on_items: OnItems, stop: Event) -> None:
             if processes > 1:
-                local.run_processes(store, run_id, settings, processes, on_items=on_items)
+                local.run_processes(
+                    store, run_id, settings, processes, on_items=on_items, stop=stop
+                )
             else:
-                local.run_here(store, run_id, settings, model=prepared.model, on_items=on_items)
+                local.run_here(
+                    store, run_id, settings, model=prepared.model, on_items=on_items, stop=stop
+                )
 
-        _work_and_report(store, run_id, work, report_dir)
+        work_and_report(store, run_id, work, report_dir)
 
 
 def submit(  # noqa: PLR0913 - the options of a command line
@@ -89,12 +91,12 @@ def submit(  # noqa: PLR0913 - the options of a command line
         run_id = _create(store, prepared)
         queue.send_hints(settings, run_id, [shard.index for shard in prepared.shards])
         if not wait:
-            _announce(runs.progress(store, run_id))
+            announce(runs.progress(store, run_id))
         else:
-            _work_and_report(
+            work_and_report(
                 store,
                 run_id,
-                lambda on_items: queue.follow(store, run_id, settings, on_items, _warn),
+                lambda on_items, stop: queue.follow(store, run_id, settings, on_items, _warn, stop),
                 report_dir,
             )
 
@@ -120,16 +122,18 @@ def resume(
             raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
         shards.redrive(store, found.id)
 
-        def work(on_items: Callable[[int], None]) -> None:
+        def work(on_items: OnItems, stop: Event) -> None:
             if queue_:
                 queue.send_hints(settings, found.id, shards.claimable(store, found.id))
-                queue.follow(store, found.id, settings, on_items, _warn)
+                queue.follow(store, found.id, settings, on_items, _warn, stop)
             elif processes > 1:
-                local.run_processes(store, found.id, settings, processes, on_items=on_items)
+                local.run_processes(
+                    store, found.id, settings, processes, on_items=on_items, stop=stop
+                )
             else:
-                local.run_here(store, found.id, settings, on_items=on_items)
+                local.run_here(store, found.id, settings, on_items=on_items, stop=stop)
 
-        _work_and_report(store, found.id, work, report_dir)
+        work_and_report(store, found.id, work, report_dir)
 
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -205,35 +209,3 @@ def _create(store: "Database", prepared: "Prepared") -> str:
     from transexplain.store import runs
 
     return runs.create(store, prepared.plan, prepared.shards)
-
-
-def _announce(state: "RunProgress") -> None:
-    done = state.items_done + state.items_failed
-    so_far = f", {done} done before" if done else ""
-    shards = sum(state.states.values())
-    typer.echo(f"run {state.run_id}: {state.items_total} items in {shards} shards{so_far}")
-
-
-def _work_and_report(
-    store: "Database",
-    run_id: str,
-    work: Callable[[Callable[[int], None]], None],
-    report_dir: Path,
-) -> None:
-    from orchestrator.cli.progress import item_progress
-    from orchestrator.finish import exit_code, print_summary, write_reports
-    from transexplain.store import runs
-
-    before = runs.progress(store, run_id)
-    done = before.items_done + before.items_failed
-    try:
-        _announce(before)
-        with item_progress(before.name, before.items_total, done) as on_items:
-            work(on_items)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    print_summary(*write_reports(store, run_id, report_dir))
-    code = exit_code(store, run_id)
-    if code:
-        raise typer.Exit(code)

@@ -2,15 +2,13 @@
 
 import multiprocessing
 import os
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING
 
+from orchestrator.dispatch.stopping import stopping
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database, open_database
@@ -39,23 +37,24 @@ def run_here(
     *,
     model: "LoadedModel | None" = None,
     on_items: OnItems | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
-    Ctrl-C or SIGTERM gives the shard in hand back and raises KeyboardInterrupt: the run resumes.
+    When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
+    raised: the run resumes.
     """
-    bench = Workbench(db=db, settings=local_settings(settings))
+    bench = Workbench(db=db, settings=local_settings(settings), stop=stop or threading.Event())
     if on_items is not None:
         bench.on_item = lambda: on_items(1)
     if model is not None:
         bench.models.put(bench.plan(run_id).model, model)
-    with _stopping(bench.stop):
-        while not bench.stop.is_set():
-            if bench.work(run_id) != "nothing":
-                continue
-            if not _unfinished(db, run_id):
-                break
-            bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
+    while not bench.stop.is_set():
+        if bench.work(run_id) != "nothing":
+            continue
+        if not _unfinished(db, run_id):
+            break
+        bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
     runs.finalise(db, run_id)
     if bench.stop.is_set():
         raise KeyboardInterrupt
@@ -68,11 +67,14 @@ def run_processes(
     processes: int,
     *,
     on_items: OnItems | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in several processes, each with its share of the cores.
 
-    A process that dies costs its lease only: the others take its shard over.
+    A process that dies costs its lease only: the others take its shard over. `stop` ends them
+    all and raises KeyboardInterrupt.
     """
+    stop = stop or threading.Event()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
     children = [
@@ -82,11 +84,9 @@ def run_processes(
     for child in children:
         child.start()
     try:
-        with _stopping(threading.Event()) as stop:
-            seen = _finished(db, run_id)
-            while any(child.is_alive() for child in children) and not stop.is_set():
-                time.sleep(_POLL)
-                seen = _tell(db, run_id, seen, on_items)
+        seen = _finished(db, run_id)
+        while any(child.is_alive() for child in children) and not stop.wait(_POLL):
+            seen = _tell(db, run_id, seen, on_items)
         if stop.is_set():
             raise KeyboardInterrupt
     finally:
@@ -101,11 +101,12 @@ def _child(run_id: str, settings: Settings, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    with open_database(settings.database_url) as db:
-        try:
-            run_here(db, run_id, settings)
-        except KeyboardInterrupt:
-            return
+    with (
+        stopping() as stop,
+        open_database(settings.database_url) as db,
+        suppress(KeyboardInterrupt),
+    ):
+        run_here(db, run_id, settings, stop=stop)
 
 
 def _tell(db: Database, run_id: str, seen: int, on_items: OnItems | None) -> int:
@@ -125,22 +126,3 @@ def _unfinished(db: Database, run_id: str) -> bool:
     if runs.progress(db, run_id).state != "running":
         return False
     return bool(shards.list_shards(db, run_id, states=("queued", "running")))
-
-
-@contextmanager
-def _stopping(event: threading.Event) -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into `event`, so that work ends between two batches."""
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C ends at once
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

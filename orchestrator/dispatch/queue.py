@@ -1,5 +1,6 @@
 """The queue: send hints for shards that nobody holds, and send them again while a run lasts."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -47,16 +48,19 @@ def follow(
     settings: Settings,
     on_items: Callable[[int], None],
     warn: Callable[[str], None],
+    stop: threading.Event | None = None,
 ) -> None:
     """Watch a run until it ends, sending hints again for shards that nobody holds.
 
     The broker may lose messages; where nothing was finished for the length of a lease, what is
-    free in SQL is hinted anew.
+    free in SQL is hinted anew. `stop` ends the watching with KeyboardInterrupt; workers go on.
     """
+    stop = stop or threading.Event()
     state = runs.progress(db, run_id)
     seen, swept = state.items_done + state.items_failed, time.monotonic()
     while state.state == "running":
-        time.sleep(_POLL)
+        if stop.wait(_POLL):
+            raise KeyboardInterrupt
         state = runs.progress(db, run_id)
         finished = state.items_done + state.items_failed
         if finished > seen:
