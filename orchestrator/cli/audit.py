@@ -50,14 +50,15 @@ def run(  # noqa: PLR0913 - the options of a command line
         run_id = _create(store, prepared)
 
         def work(on_items: OnItems, stop: Event) -> None:
-            if processes > 1:
-                local.run_processes(
-                    store, run_id, settings, processes, on_items=on_items, stop=stop
-                )
-            else:
-                local.run_here(
-                    store, run_id, settings, model=prepared.model, on_items=on_items, stop=stop
-                )
+            local.run_local(
+                store,
+                run_id,
+                settings,
+                processes,
+                model=prepared.model,
+                on_items=on_items,
+                stop=stop,
+            )
 
         work_and_report(store, run_id, work, report_dir)
 
@@ -126,12 +127,8 @@ def resume(
             if queue_:
                 queue.send_hints(settings, found.id, shards.claimable(store, found.id))
                 queue.follow(store, found.id, settings, on_items, _warn, stop)
-            elif processes > 1:
-                local.run_processes(
-                    store, found.id, settings, processes, on_items=on_items, stop=stop
-                )
             else:
-                local.run_here(store, found.id, settings, on_items=on_items, stop=stop)
+                local.run_local(store, found.id, settings, processes, on_items=on_items, stop=stop)
 
         work_and_report(store, found.id, work, report_dir)
 

@@ -30,6 +30,26 @@ def local_settings(settings: Settings) -> Settings:
     return replace(settings, lease_seconds=min(settings.lease_seconds, LEASE_SECONDS))
 
 
+def run_local(
+    db: Database,
+    run_id: str,
+    settings: Settings,
+    processes: int = 1,
+    *,
+    model: "LoadedModel | None" = None,
+    on_items: OnItems | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
+
+    `model` is one that is loaded already; children load their own.
+    """
+    if processes > 1:
+        run_processes(db, run_id, settings, processes, on_items=on_items, stop=stop)
+    else:
+        run_here(db, run_id, settings, model=model, on_items=on_items, stop=stop)
+
+
 def run_here(
     db: Database,
     run_id: str,

@@ -67,6 +67,12 @@ def add(mode: "RelevanceMode", call: Call) -> Any:
     return tag(out, found)
 
 
+def negation(_: "RelevanceMode", call: Call) -> Any:
+    """Linear: the gradient is the rule."""
+    found = function_of(call.argument(0, "input", None)).then(torch.neg)
+    return tag(call.run(), found)
+
+
 def product(mode: "RelevanceMode", call: Call) -> Any:
     """A constant factor is a scale; functions of one carrier are one function; a gate is constant;
     what remains is a product of two signals: half to each, or the measured plain gradient.

@@ -28,6 +28,7 @@ _NAMES_BY_KIND = {
         add add_ __add__ __radd__ __iadd__
         sub sub_ subtract __sub__ __rsub__ __isub__ rsub
     """,
+    "negation": "neg neg_ __neg__ negative negative_",
     "product": """
         mul mul_ multiply __mul__ __rmul__ __imul__
     """,
@@ -39,7 +40,7 @@ _NAMES_BY_KIND = {
     "activation": """
         gelu relu relu_ relu6 silu tanh tanh_ sigmoid sigmoid_ elu selu celu mish hardswish
         hardsigmoid hardtanh leaky_relu softplus erf
-        pow pow_ __pow__ square square_ exp exp_ expm1 abs sin cos neg neg_ __neg__ negative
+        pow pow_ __pow__ square square_ exp exp_ expm1 abs sin cos
         clamp clamp_ clamp_min clamp_max
     """,
     "convolution": "conv1d conv2d conv3d",
