@@ -26,7 +26,7 @@ def test_ledger_closes(name: str, fused: bool, dtype: torch.dtype) -> None:
         assert torch.all(relevance[1, 3:] == 0), "a masked position received relevance"
         for ledger in close(passes, relevance, seed):
             assert ledger.relative_gap < TOLERANCE[dtype]
-            assert ledger.biases != 0
+            assert (ledger.biases != 0) is (name != "chefer-lrp"), "z+ there gives biases nothing"
 
 
 def test_lrp_makes_and_loses_nothing() -> None:
@@ -108,7 +108,7 @@ def test_constants_before_and_after_the_encoder_begins() -> None:
             assert ledger.relative_gap < 1e-12
 
 
-@pytest.mark.parametrize("name", COMPOSITES)
+@pytest.mark.parametrize("name", ["gradient-x-input", "lrp-ah-ln", "lrp", "attnlrp"])
 def test_activation_with_a_constant_part(name: str) -> None:
     """sigmoid(0) = 1/2 is a leaf: its share is booked, the rest follows the input."""
     head = seeded(nn.Linear(6, 2))

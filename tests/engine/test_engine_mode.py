@@ -31,8 +31,8 @@ def test_the_model_is_untouched(name: str) -> None:
 
 
 def test_unknown_operators_are_refused_by_name() -> None:
-    with pytest.raises(EngineError, match=r"'cumsum' on \(2, 4\).*'lrp'"):
-        explain(lambda x: x.cumsum(1), inputs(2, 4))  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match=r"'cumprod' on \(2, 4\).*'lrp'"):
+        explain(lambda x: x.cumprod(1), inputs(2, 4))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_unknown_operators_are_refused_by_name() -> None:
             "constant",
         ),
         (lambda x: x.detach() * 2, "do not depend on the leaf"),
-        (lambda x: torch.softmax(x, -1), "softmax"),
+        (lambda x: torch.softmax(x, -1) * 2, "do not depend on the leaf"),
     ],
 )
 def test_what_has_no_rule_is_refused(function, words: str) -> None:
@@ -88,10 +88,39 @@ def test_in_place_forms_give_the_same(name: str) -> None:
             assert ledger.relative_gap < 1e-12
 
 
-def test_multi_head_attention_module_is_refused_by_name() -> None:
-    attention = seeded(nn.MultiheadAttention(8, 2, batch_first=True))
-    with pytest.raises(EngineError, match="'multi_head_attention_forward'"):
-        explain(lambda x: attention(x, x, x)[0], inputs(1, 5, 8))  # type: ignore[arg-type]
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_multi_head_attention_is_seen_from_inside(name: str, batch_first: bool) -> None:
+    """(T, B, D) inside: the ledger of every item closes, in a batch as alone."""
+    attention = seeded(nn.MultiheadAttention(8, 2, batch_first=batch_first))
+    head = seeded(nn.Linear(8, 3))
+
+    def model(x: Tensor) -> Tensor:
+        x = x if batch_first else x.transpose(0, 1)
+        x = attention(x, x, x, need_weights=False)[0]
+        return head(x.sum(1 if batch_first else 0))
+
+    x = inputs(3, 6, 8)
+    torch.testing.assert_close(run(model, x, name).logits, model(x))
+    seed = one_hot(torch.zeros(3, 3).double(), 1)
+    passes = run(model, x, name)
+    together = passes.relevance(seed)
+    for ledger in close(passes, together, seed):
+        assert ledger.relative_gap < 1e-12
+    for index, row in enumerate(x):
+        alone = run(model, row[None], name).relevance(seed[:1])
+        torch.testing.assert_close(together[index], alone[0])
+
+
+def test_a_final_softmax_is_cut_off() -> None:
+    head = seeded(nn.Linear(6, 3))
+    x = inputs(2, 6)
+    for ends in (lambda z: torch.softmax(z, -1), lambda z: F.log_softmax(z, dim=-1)):
+        passes = run(lambda leaf, f=ends: f(head(leaf)), x, "lrp")
+        assert passes.cut_softmax
+        torch.testing.assert_close(passes.logits, head(x))
+        seed = one_hot(passes.logits, 0)
+        torch.testing.assert_close(passes.relevance(seed), x * head.weight[0])
 
 
 def test_batch_equals_one_by_one() -> None:

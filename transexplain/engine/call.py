@@ -57,8 +57,21 @@ class Call:
         """Whether the function writes into its first argument: `relu_`, `__iadd__`, `inplace`."""
         if self.name.startswith("__"):
             return self.name.startswith("__i")
-        flagged = self.kwargs.get("inplace") or any(value is True for value in self.args[1:])
-        return self.name.endswith("_") or bool(flagged)
+        flagged = self.name in _FLAGGED and any(value is True for value in self.args[1:])
+        return self.name.endswith("_") or flagged or bool(self.kwargs.get("inplace"))
+
+    def out_of_place(self) -> "Call":
+        """The same call, writing into a copy where it writes."""
+        if not self.in_place:
+            return self
+        return replace(self, func=partial(_on_a_copy, self.func))
+
+    def written(self, out: Tensor) -> Tensor:
+        """`out` where the model expects it: in the first argument of an in-place function."""
+        if not self.in_place:
+            return out
+        x: Tensor = self.argument(0, "input", None)
+        return x.copy_(out)
 
     def with_function(self, function: Callable[[Tensor], Tensor]) -> "Call":
         """A call of `function` on the first argument alone."""
@@ -68,6 +81,19 @@ class Call:
         """The function of its first argument alone, writing into a copy where it writes."""
         rest = {key: value for key, value in self.kwargs.items() if key != "input"}
         return partial(_first_replaced, self.func, self.args[1:], rest, self.in_place)
+
+
+#: functions that take `inplace` by position
+_FLAGGED = frozenset(
+    (
+        *("relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "elu", "selu"),
+        *("celu", "leaky_relu", "threshold"),
+    )
+)
+
+
+def _on_a_copy(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return func(x.clone(), *args, **kwargs)
 
 
 def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:

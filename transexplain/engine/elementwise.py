@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from transexplain.engine.booking import tensors_in
 from transexplain.engine.call import Call
 from transexplain.engine.functions import IdentityRule, ScaledGradient
 from transexplain.engine.provenance import (
     Function,
     function_of,
+    is_gate,
     is_reduced,
+    mark_gate,
     mark_reduced,
     tag,
 )
@@ -21,20 +24,20 @@ if TYPE_CHECKING:
     from transexplain.engine.mode import RelevanceMode
 
 Join = Callable[[Any, Any], Any]
-_GATES = ("sigmoid", "sigmoid_", "hardsigmoid")
-_REFLECTED = ("__rsub__", "rsub", "__rtruediv__", "__rdiv__", "__rmul__", "__radd__")
+GATES = ("sigmoid", "sigmoid_", "hardsigmoid")
+NORMS = ("std", "var", "norm", "vector_norm", "linalg_vector_norm")
+_REFLECTED = ("__rsub__", "rsub", "__rtruediv__", "__rdiv__")
 
 
 def activation(mode: "RelevanceMode", call: Call) -> Any:
     """Identity rule with f(0) as a leaf, or the measured plain gradient."""
-    if any(mode.carries(value) for value in (*call.args[1:], *call.kwargs.values())):
-        raise mode.refusal(call, "it has a second argument that depends on the input")
+    check_one_argument(mode, call)
     x, function = call.argument(0, "input", None), call.elementwise()
-    found = function_of(x).then(function, gate=call.name in _GATES)
+    found = function_of(x).then(function, gate=call.name in GATES)
     if mode.composite.activation == "gradient":
         alone = function_of(x.detach()).then(function)
         at_zero = alone.at_zero() if alone.finite else 0.0
-        out = mode.measured("activation", call.with_function(function), at_zero=at_zero)
+        out = mode.books.measured("activation", call.with_function(function), at_zero=at_zero)
         return x.copy_(out) if call.in_place else out
     if not found.finite:
         raise mode.refusal(call, "it is not finite at 0")
@@ -42,29 +45,46 @@ def activation(mode: "RelevanceMode", call: Call) -> Any:
     return tag(x.copy_(out), found) if call.in_place else out
 
 
+def check_one_argument(mode: "RelevanceMode", call: Call) -> None:
+    """Raise EngineError where an elementwise function has a second carrier."""
+    rest = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
+    if any(mode.carries(value) for value in rest):
+        raise mode.refusal(call, "it has a second argument that depends on the input")
+
+
 def one_function(mode: "RelevanceMode", found: Function, compute: Callable[[], Tensor]) -> Tensor:
     """`compute()` = f(root) in the graph as one operator on its root, f(0) booked as a leaf."""
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
-        mode.book_constant(out, at_zero, "activation")
+        mode.books.constant(out, at_zero, "activation")
     return tag(out, found)
 
 
 def add(mode: "RelevanceMode", call: Call) -> Any:
     """Sums pass relevance by value; an added constant is a leaf."""
-    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    left_sign, right_sign = 1.0, float(call.kwargs.get("alpha", 1))
-    if call.name in ("__rsub__", "rsub"):
-        left_sign = -1.0
-    elif "sub" in call.name:
-        right_sign = -right_sign
-    found = _combined(mode, left, right, lambda a, b: left_sign * a + right_sign * b)
+    found = sum_of(mode, call)
     out = call.run()
-    for operand, sign in ((left, left_sign), (right, right_sign)):
+    sides = (call.argument(0, "input", None), call.argument(1, "other", None))
+    for operand, sign in zip(sides, signs(call), strict=True):
         if not mode.carries(operand):
-            mode.book_constant(out, operand, "sum", scale=sign)
+            mode.books.constant(out, operand, "sum", scale=sign)
     return tag(out, found)
+
+
+def signs(call: Call) -> tuple[float, float]:
+    """The factors of both operands of a sum or difference."""
+    right = float(call.kwargs.get("alpha", 1))
+    if call.name in ("__rsub__", "rsub"):
+        return -1.0, right
+    return 1.0, -right if "sub" in call.name else right
+
+
+def sum_of(mode: "RelevanceMode", call: Call) -> Function | None:
+    """A sum as one function of one carrier; None where it is of two."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    of_left, of_right = signs(call)
+    return _combined(mode, left, right, lambda a, b: of_left * a + of_right * b)
 
 
 def negation(_: "RelevanceMode", call: Call) -> Any:
@@ -78,19 +98,26 @@ def product(mode: "RelevanceMode", call: Call) -> Any:
     what remains is a product of two signals: half to each, or the measured plain gradient.
     """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = _combined(mode, left, right, lambda a, b: a * b)
+    found = product_of(mode, call)
+    gates = [factor for factor in (left, right) if is_gate(factor)]
     if not (mode.carries(left) and mode.carries(right)):
-        return tag(call.run(), found)
+        out = tag(call.run(), found)
+        return mark_gate(out) if gates else out
     if call.in_place:
         return _written_back(mode, call, left, right)
     if mode.composite.product == "gradient":
-        return mode.measured("product", call)
+        return mode.books.measured("product", call)
     if found is not None:
         return one_function(mode, found, call.run_detached)
-    gates = [factor for factor in (left, right) if function_of(factor).gate]
     if len(gates) == 1:
         return tag(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
     return tag(halved(call), None)
+
+
+def product_of(mode: "RelevanceMode", call: Call) -> Function | None:
+    """A product as one function of one carrier; None where it is of two."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    return _combined(mode, left, right, lambda a, b: a * b)
 
 
 def _written_back(mode: "RelevanceMode", call: Call, left: Tensor, right: Tensor) -> Tensor:
@@ -103,11 +130,17 @@ def _written_back(mode: "RelevanceMode", call: Call, left: Tensor, right: Tensor
 
 def matmul(mode: "RelevanceMode", call: Call) -> Any:
     """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
-    if sum(mode.carries(factor) for factor in (*call.args, *call.kwargs.values())) == 1:
+    if len(call.carriers) == 1 and not _is_square(call):
         return call.run()
     if mode.composite.product == "gradient":
-        return mode.measured("product", call)
+        return mode.books.measured("product", call)
     return halved(call)
+
+
+def _is_square(call: Call) -> bool:
+    """Whether both factors are one tensor."""
+    given = [value for value in tensors_in((call.args, dict(call.kwargs))) if value.requires_grad]
+    return len(given) > 1
 
 
 def halved(call: Call) -> Any:
@@ -117,16 +150,11 @@ def halved(call: Call) -> Any:
 
 def division(mode: "RelevanceMode", call: Call) -> Any:
     """Division by a constant is a scale; functions of one carrier are one function."""
-    if call.kwargs.get("rounding_mode") is not None:
-        raise mode.refusal(call, "it rounds")
-    above, below = call.argument(0, "input", None), call.argument(1, "other", None)
-    if call.name in _REFLECTED:
-        above, below = below, above
-    found = _combined(mode, above, below, lambda a, b: a / b)
+    _, below, found = quotient_of(mode, call)
     if not mode.carries(below):
         return tag(call.run(), found)
     if mode.composite.activation == "gradient":
-        return mode.measured("product", call)
+        return mode.books.measured("product", call)
     if is_reduced(below):
         return call.substituted({id(below): below.detach()}).run()
     if found is None or not found.finite or call.in_place:
@@ -134,19 +162,28 @@ def division(mode: "RelevanceMode", call: Call) -> Any:
     return one_function(mode, found, call.run_detached)
 
 
+def quotient_of(mode: "RelevanceMode", call: Call) -> tuple[Any, Any, Function | None]:
+    """Numerator, denominator, and the quotient as one function of one carrier if it is one."""
+    if call.kwargs.get("rounding_mode") is not None:
+        raise mode.refusal(call, "it rounds")
+    above, below = call.argument(0, "input", None), call.argument(1, "other", None)
+    if call.name in _REFLECTED:
+        above, below = below, above
+    return above, below, _combined(mode, above, below, lambda a, b: a / b)
+
+
 def reduction(_: "RelevanceMode", call: Call) -> Any:
     """Sums and means over axes: linear; what scales are made of."""
-    return mark_reduced(call.run())
+    return mark_reduced(call.run(), call.carriers[0])
 
 
 def scale(mode: "RelevanceMode", call: Call) -> Any:
     """The root or the norm of a reduction is a scale: constant, or the measured plain gradient."""
     x = call.argument(0, "input", None)
-    made_of_one = call.name in ("std", "var", "norm", "vector_norm") or is_reduced(x)
-    if not made_of_one:
+    if call.name not in NORMS and not is_reduced(x):
         return activation(mode, call)
     if mode.composite.norm == "gradient":
-        return mark_reduced(mode.measured("norm", call))
+        return mark_reduced(mode.books.measured("norm", call))
     return call.run_detached()
 
 

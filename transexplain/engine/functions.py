@@ -98,6 +98,34 @@ class ConstantScaleRmsNorm(Function):
         return g * scale, None, None, None
 
 
+class ConstantScaleGroupNorm(Function):
+    """Group norm whose 1/std is a constant; the mean of the group is not."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        """x (B, C, ...) normalised over each of `groups` groups of channels."""
+        batch, channels = x.shape[:2]
+        size = x[0, 0].numel()
+        y, _, rstd = torch.native_group_norm(
+            x.contiguous(), weight, bias, batch, channels, size, groups, eps
+        )
+        ctx.save_for_backward(rstd, weight)
+        return y.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        """Scale by weight / std, then take off the mean of the group."""
+        rstd, weight = ctx.saved_tensors
+        g = gradients[0]
+        if weight is not None:
+            g = g * weight.view(-1, *[1] * (g.dim() - 2))
+        grouped = g.reshape(*rstd.shape, -1) * rstd.to(g.dtype).unsqueeze(-1)
+        centred = grouped - grouped.mean(dim=-1, keepdim=True)
+        return centred.view_as(g), None, None, None, None
+
+
 class ScaledGradient(Function):
     """The identity whose backward multiplies by a constant (1/2 for a product of two signals)."""
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.errors import EngineError
+from transexplain.engine.items import ItemAxis, per_item
 from transexplain.types import Ledger
 
 Entry = Literal["embeddings", "biases", "rules"]
@@ -24,6 +24,7 @@ class LedgerBook:
     def __init__(self, items: int) -> None:
         self.items = items
         self._sites: dict[tuple[Entry, str, int], Tensor] = {}
+        self._amplification: Tensor | None = None
 
     def start(self) -> None:
         """Forget the pass before: every backward pass has a ledger of its own."""
@@ -35,24 +36,11 @@ class LedgerBook:
         old = self._sites.get(key)
         self._sites[key] = values if old is None else old + values
 
-    def dot(self, left: Tensor, right: Tensor) -> Tensor:
-        """Per-item inner product (B,) in float64 of two tensors whose first axis is item-major."""
-        product = left.detach() * right
-        return self.per_item(product)
-
-    def dot_last(self, gradient: Tensor, vector: Tensor) -> Tensor:
-        """Per-item inner product (B,) of a gradient (..., D) with a constant vector (D,)."""
-        return self.per_item(gradient @ vector)
-
-    def per_item(self, values: Tensor) -> Tensor:
-        """Sum everything of an item: (B * n, ...) -> (B,) in float64."""
-        if values.dim() == 0 or values.shape[0] % self.items:
-            raise EngineError(
-                f"an operator gave a tensor of shape {tuple(values.shape)} for {self.items} items: "
-                "its first axis is not the item axis. Explain such a model one item at a time "
-                "(batch_tokens=1)"
-            )
-        return values.reshape(self.items, -1).sum(dim=1, dtype=torch.float64)
+    def amplified(self, factors: Tensor, axis: ItemAxis | None) -> None:
+        """Keep the largest |factor| of every item, by which a rule amplified relevance."""
+        largest = per_item(factors.detach().abs(), axis, self.items, largest=True)
+        old = self._amplification
+        self._amplification = largest if old is None else torch.maximum(old, largest)
 
     def close(
         self, inputs: NDArray[np.float64], special: NDArray[np.float64], logits: Sequence[float]

@@ -4,44 +4,73 @@ Nothing is patched: the mode lives in one thread and between `with` and its end.
 detached call by call, so a model's `requires_grad` flags are never touched.
 """
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transexplain.engine.booking import Bookkeeper, depends_on_leaf, mark_dependent, tensors_in
 from transexplain.engine.call import Call
-from transexplain.engine.composites import Composite
-from transexplain.engine.ledger import Entry, LedgerBook
+from transexplain.engine.composites import ChefersRules, Composite
+from transexplain.engine.items import follow
+from transexplain.engine.linear_rules import LinearRule
 from transexplain.engine.operators import KIND, operator_name
-from transexplain.engine.rules import RULES
+from transexplain.engine.relevance_form import RELEVANCE_RULES
+from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
+
+_TWIN = "_transexplain_twin"
+
+
+@dataclass(slots=True, eq=False)
+class AttentionMap:
+    """One softmax over keys, as it was met, and what arrives at it in the latest pass."""
+
+    weights: Tensor  #: (B, H, T, T)
+    relevance: Tensor | None = None  #: same shape
 
 
 class RelevanceMode(TorchFunctionMode):
     """Apply a composite to everything that is computed from the leaf.
 
     A *carrier* is a tensor computed from the leaf. `leaf` and `encoder_begins` are called from
-    inside the model's forward (they are the taps of `models`).
+    inside the model's forward (they are the taps of `models`). `module` names the weights that
+    overrides match.
     """
 
-    def __init__(self, composite: Composite, items: int) -> None:
+    def __init__(
+        self, composite: Composite, items: int, *, module: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.composite = composite
-        self.book = LedgerBook(items)
+        self.module = module
+        self.items = items
+        self.books = Bookkeeper(items, relevance_form=composite.relevance_form)
+        self.rules: Mapping[str, Rule] = RELEVANCE_RULES if composite.relevance_form else RULES
         self.leaf_tensor: Tensor | None = None
-        self._in_encoder = False
-        self._site = 0
+        self.leaf_twin: Tensor | None = None
+        self.attention: list[AttentionMap] | None = None  #: filled where it is a list
+        self.met_overrides: set[str] = set()
+        self.met_input_rule = False
+        self._names = _weight_names(module) if composite.overrides and module else {}
+        self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
     def leaf(self, tensor: Tensor) -> Tensor:
         """Make `tensor` the leaf that relevance is measured at; returns what replaces it."""
         self.leaf_tensor = tensor.detach().requires_grad_(True)
-        return self.leaf_tensor.clone()  # the model may write into it
+        copy = self.leaf_tensor.clone()  # the model may write into it
+        if self.composite.input_rule is not None:
+            self.leaf_twin = torch.zeros_like(self.leaf_tensor).requires_grad_(True)
+            setattr(copy, _TWIN, self.leaf_twin)
+        return copy
 
     def encoder_begins(self) -> None:
         """From here on an added constant is a bias, no longer an embedding."""
-        self._in_encoder = True
+        self.books.in_encoder = True
 
     def carries(self, value: Any) -> bool:
         """Whether `value` was computed from the leaf."""
@@ -57,25 +86,39 @@ class RelevanceMode(TorchFunctionMode):
         args, kwargs = self._without_foreign(args), self._without_foreign(dict(kwargs or {}))
         if self.leaf_tensor is None:
             return func(*args, **kwargs)
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_in((args, kwargs)))
         carriers = {id(t): t for t in given if t.requires_grad}
         if carriers:
             name = operator_name(func)
-            out = self._apply(Call(func, name, args, kwargs, tuple(carriers.values())))
+            out = self.apply(Call(func, name, args, kwargs, tuple(carriers.values())))
         else:
             out = func(*args, **kwargs)
-        if carriers or any(_depends_on_leaf(t) for t in given):
-            _mark_dependent(out)
+        if carriers or any(depends_on_leaf(t) for t in given):
+            mark_dependent(out)
         return out
 
-    def _apply(self, call: Call) -> Any:
-        kind = KIND.get(call.name)
-        if kind is not None:
-            return RULES[kind](self, call)
-        out = call.run()
-        if any(t.requires_grad for t in _tensors(out)):
-            raise self.refusal(call, "no rule knows it")
-        return out
+    def apply(self, call: Call) -> Any:
+        """One operator by its rule; also for what a rule puts in the place of an operator."""
+        outer, self.books.call = self.books.call, call
+        try:
+            kind = KIND.get(call.name)
+            rule = self.rules.get(kind) if kind is not None else None
+            if rule is not None:
+                out = rule(self, call)
+            else:
+                out = call.run()
+                if any(t.requires_grad for t in tensors_in(out)):
+                    raise self.refusal(call, "no rule knows it")
+            if self.items > 1:
+                follow(call, out, self.items)
+            return out
+        finally:
+            self.books.call = outer
+
+    def again(self, function: Callable[..., Any], call: Call) -> Any:
+        """Run `function` in the place of a call, with the mode on: it is seen from inside."""
+        with self:
+            return function(*call.args, **call.kwargs)
 
     def refusal(self, call: Call, why: str) -> EngineError:
         """The error for a call that no rule covers."""
@@ -85,89 +128,65 @@ class RelevanceMode(TorchFunctionMode):
             f"{why}. Use a method that needs no propagation through it, or report the model"
         )
 
-    def book_constant(
-        self,
-        out: Tensor,
-        constant: Tensor | float | None,
-        kind: str,
-        *,
-        scale: float = 1.0,
-        where: Tensor | None = None,
-        window: tuple[int, int, int] | None = None,
-    ) -> None:
-        """Book the share that a constant summed into `out` takes, in every backward pass.
+    def linear_rule(self, call: Call, weight: Tensor) -> LinearRule:
+        """The composite's rule for a linear operator, or the first override that takes it."""
+        if self.composite.overrides:
+            name = self._names.get((weight.data_ptr(), tuple(weight.shape)), "")
+            for override in self.composite.overrides:
+                if override.takes(name):
+                    self.met_overrides.add(override.pattern)
+                    return override.rule
+        return self.composite.linear
 
-        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What was
-        computed from the leaf and then detached is no leaf of its own: it is not booked, and
-        shows in the gap.
-        """
-        if constant is None or (isinstance(constant, Tensor) and _depends_on_leaf(constant)):
+    @property
+    def chefer(self) -> ChefersRules:
+        """The options of the relevance form."""
+        return self.composite.chefer or ChefersRules()
+
+    def twin_of(self, tensor: Tensor) -> Tensor | None:
+        """What stands for the leaf's own relevance, where `tensor` is the leaf but for reshapes."""
+        twin: Tensor | None = getattr(tensor, _TWIN, None)
+        self.met_input_rule |= twin is not None
+        return twin
+
+    def follow_twin(self, call: Call, out: Any) -> None:
+        """Do to the twin what a structural operator did to the leaf."""
+        if self.leaf_twin is None or len(call.carriers) != 1:
             return
-        if self.carries(constant):
-            raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
-        value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
-        if where is not None:
-            value = torch.where(where, value, torch.zeros_like(value))
-        entry: Entry = "biases"
-        if kind in ("sum", "concat") and not self._in_encoder:
-            entry = "embeddings"
-        site = self._next_site()
+        twin = getattr(call.carriers[0], _TWIN, None)
+        if twin is not None:
+            twins = call.substituted({id(call.carriers[0]): twin}).run()
+            for one, other in zip(tensors_in(out), tensors_in(twins), strict=True):
+                setattr(one, _TWIN, other)
 
-        def book(gradient: Tensor) -> None:
-            part = gradient if window is None else gradient.narrow(*window)
-            self.book.add(entry, kind, site, self._share(part, value))
+    def record_attention(self, weights: Tensor) -> None:
+        """Keep an attention map and, in every backward pass, what arrives at it."""
+        if self.attention is None or weights.dim() < 3:
+            return
+        kept = AttentionMap(weights.detach())
+        self.attention.append(kept)
 
-        out.register_hook(book)  # type: ignore[no-untyped-call]
+        def keep(relevance: Tensor) -> None:
+            kept.relevance = relevance.detach()
 
-    def measured(
-        self,
-        kind: str,
-        call: Call,
-        *,
-        constant: Tensor | None = None,
-        at_zero: Tensor | float = 0.0,
-    ) -> Tensor:
-        """The plain gradient of a non-linear operator, with what it makes or loses booked.
+        weights.register_hook(keep)  # type: ignore[no-untyped-call]
 
-        rules = <y, g> - <constant, g> - sum over carriers <x, g_x>.
-        """
-        site = self._next_site()
-        aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
-        out: Tensor = call.substituted(aliases).run()
-        if isinstance(at_zero, Tensor) or at_zero:
-            constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
-        self.book_constant(out, constant, kind)
-        # copies, because the model may write into either tensor later
-        value = out.detach().clone() if constant is None else out.detach() - constant
-        self._book_rule(out, value, kind, site, 1.0)
-        for alias in aliases.values():
-            self._book_rule(alias, alias.detach().clone(), kind, site, -1.0)
-        return out
+    def note_softmax(self, out: Tensor, below: Tensor) -> None:
+        """Remember the latest softmax over classes, in case the model ends in it."""
+        if out.dim() == 2:
+            self._last_softmax = (weakref.ref(out), below)
 
-    def _book_rule(self, at: Tensor, value: Tensor, kind: str, site: int, sign: float) -> None:
-        def book(gradient: Tensor) -> None:
-            # masked positions hold -inf and have no gradient
-            share = torch.where(gradient == 0, 0, gradient * value)
-            self.book.add("rules", kind, site, sign * self.book.per_item(share))
-
-        at.register_hook(book)  # type: ignore[no-untyped-call]
-
-    def _share(self, gradient: Tensor, constant: Tensor) -> Tensor:
-        if gradient.dtype in (torch.float16, torch.bfloat16):
-            gradient, constant = gradient.float(), constant.float()
-        if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0]:
-            return self.book.dot_last(gradient, constant)
-        return self.book.per_item(torch.where(gradient == 0, 0, gradient * constant))
-
-    def _next_site(self) -> int:
-        self._site += 1
-        return self._site
+    def before_softmax(self, logits: Tensor) -> Tensor | None:
+        """The input of the softmax that the model ends in; None where it ends in none."""
+        if self._last_softmax is None or self._last_softmax[0]() is not logits:
+            return None
+        return self._last_softmax[1]
 
     def _without_foreign(self, value: Any) -> Any:
         """`value` with every leaf of somebody else's graph (parameters) detached."""
         if isinstance(value, Tensor):
-            foreign = value.requires_grad and value.is_leaf and value is not self.leaf_tensor
-            return value.detach() if foreign else value
+            own = value is self.leaf_tensor or value is self.leaf_twin
+            return value.detach() if value.requires_grad and value.is_leaf and not own else value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(self._without_foreign(part) for part in value)
         if isinstance(value, dict):
@@ -175,25 +194,9 @@ class RelevanceMode(TorchFunctionMode):
         return value
 
 
-_MARK = "_transexplain_depends_on_leaf"
-
-
-def _depends_on_leaf(tensor: Tensor) -> bool:
-    return hasattr(tensor, _MARK)
-
-
-def _mark_dependent(value: Any) -> None:
-    """Mark what was computed from the leaf but carries no relevance any more."""
-    for tensor in _tensors(value):
-        if not tensor.requires_grad:
-            setattr(tensor, _MARK, True)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
+def _weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
+    """Qualified names of the parameters, known by where and how large they are."""
+    return {
+        (parameter.data_ptr(), tuple(parameter.shape)): name
+        for name, parameter in module.named_parameters()
+    }

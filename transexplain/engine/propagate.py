@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.mode import RelevanceMode
-from transexplain.errors import EngineError
+from transexplain.engine.mode import AttentionMap, RelevanceMode
+from transexplain.errors import ConfigurationError, EngineError
 
 
 class Forward(Protocol):
@@ -27,6 +29,10 @@ class Propagation:
     logits: Tensor  #: (B, C), in the graph
     leaf: Tensor  #: (B, ...), what relevance is measured at
     book: LedgerBook  #: constants and losses of the latest pass
+    composite: Composite
+    twin: Tensor | None = None  #: takes the relevance of rules for the leaf itself
+    cut_softmax: bool = False  #: the model ends in a softmax, whose input is explained
+    attention: tuple[AttentionMap, ...] = ()  #: in the order of the layers, where asked for
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """Relevance of every element of the leaf for sum_c seed[:, c] * logit_c.
@@ -36,29 +42,86 @@ class Propagation:
             last: free the graph afterwards.
 
         Returns:
-            leaf * gradient, shape of the leaf, float64, in logits.
+            leaf * gradient, shape of the leaf, float64, in logits; in relevance form the relevance
+            that arrives, in units of the seed.
         """
         self.book.start()
-        (gradient,) = torch.autograd.grad(
-            self.logits, self.leaf, seed.to(self.logits), retain_graph=not last
+        leaves = [self.leaf] if self.twin is None else [self.leaf, self.twin]
+        found = torch.autograd.grad(
+            self.logits,
+            leaves,
+            seed.to(self.logits),
+            retain_graph=not last,
+            allow_unused=self.twin is not None,
         )
-        return self.leaf.detach().double() * gradient.double()
+        gradient = torch.zeros_like(self.leaf) if found[0] is None else found[0]
+        out = gradient.double()
+        if not self.composite.relevance_form:
+            out = out * self.leaf.detach().double()
+        return out if self.twin is None or found[1] is None else out + found[1].double()
+
+    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
+        if self.composite.relevance_form:
+            return seed.sum(axis=1)
+        logits = self.logits.detach().double().cpu().numpy()
+        return np.asarray((seed * logits).sum(axis=1))
 
 
-def propagate(forward: Forward, composite: Composite, items: int) -> Propagation:
+def propagate(
+    forward: Forward,
+    composite: Composite,
+    items: int,
+    *,
+    module: nn.Module | None = None,
+    record_attention: bool = False,
+) -> Propagation:
     """Run `forward` under `composite` for a batch of `items` (B).
+
+    Args:
+        forward: runs the model.
+        composite: the rules.
+        items: B.
+        module: names the weights that overrides match.
+        record_attention: keep attention maps and their relevance (relevance form).
 
     Raises:
         EngineError: an operator without a rule, or logits that do not depend on the leaf.
+        ConfigurationError: an override or an input rule that no operator takes.
     """
-    mode = RelevanceMode(composite, items)
+    mode = RelevanceMode(composite, items, module=module)
+    if record_attention:
+        mode.attention = []
     with torch.enable_grad(), mode:
         logits = forward(mode)
     if mode.leaf_tensor is None:
         raise EngineError("the model's forward never reached the leaf; choose another `at`")
-    if not logits.requires_grad:
-        raise EngineError(
-            "the logits do not depend on the leaf: the model detaches its path, or ends in a "
-            "softmax. Return logits, not probabilities"
+    below = mode.before_softmax(logits)
+    explained = logits if below is None else below
+    if not explained.requires_grad:
+        raise EngineError("the logits do not depend on the leaf: the model detaches its path")
+    _check_used(mode)
+    return Propagation(
+        logits=explained,
+        leaf=mode.leaf_tensor,
+        book=mode.books.book,
+        composite=composite,
+        twin=mode.leaf_twin,
+        cut_softmax=below is not None,
+        attention=tuple(mode.attention or ()),
+    )
+
+
+def _check_used(mode: RelevanceMode) -> None:
+    if mode.leaf_twin is not None and not mode.met_input_rule:
+        raise ConfigurationError(
+            "input_rule is for the linear operator that reads the leaf, and none does; measure at "
+            "'pixels', or leave the input rule out"
         )
-    return Propagation(logits, mode.leaf_tensor, mode.book)
+    for override in mode.composite.overrides:
+        if override.pattern not in mode.met_overrides:
+            known = [name for name, _ in (mode.module or nn.Module()).named_parameters()][:3]
+            raise ConfigurationError(
+                f"override {override.pattern!r} matches no linear operator; weights are called "
+                f"{', '.join(known)}, ..."
+            )

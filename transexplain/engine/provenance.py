@@ -15,6 +15,7 @@ from torch import Tensor
 
 _TAG = "_transexplain_function"
 _REDUCED = "_transexplain_reduced"
+_GATE = "_transexplain_gate"
 _STEP = 1e-6
 #: constants with more elements (masks, rotations) are not folded into a function of one carrier
 _MOST = 65_536
@@ -57,7 +58,8 @@ class Function:
         """This function combined with a constant; None where the constant is large."""
         if not isinstance(constant, Tensor):
             return Function(self.root, join(self.probe, constant))
-        if constant.numel() > _MOST or constant.dim() > self.root.dim():
+        too_large = constant.numel() > _MOST or constant.dim() > self.root.dim()
+        if too_large or constant.is_complex():
             return None
         value = constant.detach().to(self.probe)
         return Function(self.root, join(self.probe, value))
@@ -82,13 +84,49 @@ def tag(tensor: Tensor, function: Function | None) -> Tensor:
     return tensor
 
 
-def mark_reduced(value: Any) -> Any:
-    """Note that `value` came from a sum, mean or norm over a carrier. Returns it."""
+def untag(tensor: Tensor) -> None:
+    """Forget what `tensor` was a function of: something else was written into it."""
+    for name in (_TAG, _REDUCED, _GATE):
+        if hasattr(tensor, name):
+            delattr(tensor, name)
+
+
+def mark_reduced(value: Any, source: Tensor | None = None) -> Any:
+    """Note that `value` came from a sum, mean or norm over (a function of) `source`."""
     if isinstance(value, Tensor):
-        setattr(value, _REDUCED, True)
+        setattr(value, _REDUCED, None if source is None else function_of(source).root)
     return value
 
 
 def is_reduced(tensor: Tensor) -> bool:
     """Whether `tensor` is an elementwise function of a reduction: a scale in the making."""
     return hasattr(function_of(tensor).root, _REDUCED)
+
+
+def is_reduced_from(tensor: Tensor, other: Tensor) -> bool:
+    """Whether `tensor` is a reduction over what `other` is a function of."""
+    root = function_of(tensor).root
+    return getattr(root, _REDUCED, None) is function_of(other).root
+
+
+def mark_gate(tensor: Tensor) -> Tensor:
+    """Note that `tensor` only lets through what it is multiplied with. Returns it."""
+    setattr(tensor, _GATE, True)
+    return tensor
+
+
+def is_gate(tensor: Any) -> bool:
+    """Whether `tensor` is a sigmoid, or a reshaped or scaled one."""
+    return isinstance(tensor, Tensor) and (hasattr(tensor, _GATE) or function_of(tensor).gate)
+
+
+def inherit_marks(source: Tensor, out: Any) -> None:
+    """A gate or a reduction is still one after a reshape or a cast."""
+    reduced, gate = is_reduced(source), is_gate(source)
+    if not (reduced or gate):
+        return
+    for tensor in [out] if isinstance(out, Tensor) else out:
+        if reduced:
+            setattr(tensor, _REDUCED, getattr(function_of(source).root, _REDUCED))
+        if gate:
+            mark_gate(tensor)

@@ -10,19 +10,26 @@ from transexplain.plans import MethodSpec
 from transexplain.registry import Registry
 from transexplain.types import Unit
 
+_LRP = "transexplain.methods.relevance:explain"
+
 METHODS = Registry(
     "method",
     {
-        "lrp": "transexplain.methods.relevance:explain",
-        "lrp-ah": "transexplain.methods.relevance:explain",
-        "lrp-ln": "transexplain.methods.relevance:explain",
-        "lrp-ah-ln": "transexplain.methods.relevance:explain",
-        "gradient-x-input": "transexplain.methods.relevance:explain",
+        "lrp": _LRP,
+        "lrp-ah": _LRP,
+        "lrp-ln": _LRP,
+        "lrp-ah-ln": _LRP,
+        "attnlrp": _LRP,
+        "lrp-epsilon": _LRP,
+        "lrp-gamma": _LRP,
+        "lrp-alpha-beta": _LRP,
+        "chefer-lrp": "transexplain.methods.relevance:explain_chefer",
+        "gradient-x-input": "transexplain.methods.relevance:explain_gradient",
     },
 )
 
 #: The unit of each method's relevance; what is not listed is in logits.
-UNITS: dict[str, Unit] = {}
+UNITS: dict[str, Unit] = {"chefer-lrp": "unit_relevance"}
 
 
 def unit_of(method: str) -> Unit:

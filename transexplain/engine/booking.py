@@ -1,0 +1,186 @@
+"""What every operator books into the ledger: its constants, and what its rule makes or loses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine.call import Call
+from transexplain.engine.items import FIRST, ItemAxis, axis_of, follow, per_item, placed
+from transexplain.engine.ledger import Entry, LedgerBook
+from transexplain.engine.linear_functions import Booking
+from transexplain.errors import EngineError
+
+_MARK = "_transexplain_depends_on_leaf"
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class Bookkeeper:
+    """Books for the operators of one forward pass, in every backward pass through it."""
+
+    def __init__(self, items: int, *, relevance_form: bool) -> None:
+        self.book = LedgerBook(items)
+        self.items = items
+        self.relevance_form = relevance_form
+        self.in_encoder = False  #: from here on an added constant is a bias, no longer an embedding
+        self.call: Call | None = None  #: the operator that is being applied
+        self.site = 0
+
+    def axis_after(self, out: Tensor) -> ItemAxis | None:
+        """The item axis of what the current operator gave."""
+        if self.items == 1 or self.call is None:
+            return FIRST
+        if not placed(out):
+            follow(self.call, out, self.items)
+        return axis_of(out)
+
+    def axis_of(self, carrier: Tensor) -> ItemAxis | None:
+        """The item axis of a carrier."""
+        return FIRST if self.items == 1 else axis_of(carrier)
+
+    def at(self, kind: str, axis: ItemAxis | None) -> "SiteBooking":
+        """Bookings of one operator whose tensors have their items on `axis`."""
+        return SiteBooking(self, kind, self.next_site(), axis)
+
+    def constant(
+        self,
+        out: Tensor,
+        constant: Tensor | float | None,
+        kind: str,
+        *,
+        scale: float = 1.0,
+        where: Tensor | None = None,
+        window: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Book the share that a constant summed into `out` takes, in every backward pass.
+
+        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What was
+        computed from the leaf and then detached is no leaf of its own: it is not booked, and
+        shows in the gap.
+        """
+        if constant is None or (isinstance(constant, Tensor) and depends_on_leaf(constant)):
+            return
+        if isinstance(constant, Tensor) and constant.requires_grad:
+            raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
+        value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
+        if where is not None:
+            value = torch.where(where, value, torch.zeros_like(value))
+        early = kind in ("sum", "concat", "fill") and not self.in_encoder
+        entry: Entry = "embeddings" if early else "biases"
+        site, axis = self.next_site(), self.axis_after(out)
+
+        def book(gradient: Tensor) -> None:
+            part = gradient if window is None else gradient.narrow(*window)
+            if self.relevance_form:  # what stands there alone takes what arrives there
+                share = self._sum(part if where is None else torch.where(where, part, 0), axis)
+            else:
+                share = self._share(part, value, axis)
+            self.book.add(entry, kind, site, share)
+
+        out.register_hook(book)  # type: ignore[no-untyped-call]
+
+    def measured(
+        self,
+        kind: str,
+        call: Call,
+        *,
+        constant: Tensor | None = None,
+        at_zero: Tensor | float = 0.0,
+    ) -> Tensor:
+        """The plain gradient of a non-linear operator, with what it makes or loses booked.
+
+        rules = <y, g> - <constant, g> - sum over carriers <x, g_x>.
+        """
+        site = self.next_site()
+        aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
+        out: Tensor = call.substituted(aliases).run()
+        if isinstance(at_zero, Tensor) or at_zero:
+            constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
+        self.constant(out, constant, kind)
+        # copies, because the model may write into either tensor later
+        value = out.detach().clone() if constant is None else out.detach() - constant
+        self._rule(out, value, kind, site, 1.0, self.axis_after(out))
+        for carrier in call.carriers:
+            alias = aliases[id(carrier)]
+            self._rule(alias, alias.detach().clone(), kind, site, -1.0, axis_of(carrier))
+        return out
+
+    def _rule(
+        self, at: Tensor, value: Tensor, kind: str, site: int, sign: float, axis: ItemAxis | None
+    ) -> None:
+        def book(gradient: Tensor) -> None:
+            self.book.add("rules", kind, site, sign * self._share(gradient, value, axis))
+
+        at.register_hook(book)  # type: ignore[no-untyped-call]
+
+    def _share(self, gradient: Tensor, constant: Tensor, axis: ItemAxis | None) -> Tensor:
+        if gradient.dtype in _HALF:
+            gradient, constant = gradient.float(), constant.float()
+        if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0]:
+            return per_item(gradient @ constant, axis, self.items)
+        if gradient.is_complex():
+            return per_item((gradient.conj() * constant).real, axis, self.items)
+        # masked positions hold -inf and have no gradient
+        return per_item(torch.where(gradient == 0, 0, gradient * constant), axis, self.items)
+
+    def _sum(self, values: Tensor, axis: ItemAxis | None) -> Tensor:
+        return per_item(values.float() if values.dtype in _HALF else values, axis, self.items)
+
+    def next_site(self) -> int:
+        """The number of the next place that books."""
+        self.site += 1
+        return self.site
+
+
+class SiteBooking(Booking):
+    """Bookings of one operator, made while its backward runs."""
+
+    def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
+        self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis
+        self.entry: Entry = "biases"
+        if kind == "sum" and not keeper.in_encoder:
+            self.entry = "embeddings"
+
+    def locate(self, out: Tensor) -> None:
+        """Set `axis` to the item axis of the operator's output."""
+        self.axis = self.keeper.axis_after(out)
+
+    def bias(self, shares: Tensor) -> None:
+        """What the operator's constant takes."""
+        self._add(self.entry, shares)
+
+    def rule(self, lost: Tensor) -> None:
+        """What the rule loses."""
+        self._add("rules", lost)
+
+    def amplification(self, factors: Tensor) -> None:
+        """The largest |factor| of each item is kept."""
+        self.keeper.book.amplified(factors, self.axis)
+
+    def _add(self, entry: Entry, values: Tensor) -> None:
+        keeper = self.keeper
+        keeper.book.add(entry, self.kind, self.site, keeper._sum(values, self.axis))
+
+
+def depends_on_leaf(tensor: Tensor) -> bool:
+    """Whether a tensor without relevance was computed from the leaf."""
+    return hasattr(tensor, _MARK)
+
+
+def mark_dependent(value: Any) -> None:
+    """Mark what was computed from the leaf but carries no relevance any more."""
+    for tensor in tensors_in(value):
+        if not tensor.requires_grad:
+            setattr(tensor, _MARK, True)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor of nested lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))

@@ -1,0 +1,61 @@
+"""Norms in gradient form: the scale 1/std is a constant (LN-rule), the shift a leaf."""
+
+from typing import TYPE_CHECKING, Any
+
+from transexplain.engine.call import Call
+from transexplain.engine.functions import (
+    ConstantScaleGroupNorm,
+    ConstantScaleLayerNorm,
+    ConstantScaleRmsNorm,
+)
+from transexplain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transexplain.engine.mode import RelevanceMode
+
+
+def layer_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """LN rule (Ali et al. 2022)."""
+    x = call.argument(0, "input", None)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call, constant=bias)
+    out = ConstantScaleLayerNorm.apply(x, shape, weight, bias, call.argument(4, "eps", 1e-5))
+    mode.books.constant(out, bias, "norm")
+    return out
+
+
+def rms_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """LN rule of a norm without mean and shift."""
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    x, weight = call.argument(0, "input", None), call.argument(2, "weight", None)
+    return ConstantScaleRmsNorm.apply(x, shape, weight, call.argument(3, "eps", None))
+
+
+def group_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """LN rule over groups of channels."""
+    x, groups = call.argument(0, "input", None), int(call.argument(1, "num_groups", 1))
+    weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
+    per_channel = None if bias is None else bias.view(-1, *[1] * (x.dim() - 2))
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call, constant=per_channel)
+    out = ConstantScaleGroupNorm.apply(x, groups, weight, bias, call.argument(4, "eps", 1e-5))
+    mode.books.constant(out, per_channel, "norm")
+    return out
+
+
+def batch_norm(mode: "RelevanceMode", call: Call) -> Any:
+    """Linear in evaluation; the value at x = 0 is a leaf."""
+    x, mean = call.argument(0, "input", None), call.argument(1, "running_mean", None)
+    if call.argument(5, "training", False) or mean is None:
+        raise EngineError(
+            "a batch norm takes its statistics from the batch, so items depend on each other: put "
+            "the model in evaluation mode (model.eval()), or give the norm running statistics"
+        )
+    out = call.run()
+    zero = call.substituted({id(x): x.detach().new_zeros(1, mean.shape[0], *[1] * (x.dim() - 2))})
+    mode.books.constant(out, zero.run(), "norm")
+    return out

@@ -1,0 +1,233 @@
+"""The rules of Chefer et al. 2021: the backward pass carries relevance itself, per sample.
+
+Structural operators route relevance by their own gradient. Norms, activations, scales and the
+softmax pass it on whole; linear operators share it by z+; sums by value, rescaled; products give
+half to each factor. Any other linear operator is put between two converters (R = z g above,
+g = R / z below), where its gradient is LRP-0.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine import elementwise, linear, opened, structure
+from transexplain.engine.call import Call
+from transexplain.engine.linear_functions import AtLeaf, LinearMap
+from transexplain.engine.operators import KIND
+from transexplain.engine.provenance import (
+    function_of,
+    is_gate,
+    is_reduced,
+    is_reduced_from,
+    mark_reduced,
+    tag,
+    untag,
+)
+from transexplain.engine.relevance_functions import (
+    How,
+    PassOn,
+    PositiveShares,
+    SumOfTwo,
+    ToGradient,
+    ToRelevance,
+)
+
+if TYPE_CHECKING:
+    from transexplain.engine.mode import RelevanceMode
+
+Rule = Callable[["RelevanceMode", Call], Any]
+
+
+def passed(mode: "RelevanceMode", call: Call) -> Any:
+    """Relevance goes whole to the one carrier."""
+    return _passed_to(call, call.carriers[0])
+
+
+def _passed_to(call: Call, carrier: Tensor, share: float = 1.0) -> Tensor:
+    out: Tensor = PassOn.apply(carrier, call.out_of_place().run_detached, share)
+    return _written(call, out)
+
+
+def _written(call: Call, out: Tensor) -> Tensor:
+    """`out` where the model expects it, no longer what an in-place form's argument was."""
+    out = call.written(out)
+    if call.in_place:
+        untag(out)
+    return out
+
+
+def negation(_: "RelevanceMode", call: Call) -> Any:
+    """A sign changes no share."""
+    x = call.argument(0, "input", None)
+    return tag(_passed_to(call, x), function_of(x).then(torch.neg))
+
+
+def activation(mode: "RelevanceMode", call: Call) -> Any:
+    """Identity for every elementwise function of one carrier."""
+    elementwise.check_one_argument(mode, call)
+    found = function_of(call.argument(0, "input", None)).then(
+        call.elementwise(), gate=call.name in elementwise.GATES
+    )
+    if is_reduced(call.argument(0, "input", None)):
+        return mark_reduced(call.run_detached())
+    return tag(_passed_to(call, found.root), found)
+
+
+def softmax(mode: "RelevanceMode", call: Call) -> Any:
+    """Identity; what comes out is an attention map that can be recorded."""
+    x = call.carriers[0]
+    out = _passed_to(call, x)
+    mode.record_attention(out)
+    mode.note_softmax(out, x)
+    return out
+
+
+def scale(mode: "RelevanceMode", call: Call) -> Any:
+    """A norm, or the root of a reduction, is constant; any other root is a function."""
+    x = call.argument(0, "input", None)
+    if call.name in elementwise.NORMS or is_reduced(x):
+        return mark_reduced(call.run_detached())
+    return activation(mode, call)
+
+
+def proportional(mode: "RelevanceMode", call: Call, share: float = 1.0) -> Any:
+    """LRP-0 in relevance form, R_i = x_i dz/dx_i R / z, `share` of it to each carrier."""
+    axes = [mode.books.axis_of(c) for c in call.carriers]
+    below = {
+        id(c): ToRelevance.apply(
+            c.clone() if call.in_place else c, share, mode.books.at(call.name, axis)
+        )
+        for c, axis in zip(call.carriers, axes, strict=True)
+    }
+    out = call.out_of_place().substituted(below).run()
+    above = mode.books.at(call.name, mode.books.axis_after(out))
+    return _written(call, ToGradient.apply(out, mode.chefer, above))
+
+
+def matmul(mode: "RelevanceMode", call: Call) -> Any:
+    """Chefer et al. 2021, Eq. 11: half of the relevance to each of two carriers."""
+    return proportional(mode, call, 1.0 / len(call.carriers))
+
+
+def reduction(mode: "RelevanceMode", call: Call) -> Any:
+    """Sums and means share by value; what norms are made of."""
+    return mark_reduced(proportional(mode, call), call.carriers[0])
+
+
+def with_weight(mode: "RelevanceMode", call: Call) -> Any:
+    """Linear layers and convolutions: z+ or alpha-beta, else the gradient-form rule converted."""
+    at: LinearMap = _MAPS[KIND[call.name]](mode, call)
+    x = linear.carrier_of(call)
+    rule, twin = mode.linear_rule(call, at.weight), mode.twin_of(x)
+    axis = mode.books.axis_of(x)
+    to = mode.books.at(KIND[call.name], axis)
+    value = call.run_detached
+    if twin is not None:
+        out = AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+        return ToGradient.apply(out, mode.chefer, to)
+    if rule.alpha is not None:
+        how = How(mode.chefer, mode.items, to)
+        return PositiveShares.apply(x, value, rule, at, how)
+    if rule.plain:
+        return proportional(mode, call)
+    below = ToRelevance.apply(x, 1.0, to)
+    out = linear.function_for(rule).apply(below, value, rule, at, to)
+    return ToGradient.apply(out, mode.chefer, to)
+
+
+_MAPS = {
+    "linear": linear.linear_map,
+    "addmm": linear.addmm_map,
+    "convolution": linear.convolution_map,
+}
+
+
+def add(mode: "RelevanceMode", call: Call) -> Any:
+    """Two carriers, or a carrier and a constant, share by value; a centring mean takes nothing."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    found = elementwise.sum_of(mode, call)
+    both = mode.carries(left) and mode.carries(right)
+    if both and found is not None:
+        return tag(_passed_to(call, found.root), found)
+    if both and is_reduced_from(right, left):
+        return _passed_to(call, left)
+    if not both and not isinstance(right if mode.carries(left) else left, Tensor):
+        carrier = left if mode.carries(left) else right
+        return tag(_passed_to(call, carrier), found)
+    signs = elementwise.signs(call)
+    operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
+    a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
+    how = How(mode.chefer, mode.items, mode.books.at("sum", None))
+    out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
+    return tag(_written(call, out), found)
+
+
+def _scaled(mode: "RelevanceMode", operand: Tensor, sign: float) -> Tensor:
+    if sign == 1:
+        return operand
+    if not mode.carries(operand):
+        return operand * sign
+    return PassOn.apply(operand, partial(torch.mul, operand.detach(), sign), 1.0)
+
+
+def product(mode: "RelevanceMode", call: Call) -> Any:
+    """A scale or a gate takes nothing, one function passes on, two signals take half each."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    found = elementwise.product_of(mode, call)
+    if not (mode.carries(left) and mode.carries(right)):
+        return tag(passed(mode, call), found)
+    if found is not None:
+        return tag(_passed_to(call, found.root), found)
+    gates = [is_gate(left), is_gate(right)]
+    if sum(gates) == 1:
+        return _passed_to(call, right if gates[0] else left)
+    return proportional(mode, call, 0.5)
+
+
+def division(mode: "RelevanceMode", call: Call) -> Any:
+    """By a constant or a scale: relevance stays with the numerator."""
+    above, below, found = elementwise.quotient_of(mode, call)
+    if not mode.carries(below) or (mode.carries(above) and is_reduced(below)):
+        return tag(_passed_to(call, above), None if mode.carries(below) else found)
+    if found is None:
+        raise mode.refusal(call, "the denominator carries relevance")
+    return tag(_passed_to(call, found.root), found)
+
+
+def attention(mode: "RelevanceMode", call: Call) -> Any:
+    """Fused attention opened into its parts, each with its own rule."""
+    return mode.again(opened.attention, call)
+
+
+RELEVANCE_RULES: dict[str, Rule] = {
+    "structural": structure.structural,
+    "dropout": structure.dropout,
+    "concat": structure.concat,
+    "fill": structure.fill,
+    "assignment": structure.assignment,
+    "scatter": proportional,
+    "pad": structure.pad,
+    "composite": structure.composite,
+    "mixing": proportional,
+    "reduction": reduction,
+    "scale": scale,
+    "sum": add,
+    "negation": negation,
+    "product": product,
+    "matmul": matmul,
+    "einsum": matmul,
+    "division": division,
+    "activation": activation,
+    "softmax": softmax,
+    "attention": attention,
+    "linear": with_weight,
+    "addmm": with_weight,
+    "convolution": with_weight,
+    "layer_norm": passed,
+    "rms_norm": passed,
+    "group_norm": passed,
+    "batch_norm": passed,
+}

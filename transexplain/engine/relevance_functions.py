@@ -1,0 +1,195 @@
+"""Autograd functions of the relevance form: the backward pass carries relevance R itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from transexplain.engine.composites import ChefersRules
+from transexplain.engine.items import per_item, spread
+from transexplain.engine.linear_functions import Booking, LinearMap
+from transexplain.engine.linear_rules import LinearRule
+
+_AUTHORS = 1e-9
+
+
+def quotient(above: Tensor, below: Tensor, rules: ChefersRules) -> Tensor:
+    """above / below, 0 where `below` is 0; the authors add 1e-9 to it whatever its sign."""
+    if rules.authors:
+        shifted = below + _AUTHORS
+        below, zero = torch.where(shifted == 0, _AUTHORS, shifted), below == 0
+    else:
+        zero = below == 0
+    return torch.where(zero, 0, above / below)
+
+
+class PassOn(Function):
+    """All relevance that arrives at f(x) leaves at x: norms, activations, softmax, scales."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor], share: float) -> Tensor:
+        """`value()` is f(x); `share` of its relevance goes to x."""
+        ctx.shape, ctx.share = x.shape, share
+        return value()
+
+    @staticmethod
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor, None, None]:
+        """R, summed where x was broadcast."""
+        passed = relevance[0].sum_to_size(ctx.shape)
+        return passed if ctx.share == 1 else passed * ctx.share, None, None
+
+
+class ToRelevance(Function):
+    """Below a rule in gradient form: g arrives, R = x * g leaves."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, share: float, to: Booking) -> Tensor:
+        """X itself."""
+        ctx.save_for_backward(x)
+        ctx.rest = (share, to)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """R = share * x * g, taken off what the rule has to answer for."""
+        (x,) = ctx.saved_tensors
+        share, to = ctx.rest
+        relevance = x * gradients[0]
+        if relevance.is_complex():
+            relevance = relevance.real.to(x.dtype)
+        if share != 1:
+            relevance = relevance * share
+        to.rule(-relevance.real)
+        return relevance, None, None
+
+
+class ToGradient(Function):
+    """Above a rule in gradient form: R arrives, g = R / z leaves."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, rules: ChefersRules, to: Booking) -> Tensor:
+        """Z itself."""
+        ctx.save_for_backward(z)
+        ctx.rest = (rules, to)
+        return z.clone()  # the model may write into it
+
+    @staticmethod
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor, None, None]:
+        """g = R / z."""
+        (z,) = ctx.saved_tensors
+        rules, to = ctx.rest
+        to.rule(relevance[0].real)
+        return quotient(relevance[0], z, rules), None, None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class How:
+    """Which of Chefer's rules, for how many items, and where to book."""
+
+    rules: ChefersRules
+    items: int
+    to: Booking
+
+
+class SumOfTwo(Function):
+    """a + b: relevance by value; with `normalised` rescaled so that the two totals keep R's sum.
+
+    Chefer et al. 2021, Eq. 9-10; the sums run over one item, where the authors' run over a batch
+    of one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, value: Callable[[], Tensor], how: How) -> Tensor:
+        """`value()` is a + b."""
+        out = value()
+        how.to.locate(out)
+        ctx.save_for_backward(a, b, out)
+        ctx.how = how
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
+        """Relevance of both; a constant's is booked as its own."""
+        a, b, value = ctx.saved_tensors
+        how: How = ctx.how
+        arrived = relevance[0]
+        share = quotient(arrived, value, how.rules)
+        # masked scores hold -inf, and have no relevance
+        parts = [torch.where(share == 0, 0, share * operand) for operand in (a, b)]
+        if how.rules.normalised:
+            parts = _normalised(parts, arrived, how)
+        how.to.rule(arrived - parts[0] - parts[1])
+        for needed, part in zip(ctx.needs_input_grad[:2], parts, strict=True):
+            if not needed:
+                how.to.bias(part)
+        return parts[0].sum_to_size(a.shape), parts[1].sum_to_size(b.shape), None, None
+
+
+def _normalised(parts: list[Tensor], arrived: Tensor, how: How) -> list[Tensor]:
+    total = per_item(arrived, how.to.axis, how.items)
+    sums = [per_item(part, how.to.axis, how.items) for part in parts]
+    both = sums[0].abs() + sums[1].abs()
+    rescaled = []
+    for part, own in zip(parts, sums, strict=True):
+        goal = quotient(own.abs(), both, how.rules) * total
+        factor = quotient(goal, own, how.rules).to(part.dtype)
+        rescaled.append(part * spread(factor, part, how.to.axis, how.items))
+    return rescaled
+
+
+class PositiveShares(Function):
+    """Alpha-beta in relevance form, without biases: Chefer et al. 2021, Eq. 5-6 (alpha 1)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        value: Callable[[], Tensor],
+        rule: LinearRule,
+        at: LinearMap,
+        how: How,
+    ) -> Tensor:
+        """z, by the operator itself."""
+        ctx.save_for_backward(x, *_denominators(x, rule, at, how.rules))
+        ctx.rest = (rule, at, how)
+        return value()
+
+    @staticmethod
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
+        """x^+ w^+ and x^- w^- share what arrives, x^+ w^- and x^- w^+ take beta."""
+        x, *below = ctx.saved_tensors
+        rule, at, how = ctx.rest
+        arrived = relevance[0]
+        shares = [quotient(arrived, denominator, how.rules) for denominator in below]
+        out = _shared(x, shares[:2], at, positive=True).mul_(rule.alpha or 1.0)
+        if rule.beta:
+            out = out.sub_(_shared(x, shares[2:], at, positive=False), alpha=rule.beta)
+        how.to.rule(arrived)
+        how.to.rule(-out)
+        return out, None, None, None, None
+
+
+def _denominators(x: Tensor, rule: LinearRule, at: LinearMap, rules: ChefersRules) -> list[Tensor]:
+    """Of x^+ and of x^-, for positive and (with beta) negative contributions.
+
+    The authors' LRP baseline divides the contributions of x^+ and of x^- each by its own sum.
+    """
+    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
+    found = []
+    for of_plus, of_minus in ((above, below), (below, above))[: 1 + bool(rule.beta)]:
+        first, second = at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus)
+        if rules.normalised:
+            first = second = first.add_(second)
+        found += [first, second]
+    return found
+
+
+def _shared(x: Tensor, shares: list[Tensor], at: LinearMap, *, positive: bool) -> Tensor:
+    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
+    if not positive:
+        above, below = below, above
+    of_plus, of_minus = at.pull(shares[0], above, x), at.pull(shares[1], below, x)
+    return torch.where(x > 0, of_plus, of_minus).mul_(x)
