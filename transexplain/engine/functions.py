@@ -126,6 +126,23 @@ class ConstantScaleGroupNorm(Function):
         return centred.view_as(g), None, None, None, None
 
 
+class FixedScale(Function):
+    """y = scale * x + shift with constants; torch's own backward of a batch norm in evaluation is
+    wrong for some strides of the gradient (2.15, CPU)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, compute: Callable[[], Tensor], scale: Tensor) -> Tensor:
+        """`compute()` gives y; `scale` broadcasts over x."""
+        ctx.save_for_backward(scale)
+        return compute()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Gradient times scale."""
+        (scale,) = ctx.saved_tensors
+        return gradients[0] * scale, None, None
+
+
 class ScaledGradient(Function):
     """The identity whose backward multiplies by a constant (1/2 for a product of two signals)."""
 

@@ -7,6 +7,7 @@ from transexplain.engine.functions import (
     ConstantScaleGroupNorm,
     ConstantScaleLayerNorm,
     ConstantScaleRmsNorm,
+    FixedScale,
 )
 from transexplain.errors import EngineError
 
@@ -55,7 +56,11 @@ def batch_norm(mode: "RelevanceMode", call: Call) -> Any:
             "a batch norm takes its statistics from the batch, so items depend on each other: put "
             "the model in evaluation mode (model.eval()), or give the norm running statistics"
         )
-    out = call.run()
-    zero = call.substituted({id(x): x.detach().new_zeros(1, mean.shape[0], *[1] * (x.dim() - 2))})
+    weight, eps = call.argument(3, "weight", None), call.argument(7, "eps", 1e-5)
+    scale = (call.argument(2, "running_var", None) + eps).rsqrt()
+    shape = (1, -1, *[1] * (x.dim() - 2))
+    scale = (scale if weight is None else scale * weight).view(shape)
+    out = FixedScale.apply(x, call.run_detached, scale)
+    zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})
     mode.books.constant(out, zero.run(), "norm")
     return out

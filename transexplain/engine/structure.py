@@ -41,6 +41,8 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
     dim = int(call.argument(1, "dim", 0))
     offset = 0
     for index, piece in enumerate(pieces):
+        if piece.shape == (0,):  # what torch lets pass for an empty piece of any shape
+            continue
         width = 1 if call.name == "stack" else piece.shape[dim]
         if not mode.carries(piece):
             constant = piece.unsqueeze(dim) if call.name == "stack" else piece
