@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("bias",),
     ("explaining",),
-    ("audit", "reports"),
+    ("audit", "reports", "doctor"),
     ("workers", "api", "render"),
     ("orchestrator",),
 )

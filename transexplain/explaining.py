@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods import bound
 from transexplain.methods.base import BatchExplanation
-from transexplain.methods.batching import token_batches
+from transexplain.methods.batching import batches_of
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import AuditPlan, MethodSpec, Modality, Observer
 from transexplain.targets import ClassNames, label_index, parse_target, resolve_target
@@ -118,7 +118,7 @@ def _explain_window(
             done[position] = _failed(encoded.item, _no_label(encoded.item), watch)
         else:
             accepted.append((position, encoded, label))
-    for batch in token_batches([entry[1].length for entry in accepted], request.batch_tokens):
+    for batch in batches_of(model, [entry[1] for entry in accepted], request.batch_tokens):
         if watch.should_stop():
             raise Stopped
         members = [accepted[index] for index in batch]

@@ -134,6 +134,7 @@ class Attribution:
     ledger: Ledger | None  #: None for methods without conservation
     text: str | None = None  #: original text
     prefix_relevance: tuple[float, ...] = ()  #: images: relevance of the special positions
+    notes: tuple[str, ...] = ()  #: what a reader has to know besides the numbers
 
     def words(self) -> list[Word]:
         """Relevance summed over the word pieces of each word, in reading order."""

@@ -1,14 +1,14 @@
 """The verbs of `transexplain` and their exit codes.
 
-0 ok, 2 bad configuration or usage, 3 finished with failed items above the tolerance,
-4 infrastructure, 130 interrupted.
+0 ok, 1 a verdict that is not good (`doctor`, `demo`), 2 bad configuration or usage, 3 finished with
+failed items above the tolerance, 4 infrastructure, 130 interrupted.
 """
 
 import sys
 
 import typer
 
-from orchestrator.cli import audit, demo, explain, fleet, reading
+from orchestrator.cli import audit, demo, doctor, explain, fleet, reading
 from transexplain.errors import TransExplainError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _module in (demo, audit, reading, explain, fleet):
+for _module in (demo, audit, reading, explain, doctor, fleet):
     _module.register(app)
 
 

@@ -19,9 +19,9 @@ _HALF = (torch.float16, torch.bfloat16)
 class Bookkeeper:
     """Books for the operators of one forward pass, in every backward pass through it."""
 
-    def __init__(self, items: int, *, relevance_form: bool) -> None:
-        self.book = LedgerBook(items)
-        self.items = items
+    def __init__(self, book: LedgerBook, *, relevance_form: bool) -> None:
+        self.book = book
+        self.items = book.items
         self.relevance_form = relevance_form
         self.in_encoder = False  #: from here on an added constant is a bias, no longer an embedding
         self.call: Call | None = None  #: the operator that is being applied

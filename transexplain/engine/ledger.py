@@ -42,8 +42,16 @@ class LedgerBook:
         old = self._amplification
         self._amplification = largest if old is None else torch.maximum(old, largest)
 
+    @property
+    def amplification(self) -> NDArray[np.float64] | None:
+        """(B,) the largest factor by which a rule amplified relevance; None: no rule can."""
+        return None if self._amplification is None else self._amplification.cpu().numpy()
+
     def close(
-        self, inputs: NDArray[np.float64], special: NDArray[np.float64], logits: Sequence[float]
+        self,
+        inputs: NDArray[np.float64],
+        special: NDArray[np.float64],
+        logits: Sequence[float] | NDArray[np.float64],
     ) -> list[Ledger]:
         """One ledger per item.
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
+from transexplain.engine.leaf_functions import AtLeaf
 from transexplain.engine.linear_functions import (
     AlphaBeta,
-    AtLeaf,
     LinearMap,
     PaperGamma,
     SignedShares,

@@ -149,7 +149,7 @@ def parsed_input_rule(given: str | Mapping[str, Any]) -> InputRule:
     Raises ConfigurationError for what it does not know.
     """
     params = {"rule": given} if isinstance(given, str) else dict(given)
-    name = params.pop("rule", None)
+    name: Any = params.pop("rule", None)
     unknown = sorted(set(params) - {"low", "high"})
     if unknown:
         raise ConfigurationError(f"an input rule has low and high, no {unknown[0]!r}")

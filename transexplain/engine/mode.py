@@ -15,8 +15,11 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine.booking import Bookkeeper, depends_on_leaf, mark_dependent, tensors_in
 from transexplain.engine.call import Call
+from transexplain.engine.callsite import RefusalError
+from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
 from transexplain.engine.items import follow
+from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.linear_rules import LinearRule
 from transexplain.engine.operators import KIND, operator_name
 from transexplain.engine.relevance_form import RELEVANCE_RULES
@@ -43,13 +46,20 @@ class RelevanceMode(TorchFunctionMode):
     """
 
     def __init__(
-        self, composite: Composite, items: int, *, module: nn.Module | None = None
+        self,
+        composite: Composite,
+        items: int,
+        *,
+        module: nn.Module | None = None,
+        census: Census | None = None,
     ) -> None:
         super().__init__()
         self.composite = composite
         self.module = module
+        self.census = census
         self.items = items
-        self.books = Bookkeeper(items, relevance_form=composite.relevance_form)
+        book = LedgerBook(items) if census is None else census.book(items)
+        self.books = Bookkeeper(book, relevance_form=composite.relevance_form)
         self.rules: Mapping[str, Rule] = RELEVANCE_RULES if composite.relevance_form else RULES
         self.leaf_tensor: Tensor | None = None
         self.leaf_twin: Tensor | None = None
@@ -90,7 +100,8 @@ class RelevanceMode(TorchFunctionMode):
         carriers = {id(t): t for t in given if t.requires_grad}
         if carriers:
             name = operator_name(func)
-            out = self.apply(Call(func, name, args, kwargs, tuple(carriers.values())))
+            call = Call(func, name, args, kwargs, tuple(carriers.values()))
+            out = self.apply(call) if self.census is None else self.census.watch(self, call)
         else:
             out = func(*args, **kwargs)
         if carriers or any(depends_on_leaf(t) for t in given):
@@ -103,17 +114,21 @@ class RelevanceMode(TorchFunctionMode):
         try:
             kind = KIND.get(call.name)
             rule = self.rules.get(kind) if kind is not None else None
-            if rule is not None:
-                out = rule(self, call)
-            else:
-                out = call.run()
-                if any(t.requires_grad for t in tensors_in(out)):
-                    raise self.refusal(call, "no rule knows it")
+            out = self._unknown(call) if rule is None else rule(self, call)
             if self.items > 1:
                 follow(call, out, self.items)
             return out
         finally:
             self.books.call = outer
+
+    def _unknown(self, call: Call) -> Any:
+        out = call.run()
+        if any(t.requires_grad for t in tensors_in(out)):
+            refusal = self.refusal(call, "no rule knows it")
+            if self.census is None:
+                raise refusal
+            self.census.refused(call, refusal)
+        return out
 
     def again(self, function: Callable[..., Any], call: Call) -> Any:
         """Run `function` in the place of a call, with the mode on: it is seen from inside."""
@@ -122,11 +137,7 @@ class RelevanceMode(TorchFunctionMode):
 
     def refusal(self, call: Call, why: str) -> EngineError:
         """The error for a call that no rule covers."""
-        shapes = ", ".join(str(tuple(t.shape)) for t in call.carriers)
-        return EngineError(
-            f"operator {call.name!r} on {shapes} cannot be explained by {self.composite.name!r}: "
-            f"{why}. Use a method that needs no propagation through it, or report the model"
-        )
+        return RefusalError(call.name, call.carriers, self.composite.name, why)
 
     def linear_rule(self, call: Call, weight: Tensor) -> LinearRule:
         """The composite's rule for a linear operator, or the first override that takes it."""

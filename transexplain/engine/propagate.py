@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import AttentionMap, RelevanceMode
@@ -63,7 +64,7 @@ class Propagation:
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
         if self.composite.relevance_form:
-            return seed.sum(axis=1)
+            return np.asarray(seed.sum(axis=1))
         logits = self.logits.detach().double().cpu().numpy()
         return np.asarray((seed * logits).sum(axis=1))
 
@@ -75,6 +76,7 @@ def propagate(
     *,
     module: nn.Module | None = None,
     record_attention: bool = False,
+    census: Census | None = None,
 ) -> Propagation:
     """Run `forward` under `composite` for a batch of `items` (B).
 
@@ -84,16 +86,21 @@ def propagate(
         items: B.
         module: names the weights that overrides match.
         record_attention: keep attention maps and their relevance (relevance form).
+        census: notes every operator, and lets the pass go on through those without a rule.
 
     Raises:
         EngineError: an operator without a rule, or logits that do not depend on the leaf.
         ConfigurationError: an override or an input rule that no operator takes.
     """
-    mode = RelevanceMode(composite, items, module=module)
+    mode = RelevanceMode(composite, items, module=module, census=census)
     if record_attention:
         mode.attention = []
     with torch.enable_grad(), mode:
         logits = forward(mode)
+    return _propagation(mode, logits)
+
+
+def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
     if mode.leaf_tensor is None:
         raise EngineError("the model's forward never reached the leaf; choose another `at`")
     below = mode.before_softmax(logits)
@@ -105,7 +112,7 @@ def propagate(
         logits=explained,
         leaf=mode.leaf_tensor,
         book=mode.books.book,
-        composite=composite,
+        composite=mode.composite,
         twin=mode.leaf_twin,
         cut_softmax=below is not None,
         attention=tuple(mode.attention or ()),

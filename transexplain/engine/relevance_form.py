@@ -15,7 +15,8 @@ from torch import Tensor
 
 from transexplain.engine import elementwise, linear, opened, structure
 from transexplain.engine.call import Call
-from transexplain.engine.linear_functions import AtLeaf, LinearMap
+from transexplain.engine.leaf_functions import AtLeaf
+from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.operators import KIND
 from transexplain.engine.provenance import (
     function_of,
@@ -170,7 +171,8 @@ def _scaled(mode: "RelevanceMode", operand: Tensor, sign: float) -> Tensor:
         return operand
     if not mode.carries(operand):
         return operand * sign
-    return PassOn.apply(operand, partial(torch.mul, operand.detach(), sign), 1.0)
+    out: Tensor = PassOn.apply(operand, partial(torch.mul, operand.detach(), sign), 1.0)
+    return out
 
 
 def product(mode: "RelevanceMode", call: Call) -> Any:

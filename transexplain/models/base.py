@@ -1,13 +1,14 @@
 """What a loaded model offers: encode items, make batches, run with a tap at the leaf."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ItemError
 from transexplain.models.call import Caller
+from transexplain.models.invariance import Invariance, InvarianceTest
 from transexplain.models.leaves import Sites, tapped
 from transexplain.plans import Modality, ModelRef
 from transexplain.types import Item, ItemFailure, PatchGrid, Token
@@ -71,6 +72,7 @@ class LoadedModel:
     encoder: Encoder
     caller: Caller
     sites: Sites
+    _invariance: InvarianceTest = field(default_factory=InvarianceTest, init=False, repr=False)
 
     @property
     def default_at(self) -> str:
@@ -108,6 +110,14 @@ class LoadedModel:
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """One batch of B items, padded on the right to the longest, on the model's device."""
         return self.encoder.collate(encoded)
+
+    def invariance(self, sample: Encoded, *, ragged: bool = True) -> Invariance:
+        """What the logits of an item were measured not to depend on, measured at first asking.
+
+        `sample` is any item of the caller's; with `ragged` padding is tested too. From several
+        threads, the first measures and the others wait.
+        """
+        return self._invariance.of(self, sample, ragged=ragged)
 
     def run(self, batch: Batch, *, at: str, taps: Taps) -> Tensor:
         """Logits (B, C) of one forward pass in which `taps.leaf` replaces the tensor at `at`.

@@ -1,0 +1,168 @@
+"""A census sees every operator, its rule and what was booked there, and changes nothing."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from toy_networks import TinyEncoder, close, inputs, one_hot, seeded
+
+from transexplain.engine.census import Census, OperatorUse
+from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.propagate import Propagation, propagate
+from transexplain.engine.rules import RULES
+from transexplain.errors import EngineError
+
+Network = Callable[[Tensor], Tensor]
+
+
+def counted(network: Network, x: Tensor, name: str = "lrp") -> tuple[Census, Propagation, Tensor]:
+    census = Census(network if isinstance(network, nn.Module) else None)
+
+    def forward(taps):
+        leaf = taps.leaf(x)
+        taps.encoder_begins()
+        return network(leaf)
+
+    passes = propagate(forward, composite(name), x.shape[0], census=census)
+    seed = one_hot(passes.logits, 0)
+    return census, passes, passes.relevance(seed)
+
+
+def by_name(census: Census) -> dict[str, OperatorUse]:
+    uses = {use.name: use for use in census.operators}
+    assert len(uses) == len(census.operators), "one rule each"
+    return uses
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_a_census_changes_nothing(name: str) -> None:
+    network, x = seeded(TinyEncoder()), inputs(2, 4, 12)
+    census, passes, relevance = counted(network, x, name)
+    plain = propagate(lambda taps: network(taps.leaf(x)), composite(name), 2)
+    assert torch.equal(passes.logits, plain.logits)
+    assert torch.equal(relevance, plain.relevance(one_hot(plain.logits, 0)))
+    assert not census.uncovered
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_what_is_booked_at_operators_is_what_the_ledger_says(name: str) -> None:
+    census, passes, relevance = counted(seeded(TinyEncoder()), inputs(2, 4, 12), name)
+    ledgers = close(passes, relevance, one_hot(passes.logits, 0))
+    for entry in ("embeddings", "biases", "rules"):
+        booked = sum(getattr(use, entry) for use in census.operators)
+        told = sum(getattr(ledger, entry) for ledger in ledgers)
+        assert booked == pytest.approx(told, rel=1e-12, abs=1e-12), entry
+    first = {use.name: use.biases for use in census.operators}
+    passes.relevance(one_hot(passes.logits, 1))
+    second = {use.name: use.biases for use in census.operators}
+    if name != "chefer-lrp":  # where biases take nothing
+        assert first["linear"] != second["linear"], "the latest backward pass counts"
+
+
+def test_operators_are_counted_and_timed() -> None:
+    uses = by_name(counted(seeded(TinyEncoder()), inputs(2, 4, 12))[0])
+    counts = {name: use.count for name, use in uses.items()}
+    assert (counts["linear"], counts["layer_norm"], counts["gelu"], counts["tanh"]) == (8, 2, 1, 1)
+    assert "clone" not in counts, "the mode's own copy of the leaf is no operator of the model"
+    assert all(use.seconds > 0 for use in uses.values())
+    assert uses["linear"].biases
+    assert uses["scaled_dot_product_attention"].kind == "attention"
+
+
+WEIGHT = inputs(4, 4, seed=3)
+RULES_OF: list[tuple[str, Network, dict[str, str]]] = [
+    ("lrp", lambda x: F.gelu(x) + x, {"gelu": "identity f(x)/x", "add": "linear: by value"}),
+    ("lrp-ah-ln", F.gelu, {"gelu": "gradient, measured"}),
+    ("lrp", lambda x: x.softmax(-1) @ x, {"softmax": "weights constant (AH)"}),
+    ("lrp-ln", lambda x: x.softmax(-1) @ x, {"softmax": "gradient, measured"}),
+    ("lrp", lambda x: (x @ WEIGHT) * (x @ WEIGHT.T), {"mul": "half to each factor"}),
+    ("lrp-ah", lambda x: (x @ WEIGHT) * (x @ WEIGHT.T), {"mul": "gradient, measured"}),
+    ("lrp", lambda x: x * 2.0, {"mul": "linear: constant factor"}),
+    ("lrp", lambda x: x * (1.702 * x).sigmoid(), {}),
+    ("lrp", lambda x: (x @ WEIGHT) * x.sigmoid(), {"mul": "gate constant"}),
+    ("lrp", lambda x: x / x.pow(2).mean(-1, keepdim=True).sqrt(), {"sqrt": "scale constant (LN)"}),
+    ("lrp", lambda x: F.layer_norm(x, (4,)), {"layer_norm": "scale constant (LN)"}),
+    ("lrp-ah", lambda x: F.layer_norm(x, (4,)), {"layer_norm": "gradient, measured"}),
+    ("lrp", lambda x: F.linear(F.dropout(x, training=False), WEIGHT), {"linear": "LRP-0"}),
+    ("lrp", lambda x: x + x.detach(), {"detach": "carries no relevance on"}),
+    ("lrp", lambda x: F.silu(x @ WEIGHT, inplace=True), {"silu": "identity f(x)/x"}),
+]
+
+
+@pytest.mark.parametrize(("name", "network", "rules"), RULES_OF)
+def test_rules_are_told_in_words(name: str, network: Network, rules: dict[str, str]) -> None:
+    found: dict[str, set[str]] = {}
+    for use in counted(network, inputs(4, 4), name)[0].operators:
+        found.setdefault(use.name, set()).add(use.rule)
+    for operator, rule in rules.items():
+        assert found[operator] == {rule}
+    if not rules:
+        assert found["mul"] == {"linear: constant factor", "identity f(x)/x"}
+
+
+class Odd(nn.Module):
+    """Two operators that no rule knows, one of them writing in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([Part(), Part()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+class Part(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cumprod(x * 0.1 + 1.0, -1) * 1.0
+        return x.lgamma_()
+
+
+def test_everything_uncovered_is_listed_at_once_with_its_place() -> None:
+    network, x = Odd(), inputs(2, 4)
+    census, passes, _ = counted(network, x)
+    assert torch.equal(passes.logits, network(x)), "nothing ran twice"
+    seen = [(one.operator, one.where) for one in census.uncovered]
+    assert [operator for operator, _ in seen] == ["cumprod", "lgamma_"] * 2
+    for (_, where), name in zip(seen, ("0", "0", "1", "1"), strict=True):
+        assert re.fullmatch(rf"test_engine_census\.py:\d+ in forward \(parts\.{name}\)", where)
+    assert all(one.why == "no rule knows it" for one in census.uncovered)
+    rules = {use.name: (use.rule, use.count) for use in census.operators}
+    assert rules["cumprod"] == ("none: plain gradient", 2)
+
+
+def test_outside_a_census_it_is_an_error_that_names_the_place() -> None:
+    network, x = Odd(), inputs(2, 4)
+    message = (
+        r"'cumprod' on \(2, 4\), called at test_engine_census\.py:\d+ in forward \(parts\.0\), "
+        r".*'lrp': no rule knows it\. Use a method"
+    )
+    with pytest.raises(EngineError, match=message):
+        propagate(lambda taps: network(taps.leaf(x)), composite("lrp"), 2)
+
+
+def test_the_place_of_an_operator_inside_torch_is_the_line_that_led_there() -> None:
+    odd = nn.Sequential(nn.Linear(4, 4), nn.LocalResponseNorm(2)).double()
+    with pytest.raises(EngineError, match=r"test_engine_census\.py:\d+ in \S+ \(1\)"):
+        propagate(lambda taps: odd(taps.leaf(inputs(2, 3, 4))), composite("lrp"), 2)
+    with pytest.raises(EngineError, match=r"called at test_engine_census\.py:\d+ in <lambda>, "):
+        propagate(lambda taps: taps.leaf(inputs(2, 4)).cumprod(-1), composite("lrp"), 2)
+
+
+def test_a_rule_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("no such argument")
+
+    monkeypatch.setitem(RULES, "activation", broken)
+    census = counted(F.gelu, inputs(2, 4))[0]
+    (only,) = census.uncovered
+    assert (only.operator, only.why) == ("gelu", "IndexError: no such argument")
+
+
+def test_number_types_that_relevance_passes_through() -> None:
+    census = counted(lambda x: (x.float() * 2).double(), inputs(2, 4))[0]
+    assert census.dtypes == {torch.float32, torch.float64}

@@ -1,0 +1,202 @@
+"""`examine`: one item, everything that was met, and a verdict that can be bad."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from architectures import TEXT, randomised
+from tiny_models import bert, hooks_of, text_items, vit, wordpiece
+from torch import Tensor, nn
+
+import transexplain as te
+from transexplain.doctor import Diagnosis, examine
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.methods import METHODS
+from transexplain.models.base import LoadedModel
+
+IDS = {"input_ids": torch.tensor([2, 5, 6, 7, 8, 9, 10, 3])}
+
+
+class Toy(nn.Module):
+    """Embedding, two linear blocks, one line that tests replace, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(40, 12)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(12, 12), nn.Sequential(nn.Linear(12, 12))) for _ in range(2)
+        )
+        self.head = nn.Linear(12, 3)
+        self.double()
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.odd(x).mean(1))
+
+    def odd(self, x: Tensor) -> Tensor:
+        return x
+
+
+class TwoUnknown(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        return torch.lgamma(x.abs() + 1.0) + torch.cumprod(x, -1)
+
+
+class Detaches(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        return x + x.detach()
+
+
+class DetachesAll(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        return x.detach()
+
+
+class Fails(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        raise RuntimeError("no kernel")
+
+
+class Random(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        return x + torch.randn(12, dtype=x.dtype)
+
+
+def wrapped(module: nn.Module) -> LoadedModel:
+    return te.wrap(module, modality="text", classes=("a", "b", "c"))
+
+
+def tiny_bert(dtype: torch.dtype = torch.float64) -> LoadedModel:
+    return te.wrap(bert().to(dtype), modality="text", tokenizer=wordpiece())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_covered_model(method: str) -> None:
+    found = examine(tiny_bert(), "a nice film", method)
+    assert found.verdict == "covered"
+    counts: dict[str, int] = {}
+    for use in found.operators:
+        counts[use.name] = counts.get(use.name, 0) + use.count
+    assert counts["linear"] == 14, "six in each of two layers, pooler and classifier"
+    assert counts["layer_norm"] == 4
+    assert found.positions == 5
+    assert found.logits_difference is not None
+    assert found.logits_difference < 1e-12
+    assert found.ledger is not None
+    assert found.closes
+    assert found.gap_tolerance == 1e-12
+    for entry in ("embeddings", "biases", "rules"):
+        booked = sum(getattr(use, entry) for use in found.operators)
+        assert booked == pytest.approx(getattr(found.ledger, entry), abs=1e-12)
+    assert found.timing is not None
+    assert found.timing.ratio == found.timing.explanation / found.timing.forward > 0
+    assert found.timing.peak_bytes is None, "not measured on CPU"
+    assert found.batching == "similar lengths, padded"
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = tiny_bert()
+    module = model.module.train()
+    module.bert.embeddings.eval()  # type: ignore[union-attr,operator]
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    modes = [part.training for part in module.modules()]
+    state = torch.get_rng_state()
+    examine(model)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert [part.training for part in module.modules()] == modes
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+    assert hooks_of(module) == 0
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_everything_uncovered_is_listed_with_its_place() -> None:
+    found = examine(wrapped(TwoUnknown()), IDS)
+    assert found.verdict == "not covered: lgamma, cumprod"
+    for one in found.uncovered:
+        assert one.where.startswith("test_doctor.py:")
+        assert one.where.endswith("in odd (TwoUnknown)")
+        assert one.why == "no rule knows it"
+    assert found.ledger is None
+    assert found.timing is None
+    assert found.logits_difference == 0, "the pass goes on to the end"
+    assert {use.rule for use in found.operators if use.name == "cumprod"} == {
+        "none: plain gradient"
+    }
+    assert found.document()["closes"] is False
+
+
+@pytest.mark.parametrize(
+    ("module", "verdict"),
+    [
+        (Toy(), "covered"),
+        (Detaches(), "ledger does not close"),
+        (DetachesAll(), "not covered: the pass as a whole"),
+    ],
+)
+def test_what_does_not_close_is_told(module: Toy, verdict: str) -> None:
+    found = examine(wrapped(module), IDS)
+    assert found.verdict == verdict
+    for one in found.uncovered:
+        assert "detaches its path" in one.why
+
+
+def test_logits_that_are_not_the_models_are_told() -> None:
+    torch.manual_seed(0)
+    assert examine(wrapped(Random()), IDS).verdict.startswith("logits differ")
+
+
+def test_half_precision_is_measured_only() -> None:
+    found = examine(tiny_bert(torch.bfloat16))
+    assert found.ledger is not None
+    assert (found.gap_tolerance, found.closes, found.verdict) == (None, None, "covered")
+
+
+def test_a_model_that_casts_inside_is_judged_by_that() -> None:
+    found = examine(te.wrap(randomised(TEXT["Llama"]()), modality="text"), IDS)
+    assert (found.gap_tolerance, found.verdict) == (1e-5, "covered")
+    assert examine(tiny_bert(torch.float32)).gap_tolerance == 5e-6
+
+
+def test_a_model_that_reads_padding_is_batched_by_length() -> None:
+    assert examine(wrapped(Toy()), IDS).batching == "equal lengths"
+
+
+def test_pictures_without_a_transform() -> None:
+    found = examine(te.wrap(vit().double(), modality="image"), at="pixels")
+    assert (found.verdict, found.at, found.batching) == ("covered", "pixels", "any items together")
+    assert {use.name for use in found.operators} >= {"conv2d", "cat"}
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "error", "words"),
+    [
+        (IDS, {"at": "pixels"}, ConfigurationError, "no leaf 'pixels'.*encoder, words"),
+        (IDS, {"method": "lrq"}, ConfigurationError, "lrq"),
+        (None, {}, ConfigurationError, "without a tokenizer"),
+        ("a film", {}, ItemError, "without a tokenizer"),
+        ({"input_ids": torch.tensor([99])}, {}, ItemError, "knows 0 to 39"),
+    ],
+)
+def test_bad_requests(item: Any, options: dict[str, Any], error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        examine(wrapped(Toy()), item, **options)
+
+
+def test_a_model_that_fails_by_itself() -> None:
+    with pytest.raises(ItemError, match=r"the model itself fails.*no kernel"):
+        examine(wrapped(Fails()), IDS)
+
+
+def test_items_come_as_items_too_and_the_document_is_json() -> None:
+    (item,) = text_items("a nice film")
+    found = examine(tiny_bert(), item)
+    assert isinstance(found, Diagnosis)
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert document["verdict"] == "covered"
+    assert document["model"]["dtype"] == "float64"
+    assert len(document["operators"]) == len(found.operators)
+    assert document["invariance"]["padding"] is True

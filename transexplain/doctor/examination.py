@@ -1,0 +1,209 @@
+"""One item through one model under a census, and the method itself beside the plain model."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transexplain.doctor.diagnosis import Diagnosis, Timing
+from transexplain.doctor.neutral import neutral_content
+from transexplain.engine.census import Census, Uncovered
+from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.propagate import propagate
+from transexplain.errors import ConfigurationError, EngineError, ItemError
+from transexplain.methods import METHODS, bound
+from transexplain.methods.base import BatchExplanation
+from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.models.invariance import tolerance_of
+from transexplain.models.probe import logits_of
+from transexplain.plans import MethodSpec
+from transexplain.types import Item, Ledger, ResolvedTarget
+
+_ROUNDS = 3
+#: largest gap of a ledger, as a share of the sum of |terms|
+_GAPS = {torch.float64: 1e-12, torch.float32: 5e-6}
+_GAP_AFTER_CASTS = 1e-5
+
+Array = NDArray[np.float64]
+
+
+def examine(
+    model: LoadedModel, item: Any = None, method: str = "lrp", at: str | None = None
+) -> Diagnosis:
+    """Run one item through `model` under `method` and say what was met and what was not covered.
+
+    Args:
+        model: what `load_model` or `wrap` gave; it is left as it was.
+        item: a text, a picture, encoded inputs or an `Item`; default: a plain sentence or a
+            picture of colour gradients.
+        method: a method that propagates relevance (the name of a composite).
+        at: the leaf; default: the model's.
+
+    Raises:
+        ConfigurationError: an unknown method or leaf, or a model without an encoder for `item`.
+        ItemError: the item cannot be encoded, or the model itself fails on it.
+    """
+    composite(method)  # told before anything runs
+    leaf = at or model.default_at
+    if leaf not in model.leaves:
+        known = ", ".join(model.leaves) or "none"
+        raise ConfigurationError(f"{model.ref.source} has no leaf {leaf!r}; it has: {known}")
+    encoded = _encoded(model, item)
+    batch = model.collate([encoded])
+    case = _Case(model, batch, method, leaf, _plain_logits(model, batch))
+    census = Census(root=model.module)
+    logits, faults = case.counted(census)
+    if faults:
+        return _diagnosis(case, census, faults, None, None, logits)
+    explained = case.explain()
+    timing = case.timed()
+    ledger = explained.attributions[0][0].ledger
+    return _diagnosis(case, census, faults, ledger, timing, [*logits, explained.logits])
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One item of one model, to be explained for the class that the model predicts."""
+
+    model: LoadedModel
+    batch: Batch  #: of one item
+    method: str
+    leaf: str
+    plain: Array  #: (1, C) of the untouched model
+
+    @property
+    def index(self) -> int:
+        return int(np.argmax(self.plain[0]))
+
+    def counted(self, census: Census) -> tuple[list[Array], tuple[Uncovered, ...]]:
+        """Logits (1, C), where there are any, and what keeps the pass from explaining them."""
+        logits: list[Array] = []
+        try:
+            passes = propagate(
+                lambda taps: self.model.run(self.batch, at=self.leaf, taps=taps),
+                composite(self.method),
+                1,
+                census=census,
+            )
+            logits.append(_array(passes.logits))
+            if not census.uncovered:
+                seed = torch.zeros(passes.logits.shape)
+                seed[0, self.index] = 1.0
+                passes.relevance(seed, last=True)
+        except (EngineError, RuntimeError) as error:
+            whole = Uncovered(operator="the pass as a whole", where="", why=str(error))
+            return logits, (*census.uncovered, whole)
+        return logits, census.uncovered
+
+    def explain(self) -> BatchExplanation:
+        """The method as audits call it."""
+        target = ResolvedTarget(
+            spec="predicted",
+            rank=0,
+            class_index=self.index,
+            class_name=self.model.classes[self.index],
+            coefficients=((self.index, 1.0),),
+        )
+        function = bound(MethodSpec(name=self.method, params={"at": self.leaf}))
+        found: BatchExplanation = function(self.model, self.batch, lambda _logits: [[target]])
+        return found
+
+    def forward(self) -> Tensor:
+        """Logits (1, C) of the untouched model."""
+        return logits_of(self.model.module, self.model.caller, self.batch.inputs)
+
+    def timed(self) -> Timing:
+        """Medians of interleaved runs; both ran before, so nothing is cold."""
+        on_cuda = self.batch.lengths.is_cuda
+        if on_cuda:
+            torch.cuda.reset_peak_memory_stats()
+        forwards, explanations = [], []
+        for _ in range(_ROUNDS):
+            forwards.append(_seconds(self.forward, on_cuda=on_cuda))
+            explanations.append(_seconds(self.explain, on_cuda=on_cuda))
+        return Timing(
+            forward=statistics.median(forwards),
+            explanation=statistics.median(explanations),
+            peak_bytes=torch.cuda.max_memory_allocated() if on_cuda else None,
+        )
+
+
+def _diagnosis(
+    case: _Case,
+    census: Census,
+    faults: tuple[Uncovered, ...],
+    ledger: Ledger | None,
+    timing: Timing | None,
+    logits: list[Array],
+) -> Diagnosis:
+    model, plain = case.model, case.plain
+    (encoded,) = case.batch.encoded
+    return Diagnosis(
+        model=model.ref,
+        method=case.method,
+        at=case.leaf,
+        positions=encoded.length,
+        target=model.classes[case.index],
+        operators=census.operators,
+        uncovered=faults,
+        remedies=_remedies(),
+        ledger=ledger,
+        gap_tolerance=_gap_tolerance(model, census),
+        logit_scale=float(np.abs(plain).max()),
+        logits_difference=max((float(np.abs(one - plain).max()) for one in logits), default=None),
+        logits_tolerance=tolerance_of(model),
+        timing=timing,
+        invariance=model.invariance(encoded, ragged=model.modality == "text"),
+    )
+
+
+def _encoded(model: LoadedModel, item: Any) -> Encoded:
+    content = neutral_content(model) if item is None else item
+    given = content if isinstance(content, Item) else Item(id="0", index=0, content=content)
+    (made,) = model.encode([given])
+    if not isinstance(made, Encoded):
+        raise ItemError(made.kind, made.message)
+    return made
+
+
+def _plain_logits(model: LoadedModel, batch: Batch) -> Array:
+    try:
+        return _array(logits_of(model.module, model.caller, batch.inputs))
+    except (TypeError, ValueError, RuntimeError, IndexError, AssertionError) as error:
+        raise ItemError("model-error", f"the model itself fails on the item: {error}") from error
+
+
+def _seconds(run: Callable[[], Any], *, on_cuda: bool) -> float:
+    if on_cuda:
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    run()
+    if on_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def _gap_tolerance(model: LoadedModel, census: Census) -> float | None:
+    """What a gap is judged by; None where half precision is at work: it is measured only."""
+    if not census.dtypes <= set(_GAPS):
+        return None
+    dtype: torch.dtype = getattr(torch, model.ref.dtype)
+    casts = dtype == torch.float64 and torch.float32 in census.dtypes
+    return _GAP_AFTER_CASTS if casts else _GAPS.get(dtype)
+
+
+def _array(logits: Tensor) -> Array:
+    found: Array = logits.detach().double().cpu().numpy()
+    return found
+
+
+def _remedies() -> tuple[str, ...]:
+    """The methods that ask for no rule of an operator."""
+    propagates = METHODS["lrp"]
+    return tuple(n for n in METHODS if n not in COMPOSITES and METHODS[n] != propagates)

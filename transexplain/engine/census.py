@@ -1,0 +1,187 @@
+"""A census of one forward and one backward pass: which operators were met, and what took them."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from transexplain.engine.call import Call
+from transexplain.engine.callsite import RefusalError, call_site
+from transexplain.engine.ledger import Entry, LedgerBook
+from transexplain.engine.operators import KIND
+from transexplain.engine.wording import PLAIN, rule_of
+
+if TYPE_CHECKING:
+    from transexplain.engine.mode import RelevanceMode
+
+_Key = tuple[str, str, str]  # name, kind, rule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorUse:
+    """One operator under one rule, over a whole pass."""
+
+    name: str  #: as the model calls it
+    kind: str  #: of the table of operators; `unknown` where it is in none
+    rule: str
+    count: int  #: times met
+    seconds: float  #: of the forward pass, inner operators not counted twice
+    embeddings: float  #: constants added before the encoder, in logits, summed over the items
+    biases: float  #: constants, in logits, summed over the items
+    rules: float  #: made (negative) or lost, in logits, summed over the items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uncovered:
+    """An operator without a rule, at one place of the model's code."""
+
+    operator: str
+    where: str  #: file, line, function and module
+    why: str
+    count: int = 1
+
+
+@dataclass(slots=True)
+class _Tally:
+    count: int = 0
+    seconds: float = 0.0
+    booked: dict[Entry, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Visit:
+    """One operator at work; an operator may call others."""
+
+    refused: bool = False
+    inner: float = 0.0  #: seconds
+
+
+class Census:
+    """Counts operators while a `RelevanceMode` runs, and lets the pass outlive a refusal.
+
+    What has no rule is noted and goes on with its plain gradient, so that one pass lists all of
+    it. The relevance of such a pass is no explanation; only a census may run it.
+    """
+
+    def __init__(self, root: nn.Module | None = None) -> None:
+        self.root = root  #: module that qualified names start from
+        self.dtypes: set[torch.dtype] = set()  #: number types that relevance passed through
+        self._tallies: dict[_Key, _Tally] = {}
+        self._uncovered: dict[tuple[str, str, str], int] = {}
+        self._owners: dict[int, _Key] = {}  # of the ledger's sites
+        self._visits: list[_Visit] = []
+        self._book: _CountedBook | None = None
+
+    def book(self, items: int) -> LedgerBook:
+        """The ledger book of the pass; the census reads what is booked at which operator."""
+        self._book = _CountedBook(items)
+        return self._book
+
+    @property
+    def operators(self) -> tuple[OperatorUse, ...]:
+        """What was met, in the order of the forward pass, with what the latest backward booked."""
+        tallies = {key: _Tally(t.count, t.seconds) for key, t in self._tallies.items()}
+        for site, entry, value in self._book.bookings() if self._book else ():
+            booked = tallies[self._owners[site]].booked
+            booked[entry] = booked.get(entry, 0.0) + value
+        return tuple(
+            OperatorUse(
+                name=name,
+                kind=kind,
+                rule=rule,
+                count=tally.count,
+                seconds=tally.seconds,
+                embeddings=tally.booked.get("embeddings", 0.0),
+                biases=tally.booked.get("biases", 0.0),
+                rules=tally.booked.get("rules", 0.0),
+            )
+            for (name, kind, rule), tally in tallies.items()
+        )
+
+    @property
+    def uncovered(self) -> tuple[Uncovered, ...]:
+        """What has no rule, one entry per call site."""
+        return tuple(
+            Uncovered(operator=operator, where=where, why=why, count=count)
+            for (operator, where, why), count in self._uncovered.items()
+        )
+
+    def refused(self, call: Call, error: Exception) -> None:
+        """Note that `call` has no rule; to be called from within the mode."""
+        why = error.why if isinstance(error, RefusalError) else f"{type(error).__name__}: {error}"
+        key = (call.name, call_site(self.root), why)
+        self._uncovered[key] = self._uncovered.get(key, 0) + 1
+        if self._visits:
+            self._visits[-1].refused = True
+
+    def watch(self, mode: "RelevanceMode", call: Call) -> Any:
+        """Apply the mode's rule to `call` and note it; its value, whatever the rule does."""
+        if any(carrier is mode.leaf_tensor for carrier in call.carriers):
+            return mode.apply(call)  # the mode's own copy of the leaf; models see the copy
+        visit, first = _Visit(), mode.books.site + 1
+        self._visits.append(visit)
+        _wait(call)
+        begun = time.perf_counter()
+        try:
+            out = mode.apply(call)
+        except Exception as error:  # noqa: BLE001 - a rule that fails covers nothing either
+            out = call.run()
+            self.refused(call, error)
+        finally:
+            self._visits.pop()
+        _wait(call)
+        seconds = time.perf_counter() - begun
+        if self._visits:
+            self._visits[-1].inner += seconds
+        floats = [t for t in _tensors(out) if t.is_floating_point() or t.is_complex()]
+        if floats:
+            self.dtypes.update(t.dtype for t in floats if t.requires_grad)
+            rule = PLAIN if visit.refused else rule_of(mode, call, floats[0])
+            self._note(call, rule, range(first, mode.books.site + 1), seconds - visit.inner)
+        return out
+
+    def _note(self, call: Call, rule: str, sites: range, seconds: float) -> None:
+        key = (call.name, KIND.get(call.name, "unknown"), rule)
+        tally = self._tallies.setdefault(key, _Tally())
+        tally.count += 1
+        tally.seconds += seconds
+        for site in sites:
+            self._owners.setdefault(site, key)  # an inner operator has its sites already
+
+
+class _CountedBook(LedgerBook):
+    """A ledger book that also remembers what was booked where."""
+
+    def __init__(self, items: int) -> None:
+        super().__init__(items)
+        self._booked: list[tuple[int, Entry, Tensor]] = []
+
+    def start(self) -> None:
+        super().start()
+        self._booked.clear()
+
+    def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:
+        super().add(entry, kind, site, values)
+        self._booked.append((site, entry, values.detach()))
+
+    def bookings(self) -> Iterator[tuple[int, Entry, float]]:
+        """(site, entry, logits summed over the items) of the latest backward pass."""
+        for site, entry, values in self._booked:
+            yield site, entry, float(values.sum())
+
+
+def _wait(call: Call) -> None:
+    """Let a device finish, so that seconds are those of the operator at hand."""
+    if any(carrier.is_cuda for carrier in call.carriers):
+        torch.cuda.synchronize()
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)

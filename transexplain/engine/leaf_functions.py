@@ -1,0 +1,70 @@
+"""The autograd function of the rules for the leaf itself: z^B, w^2 and flat."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from transexplain.engine.linear_functions import Booking, LinearMap
+from transexplain.engine.linear_rules import InputRule
+
+
+class AtLeaf(Function):
+    """The rules for the leaf itself (z^B, w^2, flat): relevance goes to the leaf's twin.
+
+    The twin is a tensor of zeros that went through the same reshapes as the leaf; its gradient
+    *is* relevance, so that an input of 0 can have some.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        twin: Tensor,
+        x: Tensor,
+        value: Callable[[], Tensor],
+        rule: InputRule,
+        at: LinearMap,
+        to: Booking,
+    ) -> Tensor:
+        """z, by the operator itself."""
+        z = value()
+        low, high = _range(rule, x)
+        if rule.name == "zb":
+            below, above = at.weight.clamp(min=0), at.weight.clamp(max=0)
+            total = at.apply(x, at.weight)
+            total = total - at.apply(low.expand_as(x), below) - at.apply(high.expand_as(x), above)
+        else:
+            total = at.apply(torch.ones_like(x), _squared_or_flat(rule, at.weight))
+        share = torch.where(total == 0, 0, z / total)
+        ctx.save_for_backward(x, share, low, high, torch.where(total == 0, z, 0))
+        ctx.rest = (rule, at, to)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Relevance of the leaf."""
+        x, share, low, high, lost = ctx.saved_tensors
+        rule, at, to = ctx.rest
+        s = share * gradients[0]
+        to.rule(lost * gradients[0])
+        if rule.name == "zb":
+            out = x * at.pull(s, at.weight, x) - low * at.pull(s, at.weight.clamp(min=0), x)
+            out = out - high * at.pull(s, at.weight.clamp(max=0), x)
+        else:
+            out = at.pull(s, _squared_or_flat(rule, at.weight), x)
+        return out, None, None, None, None, None
+
+
+def _squared_or_flat(rule: InputRule, weight: Tensor) -> Tensor:
+    return weight.square() if rule.name == "w2" else torch.ones_like(weight)
+
+
+def _range(rule: InputRule, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Lowest and highest possible input, per item where they are not given."""
+    shape = [len(x), *[1] * (x.dim() - 1)]
+    flat = x.flatten(1)
+    low = flat.amin(1) if rule.low is None else x.new_full((len(x),), rule.low)
+    high = flat.amax(1) if rule.high is None else x.new_full((len(x),), rule.high)
+    return low.view(shape), high.view(shape)
