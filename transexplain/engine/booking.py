@@ -121,8 +121,9 @@ class Bookkeeper:
             return per_item(gradient @ constant, axis, self.items)
         if gradient.is_complex():
             return per_item((gradient.conj() * constant).real, axis, self.items)
-        # masked positions hold -inf and have no gradient
-        return per_item(torch.where(gradient == 0, 0, gradient * constant), axis, self.items)
+        # masked positions hold -inf, or the lowest number there is: they are no values
+        unseen = (gradient == 0) | (constant.abs() > torch.finfo(constant.dtype).max / 2)
+        return per_item(torch.where(unseen, 0, gradient * constant), axis, self.items)
 
     def _sum(self, values: Tensor, axis: ItemAxis | None) -> Tensor:
         return per_item(values.float() if values.dtype in _HALF else values, axis, self.items)

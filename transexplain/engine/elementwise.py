@@ -68,16 +68,25 @@ def add(mode: "RelevanceMode", call: Call) -> Any:
     sides = (call.argument(0, "input", None), call.argument(1, "other", None))
     for operand, sign in zip(sides, signs(call), strict=True):
         if not mode.carries(operand):
+            out = hidden_by(operand, out)
             mode.books.constant(out, operand, "sum", scale=sign)
     return tag(out, found)
 
 
+def hidden_by(mask: Any, scores: Tensor) -> Tensor:
+    """`scores` cut off where an added mask of the type's lowest number swallows them."""
+    if not isinstance(mask, Tensor) or mask.dim() < 3 or not mask.is_floating_point():
+        return scores
+    swallowed = mask < torch.finfo(mask.dtype).min / 2
+    return torch.where(swallowed, scores.detach(), scores) if bool(swallowed.any()) else scores
+
+
 def signs(call: Call) -> tuple[float, float]:
     """The factors of both operands of a sum or difference."""
-    right = float(call.kwargs.get("alpha", 1))
+    factor = float(call.kwargs.get("alpha", 1))
     if call.name in ("__rsub__", "rsub"):
-        return -1.0, right
-    return 1.0, -right if "sub" in call.name else right
+        return -factor, 1.0
+    return 1.0, -factor if "sub" in call.name else factor
 
 
 def sum_of(mode: "RelevanceMode", call: Call) -> Function | None:

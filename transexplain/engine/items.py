@@ -41,6 +41,7 @@ _VIEWS = _names(
     view_as_real view_as_complex
     """
 )
+_CONTRACTIONS = _names("mv dot inner outer tensordot")
 _MOST_CACHED = 4096
 
 
@@ -126,8 +127,10 @@ def _through(
 ) -> ItemAxis | None:
     if call.name in _RESHAPES:
         return _reshaped(carrier, axis, out, items)
+    if call.name in _CONTRACTIONS:
+        return axis if call.name == "mv" and axis.axis == 0 and carrier.dim() == 2 else None
     if call.name == "stack":
-        dim = int(call.argument(1, "dim", 0)) % out.dim()
+        dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0))) % out.dim()
         return ItemAxis(axis.axis + (dim <= axis.axis), axis.inner)
     if call.name == "einsum":
         return _through_einsum(call, carrier, axis)
@@ -184,6 +187,10 @@ def _through_view(
     numbers = torch.arange(size, device=carrier.device).div(axis.inner, rounding_mode="floor")
     shape = [size if d == axis.axis else 1 for d in range(carrier.dim())]
     probe = (numbers % items).reshape(shape).expand(carrier.shape)
+    if call.name == "as_strided":  # reads memory as the carrier lies there
+        probe = torch.empty_strided(
+            carrier.shape, carrier.stride(), dtype=probe.dtype, device=probe.device
+        ).copy_(probe)
     seen = call.substituted({id(carrier): probe}).run()
     found = tuple(_axis_from(part, axis, items) for part in _tensors(seen))
     if plain and len(_views_seen) < _MOST_CACHED:

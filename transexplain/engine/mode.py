@@ -6,7 +6,7 @@ detached call by call, so a model's `requires_grad` flags are never touched.
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError
 from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
+from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, substitutes
 from transexplain.engine.items import follow
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.linear_rules import LinearRule
@@ -27,6 +28,8 @@ from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
 _TWIN = "_transexplain_twin"
+#: what only asks a tensor for something
+_ASKING = frozenset(("shape", "dtype", "device", "size", "dim", "ndim", "numel", "stride"))
 
 
 @dataclass(slots=True, eq=False)
@@ -96,17 +99,43 @@ class RelevanceMode(TorchFunctionMode):
         args, kwargs = self._without_foreign(args), self._without_foreign(dict(kwargs or {}))
         if self.leaf_tensor is None:
             return func(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            return self._inside_foreign(func, args, kwargs)
         given = list(tensors_in((args, kwargs)))
         carriers = {id(t): t for t in given if t.requires_grad}
         if carriers:
-            name = operator_name(func)
-            call = Call(func, name, args, kwargs, tuple(carriers.values()))
-            out = self.apply(call) if self.census is None else self.census.watch(self, call)
+            call = Call(func, operator_name(func), args, kwargs, tuple(carriers.values()))
+            out = self._met(call)
         else:
             out = func(*args, **kwargs)
         if carriers or any(depends_on_leaf(t) for t in given):
             mark_dependent(out)
         return out
+
+    def _inside_foreign(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with gradients off: inside an autograd function of the model, or cut off."""
+        given = list(tensors_in((args, kwargs)))
+        shadows = substitutes(given, inside=True)
+        carriers = {id(c): c for c in (shadows.get(id(t), t) for t in given) if c.requires_grad}
+        if not carriers:
+            return func(*args, **kwargs)
+        plain = Call(func, operator_name(func), args, kwargs, tuple(carriers.values()))
+        with torch.enable_grad():
+            out = cast_shadows(self._met(plain.substituted(shadows)))
+        mark_dependent(out)
+        return out
+
+    def _met(self, call: Call) -> Any:
+        foreign = [carrier for carrier in call.carriers if is_foreign(carrier)]
+        if foreign:
+            shadows = substitutes(foreign, inside=False)
+            unseen = [carrier for carrier in foreign if id(carrier) not in shadows]
+            if unseen and operator_name(call.func) not in _ASKING:
+                why = f"it follows the autograd function {function_name(unseen[0])!r}, which the "
+                raise self.refusal(call, why + "engine cannot see into")
+            swapped = tuple(shadows.get(id(c), c) for c in call.carriers)
+            call = replace(call.substituted(shadows), carriers=swapped)
+        return self.apply(call) if self.census is None else self.census.watch(self, call)
 
     def apply(self, call: Call) -> Any:
         """One operator by its rule; also for what a rule puts in the place of an operator."""

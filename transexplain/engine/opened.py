@@ -51,20 +51,27 @@ def attention(
     scores = torch.matmul(query * factor, key.transpose(-2, -1))
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    blind = None
     if attn_mask is not None:
-        scores = _masked(scores, attn_mask)
+        scores, hidden = _masked(scores, attn_mask)
+        blind = hidden.all(dim=-1, keepdim=True)
     weights = torch.softmax(scores, dim=-1)
+    if blind is not None:  # what sees nothing attends to nothing
+        weights = weights.masked_fill(blind, 0.0)
     return torch.matmul(weights, value)
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+def _masked(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores without what the mask hides, and what it hides."""
+    lowest = torch.finfo(scores.dtype).min
     if mask.dtype == torch.bool:
-        return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    lowest = torch.finfo(mask.dtype).min / 2
-    hidden = mask < lowest
-    if not bool(mask.masked_fill(hidden, 0).any()):
-        return scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-    return (scores + mask.masked_fill(hidden, 0)).masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return scores.masked_fill(~mask, lowest), ~mask
+    hidden = mask == -torch.inf
+    unseen = mask < torch.finfo(mask.dtype).min / 2
+    kept = mask.masked_fill(unseen, 0)
+    if bool(kept.any()):
+        scores = scores + kept
+    return scores.masked_fill(unseen, lowest), hidden
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
@@ -74,19 +81,36 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 def baddbmm(
-    x: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """A sum of a tensor and a batched matrix product."""
-    product = torch.matmul(first, second)
+    product = torch.matmul(batch1, batch2)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
-    return (x if beta == 1 else x * beta) + product
+    return (input if beta == 1 else input * beta) + product
 
 
-def addcmul(x: Tensor, first: Tensor, second: Tensor, *, value: float = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """A sum of a tensor and a product."""
-    return x + (first * second if value == 1 else first * second * value)
+    return input + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value)
+
+
+def larger(input: Tensor, other: Tensor) -> Tensor:
+    """The larger of two."""
+    return torch.where(input >= other, input, other)
+
+
+def smaller(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller of two."""
+    return torch.where(input <= other, input, other)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """A slope of its own below zero for every channel."""
+    if weight.numel() > 1:
+        weight = weight.view(1, -1, *[1] * (input.dim() - 2))
+    return torch.where(input > 0, input, input * weight)
 
 
 def instance_norm(
@@ -113,4 +137,5 @@ _WRITTEN: dict[str, Callable[..., Any]] = {
     "baddbmm": baddbmm,
     "addcmul": addcmul,
     "instance_norm": instance_norm,
+    "prelu": prelu,
 }

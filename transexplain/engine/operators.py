@@ -21,9 +21,10 @@ _NAMES_BY_KIND = {
         max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices
         max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
-        adaptive_max_pool3d_with_indices amax amin max min topk sort
+        adaptive_max_pool3d_with_indices topk sort
         view_as_real view_as_complex real
     """,
+    "extremum": "amax amin max min maximum minimum",
     # linear without parameters, in which outputs are made of several inputs
     "mixing": """
         avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
@@ -53,11 +54,12 @@ _NAMES_BY_KIND = {
     """,
     "fill": "masked_fill masked_fill_ where",
     "assignment": "__setitem__",
+    "overwrite": "copy_",
     "scatter": "index_add index_add_ scatter_add scatter_add_",
     "activation": """
         gelu relu relu_ relu6 silu silu_ tanh tanh_ sigmoid sigmoid_ elu elu_ selu celu mish
-        hardswish hardswish_ hardsigmoid hardtanh hardtanh_ leaky_relu leaky_relu_ prelu softplus
-        softsign tanhshrink logsigmoid erf threshold
+        hardswish hardswish_ hardsigmoid hardtanh hardtanh_ leaky_relu leaky_relu_ softplus
+        softsign tanhshrink logsigmoid erf threshold acos asin atan
         pow pow_ __pow__ square square_ exp exp_ expm1 log log1p abs sin cos
         clamp clamp_ clamp_min clamp_max clip float_power
     """,
@@ -75,7 +77,7 @@ _NAMES_BY_KIND = {
     "attention": "scaled_dot_product_attention",
     # made of the others
     "composite": """
-        multi_head_attention_forward normalize glu baddbmm addcmul instance_norm
+        multi_head_attention_forward normalize glu baddbmm addcmul instance_norm prelu
     """,
 }
 

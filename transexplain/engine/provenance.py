@@ -77,7 +77,7 @@ def function_of(tensor: Tensor) -> Function:
 
 def tag(tensor: Tensor, function: Function | None) -> Tensor:
     """Note that `tensor` is `function` of a root; None: of itself. Returns the tensor."""
-    if function is not None:
+    if function is not None and function.root is not tensor:  # the root was not written over
         setattr(tensor, _TAG, function)
     elif hasattr(tensor, _TAG):
         delattr(tensor, _TAG)  # written in place with something else

@@ -108,6 +108,12 @@ def proportional(mode: "RelevanceMode", call: Call, share: float = 1.0) -> Any:
     return _written(call, ToGradient.apply(out, mode.chefer, above))
 
 
+def mixing(mode: "RelevanceMode", call: Call) -> Any:
+    """Averages, interpolation, Fourier transforms share by value."""
+    structure.check_linear(mode, call)
+    return proportional(mode, call)
+
+
 def matmul(mode: "RelevanceMode", call: Call) -> Any:
     """Chefer et al. 2021, Eq. 11: half of the relevance to each of two carriers."""
     return proportional(mode, call, 1.0 / len(call.carriers))
@@ -128,7 +134,7 @@ def with_weight(mode: "RelevanceMode", call: Call) -> Any:
     value = call.run_detached
     if twin is not None:
         out = AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
-        return ToGradient.apply(out, mode.chefer, to)
+        return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
         how = How(mode.chefer, mode.items, to)
         return PositiveShares.apply(x, value, rule, at, how)
@@ -210,10 +216,12 @@ RELEVANCE_RULES: dict[str, Rule] = {
     "concat": structure.concat,
     "fill": structure.fill,
     "assignment": structure.assignment,
+    "overwrite": structure.overwrite,
     "scatter": proportional,
     "pad": structure.pad,
     "composite": structure.composite,
-    "mixing": proportional,
+    "mixing": mixing,
+    "extremum": structure.extremum,
     "reduction": reduction,
     "scale": scale,
     "sum": add,

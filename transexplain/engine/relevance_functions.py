@@ -48,7 +48,7 @@ class ToRelevance(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, share: float, to: Booking) -> Tensor:
         """X itself."""
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x.clone())  # the model may write into it
         ctx.rest = (share, to)
         return x.view_as(x)
 
@@ -70,7 +70,7 @@ class ToGradient(Function):
     """Above a rule in gradient form: R arrives, g = R / z leaves."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, rules: ChefersRules, to: Booking) -> Tensor:
+    def forward(ctx: Any, z: Tensor, rules: ChefersRules, to: Booking | None) -> Tensor:
         """Z itself."""
         ctx.save_for_backward(z)
         ctx.rest = (rules, to)
@@ -81,7 +81,8 @@ class ToGradient(Function):
         """g = R / z."""
         (z,) = ctx.saved_tensors
         rules, to = ctx.rest
-        to.rule(relevance[0].real)
+        if to is not None:  # else what lies below books it all
+            to.rule(relevance[0].real)
         return quotient(relevance[0], z, rules), None, None
 
 
@@ -106,17 +107,17 @@ class SumOfTwo(Function):
         """`value()` is a + b."""
         out = value()
         how.to.locate(out)
-        ctx.save_for_backward(a, b, out)
+        ctx.save_for_backward(a.clone(), b.clone())  # the model may write into either
         ctx.how = how
         return out
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Relevance of both; a constant's is booked as its own."""
-        a, b, value = ctx.saved_tensors
+        a, b = ctx.saved_tensors
         how: How = ctx.how
         arrived = relevance[0]
-        share = quotient(arrived, value, how.rules)
+        share = quotient(arrived, a + b, how.rules)
         # masked scores hold -inf, and have no relevance
         parts = [torch.where(share == 0, 0, share * operand) for operand in (a, b)]
         if how.rules.normalised:

@@ -20,10 +20,12 @@ Rule = Callable[["RelevanceMode", Call], Any]
 RULES: dict[str, Rule] = {
     "structural": structure.structural,
     "mixing": structure.mixing,
+    "extremum": structure.extremum,
     "dropout": structure.dropout,
     "concat": structure.concat,
     "fill": structure.fill,
     "assignment": structure.assignment,
+    "overwrite": structure.overwrite,
     "scatter": structure.scatter,
     "pad": structure.pad,
     "composite": structure.composite,

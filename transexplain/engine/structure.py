@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from transexplain.engine import opened
 from transexplain.engine.call import Call
@@ -22,9 +23,26 @@ def structural(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def mixing(_: "RelevanceMode", call: Call) -> Any:
-    """Averages, interpolation, Fourier transforms: linear and without constants."""
+def mixing(mode: "RelevanceMode", call: Call) -> Any:
+    """Averages, interpolation, Fourier transforms: linear in their first argument."""
+    check_linear(mode, call)
     return call.run()
+
+
+def check_linear(mode: "RelevanceMode", call: Call) -> None:
+    """Raise EngineError where an operator mixes in what is not its first argument."""
+    if not mode.carries(call.argument(0, "input", None)):
+        raise mode.refusal(call, "only its first argument may depend on the input")
+    if call.kwargs.get("prepend") is not None or call.kwargs.get("append") is not None:
+        raise mode.refusal(call, "it puts further values in")
+
+
+def extremum(mode: "RelevanceMode", call: Call) -> Any:
+    """The largest along an axis, or the larger of two: winner takes all."""
+    other = call.argument(1, "other", None)
+    if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
+        return structural(mode, call)
+    return mode.again(opened.larger if "max" in call.name else opened.smaller, call)
 
 
 def dropout(mode: "RelevanceMode", call: Call) -> Any:
@@ -38,7 +56,7 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
     """Joined constants (class tokens, registers) are leaves."""
     out = call.run()
     pieces = call.argument(0, "tensors", ())
-    dim = int(call.argument(1, "dim", 0))
+    dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0)))
     offset = 0
     for index, piece in enumerate(pieces):
         if piece.shape == (0,):  # what torch lets pass for an empty piece of any shape
@@ -56,7 +74,10 @@ def fill(mode: "RelevanceMode", call: Call) -> Any:
     """Masked fill and where: what is filled in is a leaf."""
     out = call.run()
     if call.name == "where":
-        condition, chosen, other = call.args[:3]
+        condition, chosen = call.argument(0, "condition", None), call.argument(1, "input", None)
+        if call.func is torch.Tensor.where:
+            condition, chosen = chosen, condition
+        other = call.argument(2, "other", None)
         for operand, mask in ((chosen, condition), (other, ~condition)):
             if not mode.carries(operand):
                 mode.books.constant(out, operand, "fill", where=mask)
@@ -83,18 +104,32 @@ def assignment(mode: "RelevanceMode", call: Call) -> Any:
 def scatter(mode: "RelevanceMode", call: Call) -> Any:
     """Sums into chosen places: linear; what they start from may be a constant, and is a leaf."""
     x = call.argument(0, "input", None)
+    source = call.argument(3, "source" if "index" in call.name else "src", None)
     base = None if mode.carries(x) else x.detach().clone()
+    added = None if mode.carries(source) else call.substituted({id(x): torch.zeros_like(x)}).run()
     out = call.run()
     mode.books.constant(out, base, "sum")
+    mode.books.constant(out, added, "sum")
     return out
 
 
 def pad(mode: "RelevanceMode", call: Call) -> Any:
-    """Padding with zeros, or by copies, is linear."""
-    constant = call.argument(2, "mode", "constant") == "constant"
-    if constant and call.argument(3, "value", 0.0) not in (None, 0, 0.0):
-        raise mode.refusal(call, "it pads with a value that is not 0")
-    return structural(mode, call)
+    """Padding by copies or with a constant, which is a leaf."""
+    x, value = call.argument(0, "input", None), call.argument(3, "value", None)
+    out = structural(mode, call)
+    if call.argument(2, "mode", "constant") == "constant":
+        kept = torch.nn.functional.pad(
+            torch.ones_like(x, dtype=torch.bool), call.argument(1, "pad", ())
+        )
+        mode.books.constant(out, value or 0.0, "fill", where=~kept)
+    return out
+
+
+def overwrite(_: "RelevanceMode", call: Call) -> Any:
+    """`x.copy_(source)`: x is the source now, cast and broadcast."""
+    out = call.run()
+    untag(out)
+    return out
 
 
 def composite(mode: "RelevanceMode", call: Call) -> Any:

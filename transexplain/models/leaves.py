@@ -162,13 +162,15 @@ class _Hooks:
         self.taps.encoder_begins()
         if self.at != "encoder":
             return None
-        for place, value in enumerate(args):
-            if isinstance(value, Tensor) and value.is_floating_point():
-                leaf = self.as_sequence(value, self.sites.layout)
-                return (*args[:place], leaf, *args[place + 1 :]), kwargs
-        hidden = kwargs.get("hidden_states")
-        if isinstance(hidden, Tensor) and hidden.is_floating_point():
-            return args, {**kwargs, "hidden_states": self.as_sequence(hidden, self.sites.layout)}
+        given = (*args, kwargs.get("hidden_states"))
+        hidden = next((v for v in given if isinstance(v, Tensor) and v.is_floating_point()), None)
+        if hidden is not None:
+            leaf = self.as_sequence(hidden, self.sites.layout)
+
+            def tapped(value: Any) -> Any:  # one tensor may be several arguments (q, k and v)
+                return leaf if value is hidden else value
+
+            return tuple(map(tapped, args)), {key: tapped(v) for key, v in kwargs.items()}
         raise EngineError(
             f"{self.sites.block_name} ({type(self.sites.block).__name__}) is called without a "
             "float tensor, so there is no leaf 'encoder'; measure before it"
