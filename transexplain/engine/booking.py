@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.items import FIRST, ItemAxis, axis_of, follow, per_item, placed
+from transexplain.engine.item_tracking import follow
+from transexplain.engine.items import FIRST, ItemAxis, axis_of, per_item, placed
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.linear_functions import Booking
 from transexplain.errors import EngineError

@@ -17,15 +17,16 @@ _OWN = "transexplain.engine"
 
 def is_foreign(tensor: Tensor) -> bool:
     """Whether `tensor` came out of an autograd function that is not the engine's."""
-    node = tensor.grad_fn
+    node: Any = tensor.grad_fn
     if not isinstance(node, BackwardCFunction):
         return False
-    return not type(node)._forward_cls.__module__.startswith(_OWN)
+    return not type(node)._forward_cls.__module__.startswith(_OWN)  # type: ignore[attr-defined]
 
 
 def function_name(tensor: Tensor) -> str:
     """The name of the autograd function that `tensor` came out of."""
-    return str(type(tensor.grad_fn)._forward_cls.__name__)  # type: ignore[attr-defined]
+    node: Any = type(tensor.grad_fn)
+    return str(node._forward_cls.__name__)
 
 
 def shadow_of(tensor: Tensor) -> Tensor | None:

@@ -1,60 +1,49 @@
-"""Which axis of a carrier counts the items: not always the first, so it is followed op by op.
+"""Which axis of a carrier counts the items, and sums per item.
 
 `nn.MultiheadAttention`, XLNet and Longformer work on (T, B, D), heads are folded into the batch,
-windows too. Element i of the item axis belongs to item (i // inner) % B; everything per item (the
-ledger, sums that normalise) asks here. Reshapes keep the number of elements behind the item's
-coordinate; views are run on a probe whose only stride lies along the item axis.
+windows too, and a mixture of experts picks rows: not always is the first axis the item axis.
+Everything per item (the ledger, sums that normalise) asks here; `item_tracking` follows the axis
+from operator to operator.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from transexplain.engine.call import Call
 from transexplain.errors import EngineError
 
 _TAG = "_transexplain_items"
 
 
-def _names(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
-
-
-_RESHAPES = _names(
-    "reshape reshape_as view view_as flatten unflatten ravel squeeze unsqueeze contiguous"
-)
-_REDUCTIONS = _names(
-    """
-    mean sum std var norm vector_norm linalg_vector_norm amax amin max min argmax argmin logsumexp
-    prod all any count_nonzero
-    """
-)
-_VIEWS = _names(
-    """
-    transpose permute movedim moveaxis swapaxes swapdims t T mT H mH adjoint __getitem__ narrow
-    select split split_with_sizes tensor_split chunk unbind expand expand_as broadcast_to unfold
-    diagonal as_strided gather index_select take_along_dim repeat repeat_interleave tile
-    view_as_real view_as_complex
-    """
-)
-_CONTRACTIONS = _names("mv dot inner outer tensordot")
-_MOST_CACHED = 4096
-
-
 @dataclass(frozen=True, slots=True)
 class ItemAxis:
-    """Element i of axis `axis` belongs to item (i // inner) % B."""
+    """Element i of axis `axis` belongs to item (i // inner) % B, or to item `index[i]`."""
 
     axis: int = 0
     inner: int = 1
+    #: items of picked rows, -1 where a row is of none
+    index: Tensor | None = field(default=None, compare=False)
+
+    def moved(self, axis: int) -> "ItemAxis":
+        """The same items on another axis."""
+        return ItemAxis(axis, self.inner, self.index)
+
+    def fits(self, size: int, items: int) -> bool:
+        """Whether an axis of `size` can hold the items so."""
+        if self.index is not None:
+            return size == len(self.index)
+        return size % (items * self.inner) == 0
+
+    def numbers(self, size: int, items: int, device: torch.device) -> Tensor:
+        """The item of each of `size` elements."""
+        if self.index is not None:
+            return self.index
+        return torch.arange(size, device=device).div(self.inner, rounding_mode="floor") % items
 
 
 FIRST = ItemAxis()
-_views_seen: dict[tuple[Any, ...], tuple[ItemAxis | None, ...]] = {}
 
 
 def axis_of(tensor: Tensor) -> ItemAxis | None:
@@ -82,12 +71,14 @@ def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool
     if items == 1:
         axis = FIRST
         values = values.reshape(1, -1)
-    if axis is None or values.dim() <= axis.axis or values.shape[axis.axis] % (items * axis.inner):
+    if axis is None or values.dim() <= axis.axis or not axis.fits(values.shape[axis.axis], items):
         raise EngineError(
             f"an operator gave a tensor of shape {tuple(values.shape)} for {items} items, and "
             "which axis counts the items cannot be told. Explain such a model one item at a time "
             "(batch_tokens=1)"
         )
+    if axis.index is not None:
+        return _of_rows(values.movedim(axis.axis, 0), axis.index, items, largest=largest)
     before = math.prod(values.shape[: axis.axis])
     outer = before * values.shape[axis.axis] // (items * axis.inner)
     grouped = values.reshape(outer, items, -1)
@@ -101,122 +92,15 @@ def spread(values: Tensor, like: Tensor, axis: ItemAxis | None, items: int) -> T
     if items == 1 or axis is None:
         return values.reshape([1] * like.dim())
     size = like.shape[axis.axis]
-    index = torch.arange(size, device=values.device).div(axis.inner, rounding_mode="floor") % items
+    index = axis.numbers(size, items, values.device).clamp(min=0)
     return values[index].reshape([size if d == axis.axis else 1 for d in range(like.dim())])
 
 
-def follow(call: Call, out: Any, items: int) -> None:
-    """Note the item axis of everything in `out` that has none yet."""
-    fresh = [tensor for tensor in _tensors(out) if not placed(tensor)]
-    if not fresh:
-        return
-    carrier = max(call.carriers, key=lambda tensor: tensor.dim())
-    axis = axis_of(carrier)
-    if axis is None:
-        axes: tuple[ItemAxis | None, ...] = (None,)
-    elif call.name in _VIEWS:
-        axes = _through_view(call, carrier, axis, items)
-    else:
-        axes = (_through(call, carrier, axis, fresh[0], items),)
-    for index, tensor in enumerate(fresh):
-        place(tensor, axes[min(index, len(axes) - 1)])
-
-
-def _through(
-    call: Call, carrier: Tensor, axis: ItemAxis, out: Tensor, items: int
-) -> ItemAxis | None:
-    if call.name in _RESHAPES:
-        return _reshaped(carrier, axis, out, items)
-    if call.name in _CONTRACTIONS:
-        return axis if call.name == "mv" and axis.axis == 0 and carrier.dim() == 2 else None
-    if call.name == "stack":
-        dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0))) % out.dim()
-        return ItemAxis(axis.axis + (dim <= axis.axis), axis.inner)
-    if call.name == "einsum":
-        return _through_einsum(call, carrier, axis)
-    if call.name in _REDUCTIONS and out.dim() < carrier.dim():
-        return _reduced(call, carrier, axis)
-    if out.dim() >= carrier.dim():  # elementwise, matrix products: aligned from the right
-        moved = ItemAxis(axis.axis + out.dim() - carrier.dim(), axis.inner)
-        return moved if out.shape[moved.axis] % (items * axis.inner) == 0 else None
-    return _reshaped(carrier, axis, out, items)
-
-
-def _reshaped(carrier: Tensor, axis: ItemAxis, out: Tensor, items: int) -> ItemAxis | None:
-    behind = axis.inner * math.prod(carrier.shape[axis.axis + 1 :])
-    after = 1
-    for place_, size in reversed(list(enumerate(out.shape))):
-        if behind % after == 0 and size % (items * (behind // after)) == 0:
-            return ItemAxis(place_, behind // after)
-        after *= size
-    return None
-
-
-def _reduced(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
-    position = 2 if call.name in ("norm", "vector_norm", "linalg_vector_norm") else 1
-    dims = call.argument(position, "dim", call.kwargs.get("axis"))
-    if dims is None:
-        return None
-    gone = {int(d) % carrier.dim() for d in ([dims] if isinstance(dims, int) else dims)}
-    if axis.axis in gone:
-        return None
-    return ItemAxis(axis.axis - sum(d < axis.axis for d in gone), axis.inner)
-
-
-def _through_einsum(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
-    equation, operands = call.args[0], call.args[1:]
-    if not isinstance(equation, str) or "->" not in equation or "..." in equation:
-        return axis  # the sublist form and ellipses keep their leading axes
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
-        operands = tuple(operands[0])
-    left, right = equation.replace(" ", "").split("->")
-    place_ = next(i for i, operand in enumerate(operands) if operand is carrier)
-    letter = left.split(",")[place_][axis.axis]
-    return ItemAxis(right.index(letter), axis.inner) if letter in right else None
-
-
-def _through_view(
-    call: Call, carrier: Tensor, axis: ItemAxis, items: int
-) -> tuple[ItemAxis | None, ...]:
-    """The same view of a probe that holds each element's item number, and one stride only."""
-    plain = not any(True for _ in _tensors((call.args[1:], tuple(call.kwargs.values()))))
-    key = (call.name, carrier.shape, axis, items, repr(call.args[1:]), repr(call.kwargs))
-    if plain and key in _views_seen:
-        return _views_seen[key]
-    size = carrier.shape[axis.axis]
-    numbers = torch.arange(size, device=carrier.device).div(axis.inner, rounding_mode="floor")
-    shape = [size if d == axis.axis else 1 for d in range(carrier.dim())]
-    probe = (numbers % items).reshape(shape).expand(carrier.shape)
-    if call.name == "as_strided":  # reads memory as the carrier lies there
-        probe = torch.empty_strided(
-            carrier.shape, carrier.stride(), dtype=probe.dtype, device=probe.device
-        ).copy_(probe)
-    seen = call.substituted({id(carrier): probe}).run()
-    found = tuple(_axis_from(part, axis, items) for part in _tensors(seen))
-    if plain and len(_views_seen) < _MOST_CACHED:
-        _views_seen[key] = found
-    return found
-
-
-def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
-    if before.inner == 1 and not probe.is_contiguous():
-        moving = [d for d in range(probe.dim()) if probe.stride(d) and probe.shape[d] > 1]
-        if len(moving) == 1:
-            return ItemAxis(moving[0], 1)
-    for axis, size in enumerate(probe.shape):
-        if size % items or not probe.numel():
-            continue
-        line = probe.movedim(axis, 0).reshape(size, -1)[:, 0]
-        changes = line.diff().nonzero().flatten()
-        inner = int(changes[0]) + 1 if len(changes) else 0
-        if inner and size % (items * inner) == 0:
-            return ItemAxis(axis, inner)
-    return None
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
+def _of_rows(rows: Tensor, index: Tensor, items: int, *, largest: bool) -> Tensor:
+    flat = rows.reshape(len(index), -1)
+    per_row = flat.amax(1).double() if largest else flat.sum(1, dtype=torch.float64)
+    known = torch.where(index >= 0, per_row, 0)
+    out = torch.zeros(items, dtype=torch.float64, device=rows.device)
+    if largest:
+        return out.scatter_reduce_(0, index.clamp(min=0), known, "amax")
+    return out.index_add_(0, index.clamp(min=0), known)

@@ -19,7 +19,7 @@ from transexplain.engine.callsite import RefusalError
 from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
 from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, substitutes
-from transexplain.engine.items import follow
+from transexplain.engine.item_tracking import follow
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.linear_rules import LinearRule
 from transexplain.engine.operators import KIND, operator_name
@@ -96,7 +96,7 @@ class RelevanceMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        args, kwargs = self._without_foreign(args), self._without_foreign(dict(kwargs or {}))
+        args, kwargs = self._without_foreign(args), self._without_foreign(kwargs or {})
         if self.leaf_tensor is None:
             return func(*args, **kwargs)
         if not torch.is_grad_enabled():
@@ -112,7 +112,7 @@ class RelevanceMode(TorchFunctionMode):
             mark_dependent(out)
         return out
 
-    def _inside_foreign(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _inside_foreign(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call with gradients off: inside an autograd function of the model, or cut off."""
         given = list(tensors_in((args, kwargs)))
         shadows = substitutes(given, inside=True)
