@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from transexplain.engine.call import Call
+from transexplain.engine.constant_attention import ConstantAttention, recomputable
 from transexplain.engine.functions import ScaledGradient
 from transexplain.errors import EngineError
 
@@ -36,6 +37,9 @@ def attention(mode: "RelevanceMode", call: Call) -> Any:
     if call.argument(4, "dropout_p", 0.0):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     if mode.composite.attention == "constant":
+        value = call.argument(2, "value", None)
+        if mode.carries(value) and recomputable(call):
+            return ConstantAttention.apply(value, call)
         return call.run_detached(but=(2, "value"))
     if mode.composite.attention == "softmax":
         call = replace(call, func=partial(_halved_twice, call.func))

@@ -140,6 +140,7 @@ class SiteBooking(Booking):
 
     def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
         self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis
+        self.items = keeper.items
         self.entry: Entry = "biases"
         if kind == "sum" and not keeper.in_encoder:
             self.entry = "embeddings"
@@ -163,6 +164,28 @@ class SiteBooking(Booking):
     def _add(self, entry: Entry, values: Tensor) -> None:
         keeper = self.keeper
         keeper.book.add(entry, self.kind, self.site, keeper._sum(values, self.axis))
+
+
+class Converted(Booking):
+    """Bookings of a rule in gradient form between converters, which book all that it loses.
+
+    What its bias takes is no loss of the rule, and is taken off again.
+    """
+
+    def __init__(self, to: SiteBooking) -> None:
+        self.to, self.axis, self.items = to, to.axis, to.items
+
+    def bias(self, shares: Tensor) -> None:
+        """What the operator's constant takes."""
+        self.to.bias(shares)
+        self.to.rule(-shares)
+
+    def rule(self, lost: Tensor) -> None:
+        """Booked by the converters."""
+
+    def amplification(self, factors: Tensor) -> None:
+        """The largest |factor| of each item is kept."""
+        self.to.amplification(factors)
 
 
 def depends_on_leaf(tensor: Tensor) -> bool:

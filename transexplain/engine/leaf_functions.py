@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from transexplain.engine.items import per_item, spread
 from transexplain.engine.linear_functions import Booking, LinearMap
 from transexplain.engine.linear_rules import InputRule
 
@@ -30,7 +31,7 @@ class AtLeaf(Function):
     ) -> Tensor:
         """z, by the operator itself."""
         z = value()
-        low, high = _range(rule, x)
+        low, high = _range(rule, x, to)
         if rule.name == "zb":
             below, above = at.weight.clamp(min=0), at.weight.clamp(max=0)
             total = at.apply(x, at.weight)
@@ -61,10 +62,12 @@ def _squared_or_flat(rule: InputRule, weight: Tensor) -> Tensor:
     return weight.square() if rule.name == "w2" else torch.ones_like(weight)
 
 
-def _range(rule: InputRule, x: Tensor) -> tuple[Tensor, Tensor]:
+def _range(rule: InputRule, x: Tensor, to: Booking) -> tuple[Tensor, Tensor]:
     """Lowest and highest possible input, per item where they are not given."""
-    shape = [len(x), *[1] * (x.dim() - 1)]
-    flat = x.flatten(1)
-    low = flat.amin(1) if rule.low is None else x.new_full((len(x),), rule.low)
-    high = flat.amax(1) if rule.high is None else x.new_full((len(x),), rule.high)
-    return low.view(shape), high.view(shape)
+    highest = per_item(x, to.axis, to.items, largest=True)
+    lowest = -per_item(-x, to.axis, to.items, largest=True)
+    low = lowest if rule.low is None else torch.full_like(lowest, rule.low)
+    high = highest if rule.high is None else torch.full_like(highest, rule.high)
+    return spread(low.to(x.dtype), x, to.axis, to.items), spread(
+        high.to(x.dtype), x, to.axis, to.items
+    )

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from transexplain.engine.alpha_beta import AlphaBeta
 from transexplain.engine.call import Call
 from transexplain.engine.leaf_functions import AtLeaf
 from transexplain.engine.linear_functions import (
-    AlphaBeta,
     LinearMap,
+    LinearZero,
     PaperGamma,
     SignedShares,
 )
@@ -43,10 +44,10 @@ def convolution(mode: "RelevanceMode", call: Call) -> Any:
 def _with_weight(
     mode: "RelevanceMode", call: Call, kind: str, at: LinearMap, bias: Tensor | None
 ) -> Any:
-    x, weight = carrier_of(call), at.weight
-    rule, twin = mode.linear_rule(call, weight), mode.twin_of(x)
+    x = carrier_of(call)
+    rule, twin = mode.linear_rule(call), mode.twin_of(x)
     if twin is None and rule.plain:
-        out = call.run()
+        out = LinearZero.apply(x, call.run_detached, at) if at.rowwise else call.run()
         mode.books.constant(out, bias, kind)
         return out
     to = mode.books.at(kind, mode.books.axis_of(x))
@@ -75,9 +76,11 @@ def linear_map(mode: "RelevanceMode", call: Call) -> LinearMap:
     weight = call.argument(1, "weight", None)
     if mode.carries(weight):
         raise mode.refusal(call, "its weight depends on the input")
-    return LinearMap(
-        weight, call.argument(2, "bias", None), torch.nn.functional.linear, _pull_linear
-    )
+    return _rowwise(weight, call.argument(2, "bias", None))
+
+
+def _rowwise(weight: Tensor, bias: Tensor | None) -> LinearMap:
+    return LinearMap(weight, bias, torch.nn.functional.linear, _pull_linear, rowwise=True)
 
 
 def _pull_linear(s: Tensor, weight: Tensor, _like: Tensor) -> Tensor:
@@ -91,16 +94,9 @@ def addmm_map(mode: "RelevanceMode", call: Call) -> LinearMap:
     if mode.carries(bias) or mode.carries(weight) or not mode.carries(x):
         raise mode.refusal(call, "only addmm(bias, x, weight) with x from the input has a rule")
     alpha, beta = float(call.kwargs.get("alpha", 1)), float(call.kwargs.get("beta", 1))
-    return LinearMap(
-        weight if alpha == 1 else alpha * weight,
-        bias if beta == 1 else beta * bias,
-        torch.matmul,
-        _pull_addmm,
+    return _rowwise(
+        weight.T if alpha == 1 else alpha * weight.T, bias if beta == 1 else beta * bias
     )
-
-
-def _pull_addmm(s: Tensor, weight: Tensor, _like: Tensor) -> Tensor:
-    return s @ weight.T
 
 
 def convolution_map(mode: "RelevanceMode", call: Call) -> LinearMap:

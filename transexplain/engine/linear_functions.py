@@ -6,7 +6,7 @@ sign, so nothing is ever divided by x.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.autograd import Function
 
 from transexplain.engine.items import ItemAxis
 from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.live import live_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +26,14 @@ class LinearMap:
     bias: Tensor | None  #: broadcastable to z
     apply: Callable[[Tensor, Tensor], Tensor]  #: (x, w) -> z without bias
     pull: Callable[[Tensor, Tensor, Tensor], Tensor]  #: (s, w, like) -> shape of like
+    rowwise: bool = False  #: a linear layer: weight (O, I), every row of x by itself
+
+    def part(self, columns: slice) -> "LinearMap":
+        """The same for some outputs of a linear layer."""
+        if columns == slice(None):
+            return self
+        bias = None if self.bias is None else self.bias[columns]
+        return replace(self, weight=self.weight[columns], bias=bias)
 
     def value(self, x: Tensor) -> Tensor:
         """The operator's own value."""
@@ -36,6 +45,7 @@ class Booking:
     """Where an operator books what its constants take and what its rule loses."""
 
     axis: ItemAxis | None  #: the item axis of what is booked
+    items: int  #: B
 
     def locate(self, out: Tensor) -> None:
         """Set `axis` to the item axis of the operator's output."""
@@ -54,12 +64,33 @@ class Booking:
         raise NotImplementedError
 
 
+class LinearZero(Function):
+    """LRP-0 of a linear layer: the gradient, without products with zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor], at: LinearMap) -> Tensor:
+        """z, by the operator itself."""
+        ctx.at, ctx.shape = at, x.shape
+        return value()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """W^T g where there is a g."""
+        at, g = ctx.at, gradients[0]
+        live = live_part(g)
+        if live.rows is None and live.columns == slice(None):
+            return g @ at.weight, None, None
+        pulled = live.of(g) @ at.weight[live.columns]
+        return live.back(pulled, pulled.new_empty(()).expand(ctx.shape)), None, None
+
+
 class SignedShares(Function):
-    """LRP-epsilon and generalised LRP-gamma in one: two products forward, two backward.
+    """LRP-epsilon and generalised LRP-gamma in one: one more product above, two transposed.
 
     For z_j > 0 contributions count c + gamma c^+, for z_j < 0 they count c + gamma c^-; with
     A_j = sum_i |c_ij| + |b_j| both denominators are sign(z) (|z| + gamma (|z| + A) / 2), which
     cannot cross zero. Transposed: g_x = (1 + gamma/2) W^T s + gamma/2 sign(x) |W|^T (sign(z) s).
+    A is computed in the backward pass, where it is known for which outputs it is wanted.
     """
 
     @staticmethod
@@ -73,37 +104,65 @@ class SignedShares(Function):
     ) -> Tensor:
         """z, by the operator itself."""
         z = value()
-        denominator = z.abs()
-        if rule.gamma:
-            spread = at.apply(x.abs(), at.weight.abs())
-            if at.bias is not None:
-                spread = spread + at.bias.abs()
-            spread = spread.add_(denominator).mul_(rule.gamma / 2)
-            denominator = denominator.add_(spread)
-        if rule.epsilon:
-            denominator = denominator.add_(rule.epsilon)
-        share = torch.where(denominator == 0, 0, z / denominator)
-        ctx.save_for_backward(x, share)
-        ctx.rest = (rule, at, to)
+        ctx.save_for_backward(x, z.clone())  # the model may write into z
+        ctx.rest, ctx.seen = (rule, at, to), None
         return z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Both transposed products, with the bias' and epsilon's shares booked."""
-        x, share = ctx.saved_tensors
+        x, z = ctx.saved_tensors
         rule, at, to = ctx.rest
-        signed = share * gradients[0]
-        s = share.abs().mul_(gradients[0])
-        half = rule.gamma / 2
-        out = at.pull(s, at.weight, x)
-        if half:
-            out = out.mul_(1 + half)
-            out = out.add_(at.pull(signed, at.weight.abs(), x).mul_(x.sign()), alpha=half)
-        if at.bias is not None:
-            to.bias(at.bias * s * (1 + half) + at.bias.abs() * signed * half)
-        if rule.epsilon:
-            to.rule(signed * rule.epsilon)
+        g = gradients[0]
+        if at.rowwise:
+            live = live_part(g)
+            part = at.part(live.columns)
+            rows, z = live.of(x, columns=False), live.of(z)
+            if ctx.seen is None or not ctx.seen[0].same(live):
+                ctx.seen = (live, _signed_share(rows, z, rule, part))
+            out, taken, lost = _signed_pull(rows, live.of(g), ctx.seen[1], rule, part)
+            out = live.back(out, x)
+            taken, lost = (t if t is None else live.sums(t.sum(-1), g) for t in (taken, lost))
+        else:
+            out, taken, lost = _signed_pull(x, g, _signed_share(x, z, rule, at), rule, at)
+        if taken is not None:
+            to.bias(taken)
+        if lost is not None:
+            to.rule(lost)
         return out, None, None, None, None
+
+
+def _signed_share(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap) -> Tensor:
+    """z / (|z| + gamma (|z| + A) / 2 + epsilon), 0 where nothing contributes."""
+    denominator = z.abs()
+    if rule.gamma:
+        spread = at.apply(x.abs(), at.weight.abs())
+        if at.bias is not None:
+            spread = spread + at.bias.abs()
+        spread = spread.add_(denominator).mul_(rule.gamma / 2)
+        denominator = denominator.add_(spread)
+    if rule.epsilon:
+        denominator = denominator.add_(rule.epsilon)
+    return torch.where(denominator == 0, 0, z / denominator)
+
+
+def _signed_pull(
+    x: Tensor, g: Tensor, share: Tensor, rule: LinearRule, at: LinearMap
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """g_x, what the bias takes and what epsilon takes."""
+    signed = share * g
+    s = share.abs().mul_(g)
+    half = rule.gamma / 2
+    out = at.pull(s, at.weight, x)
+    if half:
+        out = out.mul_(1 + half)
+        out = out.add_(at.pull(signed, at.weight.abs(), x).mul_(x.sign()), alpha=half)
+    taken = None
+    if at.bias is not None:
+        taken = at.bias * s * (1 + half)
+        if half:
+            taken = taken.add_(at.bias.abs() * signed, alpha=half)
+    return out, taken, signed * rule.epsilon if rule.epsilon else None
 
 
 class PaperGamma(Function):
@@ -145,65 +204,6 @@ class PaperGamma(Function):
             to.bias(_raised(at.bias, rule.gamma) * s)
         to.rule(lost * gradients[0])
         return at.pull(s, _raised(at.weight, rule.gamma), x), None, None, None, None
-
-
-class AlphaBeta(Function):
-    """LRP-alpha-beta (z+ where beta is 0): positive and negative contributions apart."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        value: Callable[[], Tensor],
-        rule: LinearRule,
-        at: LinearMap,
-        to: Booking,
-    ) -> Tensor:
-        """z, by the operator itself."""
-        z = value()
-        alpha = rule.alpha or 1.0
-        positive = contributions(at, x, positive=True)
-        shares = [torch.where(positive == 0, 0, z / positive).mul_(alpha)]
-        kept = torch.where(positive == 0, 0.0, alpha).to(z.dtype)
-        if rule.beta:
-            negative = contributions(at, x, positive=False)
-            shares.append(torch.where(negative == 0, 0, z / negative).mul_(-rule.beta))
-            kept = kept - torch.where(negative == 0, 0.0, rule.beta).to(z.dtype)
-        ctx.loses = bool((kept != 1).any())
-        ctx.save_for_backward(x, *shares, *([z * (1 - kept)] if ctx.loses else []))
-        ctx.rest = (rule, at, to)
-        return z
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Two transposed products, four with beta."""
-        x, *shares = ctx.saved_tensors
-        rule, at, to = ctx.rest
-        if ctx.loses:
-            to.rule(shares.pop() * gradients[0])
-        above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
-        s = shares[0] * gradients[0]
-        of_positive, of_negative = at.pull(s, above, x), at.pull(s, below, x)
-        taken = None if at.bias is None else at.bias.clamp(min=0) * s
-        if rule.beta:
-            s = shares[1] * gradients[0]
-            of_positive = of_positive + at.pull(s, below, x)
-            of_negative = of_negative + at.pull(s, above, x)
-            taken = None if taken is None else taken + at.bias.clamp(max=0) * s
-        if taken is not None:
-            to.bias(taken)
-        return torch.where(x > 0, of_positive, of_negative), None, None, None, None
-
-
-def contributions(at: LinearMap, x: Tensor, *, positive: bool, bias: bool = True) -> Tensor:
-    """Sum of the contributions x_i w_ij (and b_j) of one sign, shape of z."""
-    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
-    if not positive:
-        above, below = below, above
-    found = at.apply(x.clamp(min=0), above) + at.apply(x.clamp(max=0), below)
-    if at.bias is None or not bias:
-        return found
-    return found + (at.bias.clamp(min=0) if positive else at.bias.clamp(max=0))
 
 
 def _raised(value: Tensor, gamma: float) -> Tensor:

@@ -28,6 +28,8 @@ from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
 _TWIN = "_transexplain_twin"
+#: kind of a linear operator -> where its weight stands among the arguments
+_WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
 #: what only asks a tensor for something
 _ASKING = frozenset(("shape", "dtype", "device", "size", "dim", "ndim", "numel", "stride"))
 
@@ -168,9 +170,10 @@ class RelevanceMode(TorchFunctionMode):
         """The error for a call that no rule covers."""
         return RefusalError(call.name, call.carriers, self.composite.name, why)
 
-    def linear_rule(self, call: Call, weight: Tensor) -> LinearRule:
+    def linear_rule(self, call: Call) -> LinearRule:
         """The composite's rule for a linear operator, or the first override that takes it."""
         if self.composite.overrides:
+            weight = call.argument(*_WEIGHT_AT[KIND[call.name]], None)
             name = self._names.get((weight.data_ptr(), tuple(weight.shape)), "")
             for override in self.composite.overrides:
                 if override.takes(name):

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from transexplain.engine import elementwise, linear, opened, structure
+from transexplain.engine.booking import Converted
 from transexplain.engine.call import Call
 from transexplain.engine.leaf_functions import AtLeaf
 from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.operators import KIND
+from transexplain.engine.positive_shares import PositiveShares
 from transexplain.engine.provenance import (
     function_of,
     is_gate,
@@ -30,7 +32,6 @@ from transexplain.engine.provenance import (
 from transexplain.engine.relevance_functions import (
     How,
     PassOn,
-    PositiveShares,
     SumOfTwo,
     ToGradient,
     ToRelevance,
@@ -128,7 +129,7 @@ def with_weight(mode: "RelevanceMode", call: Call) -> Any:
     """Linear layers and convolutions: z+ or alpha-beta, else the gradient-form rule converted."""
     at: LinearMap = _MAPS[KIND[call.name]](mode, call)
     x = linear.carrier_of(call)
-    rule, twin = mode.linear_rule(call, at.weight), mode.twin_of(x)
+    rule, twin = mode.linear_rule(call), mode.twin_of(x)
     axis = mode.books.axis_of(x)
     to = mode.books.at(KIND[call.name], axis)
     value = call.run_detached
@@ -141,7 +142,7 @@ def with_weight(mode: "RelevanceMode", call: Call) -> Any:
     if rule.plain:
         return proportional(mode, call)
     below = ToRelevance.apply(x, 1.0, to)
-    out = linear.function_for(rule).apply(below, value, rule, at, to)
+    out = linear.function_for(rule).apply(below, value, rule, at, Converted(to))
     return ToGradient.apply(out, mode.chefer, to)
 
 

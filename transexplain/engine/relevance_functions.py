@@ -10,8 +10,7 @@ from torch.autograd import Function
 
 from transexplain.engine.composites import ChefersRules
 from transexplain.engine.items import per_item, spread
-from transexplain.engine.linear_functions import Booking, LinearMap
-from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.linear_functions import Booking
 
 _AUTHORS = 1e-9
 
@@ -139,58 +138,3 @@ def _normalised(parts: list[Tensor], arrived: Tensor, how: How) -> list[Tensor]:
         factor = quotient(goal, own, how.rules).to(part.dtype)
         rescaled.append(part * spread(factor, part, how.to.axis, how.items))
     return rescaled
-
-
-class PositiveShares(Function):
-    """Alpha-beta in relevance form, without biases: Chefer et al. 2021, Eq. 5-6 (alpha 1)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        value: Callable[[], Tensor],
-        rule: LinearRule,
-        at: LinearMap,
-        how: How,
-    ) -> Tensor:
-        """z, by the operator itself."""
-        ctx.save_for_backward(x, *_denominators(x, rule, at, how.rules))
-        ctx.rest = (rule, at, how)
-        return value()
-
-    @staticmethod
-    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
-        """x^+ w^+ and x^- w^- share what arrives, x^+ w^- and x^- w^+ take beta."""
-        x, *below = ctx.saved_tensors
-        rule, at, how = ctx.rest
-        arrived = relevance[0]
-        shares = [quotient(arrived, denominator, how.rules) for denominator in below]
-        out = _shared(x, shares[:2], at, positive=True).mul_(rule.alpha or 1.0)
-        if rule.beta:
-            out = out.sub_(_shared(x, shares[2:], at, positive=False), alpha=rule.beta)
-        how.to.rule(arrived)
-        how.to.rule(-out)
-        return out, None, None, None, None
-
-
-def _denominators(x: Tensor, rule: LinearRule, at: LinearMap, rules: ChefersRules) -> list[Tensor]:
-    """Of x^+ and of x^-, for positive and (with beta) negative contributions.
-
-    The authors' LRP baseline divides the contributions of x^+ and of x^- each by its own sum.
-    """
-    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
-    found = []
-    for of_plus, of_minus in ((above, below), (below, above))[: 1 + bool(rule.beta)]:
-        first, second = at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus)
-        if rules.normalised:
-            first = second = first.add_(second)
-        found += [first, second]
-    return found
-
-
-def _shared(x: Tensor, shares: list[Tensor], at: LinearMap, *, positive: bool) -> Tensor:
-    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
-    if not positive:
-        above, below = below, above
-    of_plus, of_minus = at.pull(shares[0], above, x), at.pull(shares[1], below, x)
-    return torch.where(x > 0, of_plus, of_minus).mul_(x)

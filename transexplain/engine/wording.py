@@ -23,8 +23,7 @@ _BY_KIND = {
     "batch_norm": "linear: fixed statistics",
     "composite": "seen from inside",
 }
-#: kind -> where its weight stands among the arguments
-_WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
+_LINEAR = ("linear", "convolution", "addmm")
 #: autograd node of the relevance form -> its rule
 _BY_NODE = {
     "PassOn": "passed on whole",
@@ -52,8 +51,8 @@ def rule_of(mode: "RelevanceMode", call: Call, out: Tensor) -> str:
     """The rule that a mode applied to `call`, whose (first) result is `out`."""
     kind = KIND.get(call.name, "unknown")
     node = _source(out.grad_fn)
-    if kind in _WEIGHT_AT and not _is(node, "AtLeaf"):
-        return str(mode.linear_rule(call, call.argument(*_WEIGHT_AT[kind], None)))
+    if kind in _LINEAR and not _is(node, "AtLeaf"):
+        return str(mode.linear_rule(call))
     for name, words in _BY_NODE.items():
         if _is(node, name):
             return words

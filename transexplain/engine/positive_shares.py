@@ -1,0 +1,93 @@
+"""Alpha-beta of linear operators in relevance form: Chefer et al. 2021, Eq. 5-6 (alpha 1)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from transexplain.engine.linear_functions import LinearMap
+from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.live import live_part
+from transexplain.engine.relevance_functions import How, quotient
+
+
+class PositiveShares(Function):
+    """x^+ w^+ and x^- w^- share what arrives, x^+ w^- and x^- w^+ take beta; biases nothing.
+
+    Denominators are computed in the backward pass, where it is known for which outputs.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        value: Callable[[], Tensor],
+        rule: LinearRule,
+        at: LinearMap,
+        how: How,
+    ) -> Tensor:
+        """z, by the operator itself."""
+        ctx.save_for_backward(x)
+        ctx.rest, ctx.seen = (rule, at, how), None
+        return value()
+
+    @staticmethod
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
+        """Relevance of x."""
+        (x,) = ctx.saved_tensors
+        rule, at, how = ctx.rest
+        arrived = relevance[0]
+        if at.rowwise:
+            live = live_part(arrived)
+            part, rows = at.part(live.columns), live.of(x, columns=False)
+            if ctx.seen is None or not ctx.seen[0].same(live):
+                ctx.seen = (live, _denominators(rows, rule, part, how))
+            out = live.back(_shared(rows, live.of(arrived), ctx.seen[1], rule, part, how), x)
+        else:
+            below = _denominators(x, rule, at, how)
+            out = _shared(x, arrived, below, rule, at, how)
+        how.to.rule(arrived)
+        how.to.rule(-out)
+        return out, None, None, None, None
+
+
+def _denominators(x: Tensor, rule: LinearRule, at: LinearMap, how: How) -> list[Tensor]:
+    """Of x^+ and of x^-, for positive and (with beta) negative contributions.
+
+    Sum of positive contributions = (sum + sum of sizes) / 2, one product in place of two. The
+    authors' LRP baseline divides the contributions of x^+ and of x^- each by its own sum.
+    """
+    if how.rules.normalised:
+        total, sizes = at.apply(x, at.weight), at.apply(x.abs(), at.weight.abs())
+        positive = (sizes + total).div_(2)
+        return [positive, positive, *([(total - sizes).div_(2)] * 2 if rule.beta else [])]
+    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
+    found = []
+    for of_plus, of_minus in ((above, below), (below, above))[: 1 + bool(rule.beta)]:
+        found += [at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus)]
+    return found
+
+
+def _shared(
+    x: Tensor,
+    arrived: Tensor,
+    below: list[Tensor],
+    rule: LinearRule,
+    at: LinearMap,
+    how: How,
+) -> Tensor:
+    shares = [quotient(arrived, denominator, how.rules) for denominator in below]
+    above, under = at.weight.clamp(min=0), at.weight.clamp(max=0)
+    out = _signed(x, shares[:2], above, under, at).mul_(rule.alpha or 1.0)
+    if rule.beta:
+        out = out.sub_(_signed(x, shares[2:], under, above, at), alpha=rule.beta)
+    return out
+
+
+def _signed(
+    x: Tensor, shares: list[Tensor], of_plus: Tensor, of_minus: Tensor, at: LinearMap
+) -> Tensor:
+    plus, minus = at.pull(shares[0], of_plus, x), at.pull(shares[1], of_minus, x)
+    return torch.where(x > 0, plus, minus).mul_(x)
