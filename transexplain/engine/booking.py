@@ -14,6 +14,7 @@ from transexplain.engine.linear_functions import Booking
 from transexplain.errors import EngineError
 
 _MARK = "_transexplain_depends_on_leaf"
+_HELD = "held"
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -56,11 +57,14 @@ class Bookkeeper:
     ) -> None:
         """Book the share that a constant summed into `out` takes, in every backward pass.
 
-        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What was
-        computed from the leaf and then detached is no leaf of its own: it is not booked, and
-        shows in the gap.
+        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What a rule
+        holds constant (attention weights) is lost by a rule; what the model itself computed from
+        the leaf and then detached is no leaf of its own: it is not booked, and shows in the gap.
         """
-        if constant is None or (isinstance(constant, Tensor) and depends_on_leaf(constant)):
+        if constant is None:
+            return
+        dependent = isinstance(constant, Tensor) and depends_on_leaf(constant)
+        if dependent and not is_held(constant):
             return
         if isinstance(constant, Tensor) and constant.requires_grad:
             raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
@@ -68,7 +72,7 @@ class Bookkeeper:
         if where is not None:
             value = torch.where(where, value, torch.zeros_like(value))
         early = kind in ("sum", "concat", "fill") and not self.in_encoder
-        entry: Entry = "embeddings" if early else "biases"
+        entry: Entry = "rules" if dependent else "embeddings" if early else "biases"
         site, axis = self.next_site(), self.axis_after(out)
 
         def book(gradient: Tensor) -> None:
@@ -95,7 +99,7 @@ class Bookkeeper:
         """
         site = self.next_site()
         aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
-        out: Tensor = call.substituted(aliases).run()
+        out: Tensor = call.out_of_place().substituted(aliases).run()
         if isinstance(at_zero, Tensor) or at_zero:
             constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
         self.constant(out, constant, kind)
@@ -105,7 +109,7 @@ class Bookkeeper:
         for carrier in call.carriers:
             alias = aliases[id(carrier)]
             self._rule(alias, alias.detach().clone(), kind, site, -1.0, axis_of(carrier))
-        return out
+        return call.written(out)
 
     def _rule(
         self, at: Tensor, value: Tensor, kind: str, site: int, sign: float, axis: ItemAxis | None
@@ -118,7 +122,8 @@ class Bookkeeper:
     def _share(self, gradient: Tensor, constant: Tensor, axis: ItemAxis | None) -> Tensor:
         if gradient.dtype in _HALF:
             gradient, constant = gradient.float(), constant.float()
-        if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0]:
+        last = axis is not None and axis.axis == gradient.dim() - 1
+        if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0] and not last:
             return per_item(gradient @ constant, axis, self.items)
         if gradient.is_complex():
             return per_item((gradient.conj() * constant).real, axis, self.items)
@@ -193,11 +198,19 @@ def depends_on_leaf(tensor: Tensor) -> bool:
     return hasattr(tensor, _MARK)
 
 
-def mark_dependent(value: Any) -> None:
-    """Mark what was computed from the leaf but carries no relevance any more."""
+def is_held(tensor: Any) -> bool:
+    """Whether a rule, not the model, took the relevance off a tensor."""
+    return getattr(tensor, _MARK, False) == _HELD
+
+
+def mark_dependent(value: Any, *, held: bool) -> None:
+    """Mark what was computed from the leaf but carries no relevance any more.
+
+    `held`: only because a rule holds it constant.
+    """
     for tensor in tensors_in(value):
         if not tensor.requires_grad:
-            setattr(tensor, _MARK, True)
+            setattr(tensor, _MARK, _HELD if held else True)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transexplain.engine.call import Call
 from transexplain.engine.items import FIRST, ItemAxis, axis_of, place, placed
+from transexplain.engine.operators import KIND
 
 
 def _names(listed: str) -> frozenset[str]:
@@ -38,6 +39,8 @@ _VIEWS = _names(
 )
 _CONTRACTIONS = _names("mv dot inner outer tensordot")
 _SCATTERS = _names("index_add index_add_")
+#: kinds that work on (B, C, ...)
+_KEEPING = _names("mixing convolution batch_norm group_norm")
 _MOST_CACHED = 4096
 
 
@@ -55,7 +58,7 @@ def follow(call: Call, out: Any, items: int) -> None:
     axis = axis_of(carrier)
     if axis is None:
         axes: tuple[ItemAxis | None, ...] = (None,)
-    elif call.name in _VIEWS:
+    elif call.name in _VIEWS and call.func is not torch.nn.functional.unfold:
         axes = _through_view(call, carrier, axis, items)
     else:
         axes = (_through(call, carrier, axis, fresh[0], items),)
@@ -66,6 +69,8 @@ def follow(call: Call, out: Any, items: int) -> None:
 def _through(
     call: Call, carrier: Tensor, axis: ItemAxis, out: Tensor, items: int
 ) -> ItemAxis | None:
+    if KIND.get(call.name) in _KEEPING or call.func is torch.nn.functional.unfold:
+        return axis if axis.axis == 0 and axis.fits(out.shape[0], items) else None
     if call.name in _RESHAPES:
         return _reshaped(carrier, axis, out, items)
     if call.name in _CONTRACTIONS:
@@ -129,11 +134,15 @@ def _through_view(
     if plain and key in _views_seen:
         return _views_seen[key]
     probe = _probe(carrier, axis, items)
+    if call.name in ("view_as_real", "view_as_complex"):  # these want the carrier's type
+        probe = probe.to(carrier.dtype)
     if call.name == "as_strided":  # reads memory as the carrier lies there
         probe = torch.empty_strided(
             carrier.shape, carrier.stride(), dtype=probe.dtype, device=probe.device
         ).copy_(probe)
     seen = call.substituted({id(carrier): probe}).run()
+    if call.name == "view_as_real":
+        seen = seen[..., :1].expand(seen.shape)  # real and imaginary part are of one item
     found = tuple(_axis_from(part, axis, items) for part in _tensors(seen))
     if plain and len(_views_seen) < _MOST_CACHED:
         _views_seen[key] = found

@@ -41,6 +41,8 @@ class LinearRule:
             )
         if self.alpha is not None:
             self._check_alpha_beta(self.alpha)
+        elif self.beta:
+            raise ConfigurationError("beta needs alpha: alpha - beta must be 1")
 
     def _check_alpha_beta(self, alpha: float) -> None:
         if self.gamma or self.epsilon:

@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.booking import Bookkeeper, depends_on_leaf, mark_dependent, tensors_in
+from transexplain.engine.booking import (
+    Bookkeeper,
+    depends_on_leaf,
+    is_held,
+    mark_dependent,
+    tensors_in,
+)
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError
 from transexplain.engine.census import Census
@@ -28,6 +34,8 @@ from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
 _TWIN = "_transexplain_twin"
+#: kinds that a rule may hold constant
+_HOLDING = frozenset(("softmax", "scale", "attention"))
 #: kind of a linear operator -> where its weight stands among the arguments
 _WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
 #: what only asks a tensor for something
@@ -110,8 +118,10 @@ class RelevanceMode(TorchFunctionMode):
             out = self._met(call)
         else:
             out = func(*args, **kwargs)
-        if carriers or any(depends_on_leaf(t) for t in given):
-            mark_dependent(out)
+        dependent = [t for t in given if depends_on_leaf(t)]
+        if carriers or dependent:
+            held = KIND.get(operator_name(func)) in _HOLDING if carriers else True
+            mark_dependent(out, held=held and all(map(is_held, dependent)))
         return out
 
     def _inside_foreign(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -124,7 +134,7 @@ class RelevanceMode(TorchFunctionMode):
         plain = Call(func, operator_name(func), args, kwargs, tuple(carriers.values()))
         with torch.enable_grad():
             out = cast_shadows(self._met(plain.substituted(shadows)))
-        mark_dependent(out)
+        mark_dependent(out, held=False)
         return out
 
     def _met(self, call: Call) -> Any:

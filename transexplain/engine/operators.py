@@ -59,7 +59,7 @@ _NAMES_BY_KIND = {
     "activation": """
         gelu relu relu_ relu6 silu silu_ tanh tanh_ sigmoid sigmoid_ elu elu_ selu celu mish
         hardswish hardswish_ hardsigmoid hardtanh hardtanh_ leaky_relu leaky_relu_ softplus
-        softsign tanhshrink logsigmoid erf threshold acos asin atan
+        softsign tanhshrink logsigmoid log_sigmoid erf threshold _threshold acos asin atan
         pow pow_ __pow__ square square_ exp exp_ expm1 log log1p abs sin cos
         clamp clamp_ clamp_min clamp_max clip float_power
     """,

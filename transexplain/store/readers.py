@@ -166,6 +166,7 @@ def _attribution(row: Row[Any], features: positions.Features) -> Attribution:
         ledger=_ledger(row),
         text=row.text,
         prefix_relevance=row.prefix or (),
+        notes=tuple(row.notes or ()),
     )
 
 

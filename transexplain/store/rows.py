@@ -128,6 +128,7 @@ def _attribution_row(attribution: Attribution, payload: Payload) -> Row:
         "dtype": encoded.dtype,
         "prefix": finite(prefix) if prefix else None,
         **_ledger_row(attribution.ledger, finite),
+        "notes": list(attribution.notes) or None,
     }
 
 

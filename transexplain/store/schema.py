@@ -125,6 +125,7 @@ attribution = Table(
     Column("gap", Double),
     Column("magnitude", Double),
     Column("kinds", JsonText),  # [biases by kind, rules by kind]
+    Column("notes", JsonText),  # what a reader has to know besides the numbers; NULL: nothing
     ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item", "method", "target", "rank"),
 )
