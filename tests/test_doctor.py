@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import TEXT, randomised
+from architectures import ARCHITECTURES
+from architectures_record import build
 from tiny_models import bert, hooks_of, text_items, vit, wordpiece
 from torch import Tensor, nn
 
@@ -156,7 +157,7 @@ def test_half_precision_is_measured_only() -> None:
 
 
 def test_a_model_that_casts_inside_is_judged_by_that() -> None:
-    found = examine(te.wrap(randomised(TEXT["Llama"]()), modality="text"), IDS)
+    found = examine(te.wrap(build(ARCHITECTURES["Llama"]), modality="text"), IDS)
     assert (found.gap_tolerance, found.verdict) == (1e-5, "covered")
     assert examine(tiny_bert(torch.float32)).gap_tolerance == 5e-6
 

@@ -1,15 +1,17 @@
-"""The composites on real architectures against independent derivations, in float64."""
+"""The composites on real architectures against reference outputs, in float64."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from ali_network import embedded, load_ali_network
+from golden_models import arrays, difference, load_bert, load_language_model, load_vit
+from matrix_rules import propagated
 
 import transexplain as te
+from transexplain.engine.composites import composite
 from transexplain.types import Attribution
 
 pytestmark = pytest.mark.shared
@@ -20,6 +22,7 @@ PREFIX = {
     "lrp-ln": "ln",
     "lrp-ah-ln": "ah_ln",
     "lrp": "ah_ln.act_identity",
+    "attnlrp": "attnlrp",
 }
 TOLERANCE = 1e-9
 LEDGER = 1e-12
@@ -27,29 +30,12 @@ LEDGER = 1e-12
 
 @pytest.fixture(scope="module")
 def bert(shared_dir: Path) -> Any:
-    from transformers import BertForSequenceClassification
-
-    folder = shared_dir / "golden" / "bert_tiny" / "weights_A"
-    module = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
-    return te.wrap(module, modality="text")
+    return load_bert(shared_dir)
 
 
 @pytest.fixture(scope="module")
 def vit(shared_dir: Path) -> Any:
-    from timm.models.vision_transformer import VisionTransformer
-
-    folder = shared_dir / "golden" / "vit_tiny" / "weights_A"
-    module = VisionTransformer(**json.loads((folder / "timm_args.json").read_text()))
-    module.load_state_dict(load_file(folder / "model.safetensors"))
-    return te.wrap(module.double().eval(), modality="image")
-
-
-def arrays(shared_dir: Path, model: str, source: str) -> Any:
-    return np.load(shared_dir / "golden" / model / f"A.{source}.npz")
-
-
-def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    return load_vit(shared_dir)
 
 
 def check_ledger(attribution: Attribution) -> None:
@@ -115,3 +101,86 @@ def test_a_ragged_batch_equals_one_by_one(shared_dir: Path, bert: Any, name: str
         assert left.relevance.shape == right.relevance.shape
         assert difference(left.relevance, right.relevance) < 1e-10
         check_ledger(left)
+
+
+@pytest.mark.parametrize(("source", "tolerance"), [("efficient", 1e-6), ("explicit", 2e-3)])
+@pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
+def test_attnlrp_as_lxt(
+    shared_dir: Path, bert: Any, given: str, source: str, tolerance: float
+) -> None:
+    golden = arrays(shared_dir, "bert_tiny", f"lxt_attnlrp_{source}")
+    mask = golden[f"{given}.attention_mask"]
+    item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
+    real = int(mask.sum())
+    for at, key in (("words", "word"), ("encoder", "emb_out")):
+        found = te.explain(bert, item, method="attnlrp", target="all", at=at)
+        together = np.stack([attribution.relevance for attribution in found])
+        assert difference(together[:, :real], golden[f"{given}.{key}"][:, :real]) < tolerance
+
+
+#: what zennit's Gamma reached: its hooks do not see the projections of attention
+GAMMAS = {
+    "conv0.25_lin0.05": (0.25, 0.05, 1e-4),
+    "conv0.25_lin0.25": (0.25, 0.25, 1e-4),
+    "conv100.0_lin0.0": (100.0, 0.0, 1e-2),
+}
+
+
+@pytest.mark.parametrize("name", GAMMAS)
+@pytest.mark.parametrize("given", ["d0", "d1"])
+def test_gamma_as_zennit(shared_dir: Path, vit: Any, given: str, name: str) -> None:
+    golden = arrays(shared_dir, "vit_tiny", "lxt_cplrp")
+    of_conv, of_linear, tolerance = GAMMAS[name]
+    item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    overrides = [("patch_embed.proj", {"rule": "gamma", "gamma": of_conv})]
+    if of_linear:
+        gamma = {"rule": "gamma", "gamma": of_linear}
+        overrides += [("*.mlp.fc?", gamma), ("head", gamma)]
+    found = te.explain(vit, item, method="lrp", target="all", at="pixels", overrides=overrides)
+    expected = golden[f"{given}.cp_lrp_gamma.{name}.pixels"].sum(axis=1)
+    assert difference(np.stack([one.relevance for one in found]), expected) < tolerance
+    for attribution in found:
+        check_ledger(attribution)
+
+
+@pytest.mark.parametrize("given", ["d0", "d1"])
+def test_cp_lrp_as_lxt(shared_dir: Path, vit: Any, given: str) -> None:
+    golden = arrays(shared_dir, "vit_tiny", "lxt_cplrp")
+    item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    for method, name in (("lrp", "cp_lrp_eps"), ("gradient-x-input", "gi")):
+        found = te.explain(vit, item, method=method, target="all", at="pixels")
+        expected = golden[f"{given}.{name}.pixels"].sum(axis=1)
+        assert difference(np.stack([one.relevance for one in found]), expected) < 1e-4
+
+
+@pytest.mark.parametrize("given", ["d0", "d1"])
+@pytest.mark.parametrize(
+    ("name", "family"), [("llama_tiny", "LlamaForCausalLM"), ("qwen2_tiny", "Qwen2ForCausalLM")]
+)
+def test_language_models_as_lxt(shared_dir: Path, name: str, family: str, given: str) -> None:
+    model = load_language_model(shared_dir, name, family)
+    golden = arrays(shared_dir, name, "lxt_attnlrp_efficient")
+    item, ids = {"input_ids": golden[f"{given}.input_ids"]}, golden[f"{given}.targets"]
+    targets = [f"class:v{index}" for index in ids]
+    found = te.explain(model, item, "attnlrp", targets, at="words")
+    together = np.stack([one.relevance for one in found])
+    assert difference(together, golden[f"{given}.attnlrp.embed"]) < 1e-4
+    contrast = te.explain(model, item, "attnlrp", f"contrast:v{ids[0]}-v{ids[1]}", at="words")
+    expected = golden[f"{given}.attnlrp.embed.contrast_t0_minus_t1"]
+    assert difference(contrast[0].relevance, expected) < 1e-4
+
+
+@pytest.mark.parametrize("given", ["d0", "d1u"])
+def test_the_network_of_ali(shared_dir: Path, given: str) -> None:
+    """Their own network and code, without gamma: norms and attention written out."""
+    folder = shared_dir / "golden" / "ali_attn_only"
+    network, weights = load_ali_network(folder / "weights_A")
+    golden = arrays(shared_dir, "ali_attn_only", "ali")
+    x = embedded(weights, torch.from_numpy(golden[f"{given}.input_ids"]))
+    for name, variant in list(PREFIX.items())[:4]:
+        passes = propagated(network, x, composite(name))
+        logits = passes.logits.detach()
+        np.testing.assert_allclose(logits[0].numpy(), golden[f"{given}.logits"], atol=1e-12)
+        seeds = torch.eye(3, dtype=torch.float64)[:, None]
+        found = torch.stack([passes.relevance(seed)[0].sum(-1) for seed in seeds])
+        assert difference(found.numpy(), golden[f"{given}.{variant}.gamma0.0"]) < TOLERANCE

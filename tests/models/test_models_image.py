@@ -15,6 +15,7 @@ from torch import nn
 from transexplain.errors import ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.load import load_model
+from transexplain.models.probe import infer_grid, probing_pictures
 from transexplain.models.wrap import wrap
 from transexplain.types import ItemFailure, PatchGrid
 
@@ -146,12 +147,33 @@ class Shuffled(nn.Module):
         return self.head(x.mean(1))  # type: ignore[no-any-return]
 
 
-def test_a_grid_that_cannot_be_inferred_says_what_was_seen() -> None:
-    order = [3, 1, 2, 0, 4, 5, 6, 7, 8]
-    with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
-        wrap(Shuffled(order), modality="image", input_size=(3, 12, 12))
+def test_patches_in_an_order_of_their_own_are_explained_at_the_pixels() -> None:
+    shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
+    model = wrap(shuffled, modality="image", input_size=(3, 12, 12))
+    assert model.leaves == ("pixels",)
+    assert model.encoder.grid == PatchGrid(rows=12, cols=12, height=12, width=12)  # type: ignore[attr-defined]
     fine = wrap(Shuffled(list(range(9))), modality="image", input_size=(3, 12, 12))
     assert fine.encoder.grid == PatchGrid(rows=3, cols=3, height=12, width=12)  # type: ignore[attr-defined]
+
+
+def test_a_grid_that_cannot_be_inferred_says_what_was_seen() -> None:
+    shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
+    pictures = probing_pictures((3, 12, 12), torch.float32, torch.device("cpu"))
+    leaf = shuffled.embed(pictures).flatten(2).transpose(1, 2)[:, shuffled.order]
+    with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
+        infer_grid(leaf, (3, 12, 12))
+
+
+class TwoBranches(Shuffled):
+    """Layers that are only a part of what reads the picture."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + x.mean(1).flatten(1)[:, :2]
+
+
+def test_layers_beside_which_the_picture_flows_are_no_leaf() -> None:
+    model = wrap(TwoBranches(list(range(9))), modality="image", input_size=(3, 12, 12))
+    assert model.leaves == ("pixels",)
 
 
 def test_without_repeated_layers_positions_are_pixels() -> None:

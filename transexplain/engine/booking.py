@@ -1,20 +1,18 @@
 """What every operator books into the ledger: its constants, and what its rule makes or loses."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
+from transexplain.engine.dependence import depends_on_leaf, is_held
 from transexplain.engine.item_tracking import follow
 from transexplain.engine.items import FIRST, ItemAxis, axis_of, per_item, placed
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.linear_functions import Booking
 from transexplain.errors import EngineError
 
-_MARK = "_transexplain_depends_on_leaf"
-_HELD = "held"
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -83,7 +81,7 @@ class Bookkeeper:
                 share = self._share(part, value, axis)
             self.book.add(entry, kind, site, share)
 
-        out.register_hook(book)  # type: ignore[no-untyped-call]
+        when_arrives(out, book)
 
     def measured(
         self,
@@ -100,6 +98,8 @@ class Bookkeeper:
         site = self.next_site()
         aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
         out: Tensor = call.out_of_place().substituted(aliases).run()
+        if out._is_view():  # of a tensor of its own, which a model could write into past any hook
+            out = out.clone()
         if isinstance(at_zero, Tensor) or at_zero:
             constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
         self.constant(out, constant, kind)
@@ -117,7 +117,7 @@ class Bookkeeper:
         def book(gradient: Tensor) -> None:
             self.book.add("rules", kind, site, sign * self._share(gradient, value, axis))
 
-        at.register_hook(book)  # type: ignore[no-untyped-call]
+        when_arrives(at, book)
 
     def _share(self, gradient: Tensor, constant: Tensor, axis: ItemAxis | None) -> Tensor:
         if gradient.dtype in _HALF:
@@ -193,32 +193,19 @@ class Converted(Booking):
         self.to.amplification(factors)
 
 
-def depends_on_leaf(tensor: Tensor) -> bool:
-    """Whether a tensor without relevance was computed from the leaf."""
-    return hasattr(tensor, _MARK)
+def when_arrives(out: Tensor, book: Callable[[Tensor], None]) -> None:
+    """Call `book` with the gradient that arrives at `out`, in every backward pass.
 
-
-def is_held(tensor: Any) -> bool:
-    """Whether a rule, not the model, took the relevance off a tensor."""
-    return getattr(tensor, _MARK, False) == _HELD
-
-
-def mark_dependent(value: Any, *, held: bool) -> None:
-    """Mark what was computed from the leaf but carries no relevance any more.
-
-    `held`: only because a rule holds it constant.
+    On its node, not on the tensor: a model that later writes into a view of the tensor would take
+    a hook of the tensor away.
     """
-    for tensor in tensors_in(value):
-        if not tensor.requires_grad:
-            setattr(tensor, _MARK, _HELD if held else True)
+    node, number = out.grad_fn, out.output_nr
+    if node is None:
+        raise EngineError("an operator's output has no graph: the engine cannot book at it")
 
+    def before(gradients: tuple[Tensor | None, ...]) -> None:
+        arrived = gradients[number]
+        if arrived is not None:
+            book(arrived)
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor of nested lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
+    node.register_prehook(before)

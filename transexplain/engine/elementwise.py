@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from transexplain.engine.booking import tensors_in
 from transexplain.engine.call import Call
+from transexplain.engine.dependence import tensors_in
 from transexplain.engine.functions import IdentityRule, ScaledGradient
 from transexplain.engine.provenance import (
     Function,
@@ -57,6 +57,9 @@ def one_function(mode: "RelevanceMode", found: Function, compute: Callable[[], T
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
+        masked = found.root.detach().isinf()
+        if bool(masked.any()):  # exp(-inf): no input is there, only the value
+            at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
         mode.books.constant(out, at_zero, "activation")
     return tag(out, found)
 

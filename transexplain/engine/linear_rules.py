@@ -78,6 +78,7 @@ class InputRule:
     name: InputRuleName
     low: float | None = None  #: None: the smallest value of the item
     high: float | None = None  #: None: the largest value of the item
+    required: bool = True  #: an error where no operator reads the leaf
 
     def __post_init__(self) -> None:
         if self.name not in ("zb", "w2", "flat"):

@@ -13,17 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.booking import (
-    Bookkeeper,
-    depends_on_leaf,
-    is_held,
-    mark_dependent,
-    tensors_in,
-)
+from transexplain.engine.booking import Bookkeeper, when_arrives
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError
 from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
+from transexplain.engine.dependence import mark_dependent, mark_output, tensors_in
 from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, substitutes
 from transexplain.engine.item_tracking import follow
 from transexplain.engine.ledger import LedgerBook
@@ -34,8 +29,6 @@ from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
 _TWIN = "_transexplain_twin"
-#: kinds that a rule may hold constant
-_HOLDING = frozenset(("softmax", "scale", "attention"))
 #: kind of a linear operator -> where its weight stands among the arguments
 _WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
 #: what only asks a tensor for something
@@ -118,10 +111,7 @@ class RelevanceMode(TorchFunctionMode):
             out = self._met(call)
         else:
             out = func(*args, **kwargs)
-        dependent = [t for t in given if depends_on_leaf(t)]
-        if carriers or dependent:
-            held = KIND.get(operator_name(func)) in _HOLDING if carriers else True
-            mark_dependent(out, held=held and all(map(is_held, dependent)))
+        mark_output(operator_name(func), args, given, out, carried=bool(carriers))
         return out
 
     def _inside_foreign(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -222,7 +212,7 @@ class RelevanceMode(TorchFunctionMode):
         def keep(relevance: Tensor) -> None:
             kept.relevance = relevance.detach()
 
-        weights.register_hook(keep)  # type: ignore[no-untyped-call]
+        when_arrives(weights, keep)
 
     def note_softmax(self, out: Tensor, below: Tensor) -> None:
         """Remember the latest softmax over classes, in case the model ends in it."""

@@ -120,7 +120,8 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
 
 
 def _check_used(mode: RelevanceMode) -> None:
-    if mode.leaf_twin is not None and not mode.met_input_rule:
+    rule = mode.composite.input_rule
+    if rule is not None and rule.required and not mode.met_input_rule:
         raise ConfigurationError(
             "input_rule is for the linear operator that reads the leaf, and none does; measure at "
             "'pixels', or leave the input rule out"

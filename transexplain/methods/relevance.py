@@ -98,6 +98,6 @@ def explain_chefer(
     rules = dataclasses.replace(
         composite(method),
         chefer=ChefersRules(normalised=not baseline, authors=variant == "authors"),
-        input_rule=InputRule(name="zb") if leaf == "pixels" else None,
+        input_rule=InputRule(name="zb", required=False) if leaf == "pixels" else None,
     )
     return explain_by(model, batch, resolve, rules, at=leaf)

@@ -1,7 +1,7 @@
 """Put a module, its encoder and what was probed together: the last step of every loader."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,17 +11,15 @@ from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import Caller
 from transexplain.models.image import ImageEncoder
-from transexplain.models.leaves import Layout, Sites, find_block, find_embeddings
+from transexplain.models.leaves import Sites, find_embeddings
 from transexplain.models.placement import dtype_name
 from transexplain.models.positions import capacity
-from transexplain.models.probe import infer_grid, leaf_of, logits_of, probing_pictures
+from transexplain.models.probe import logits_of, probing_pictures
+from transexplain.models.sites import FORWARD_ERRORS, first_sites, image_sites, text_sites
 from transexplain.models.text import TextEncoder
 from transexplain.models.transform import Transform
 from transexplain.plans import ModelRef
-from transexplain.types import Item, PatchGrid
-
-#: what a forward pass raises on inputs it does not take
-_FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, AssertionError)
+from transexplain.types import Item
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +56,10 @@ def assemble_text(
         device=device,
         takes=caller.takes,
     )
-    sites = _sites(module, embeddings)
     if tokenizer is not None:
-        sites = _checked_text(module, caller, sites, encoder, len(classes))
+        sites = _checked_text(module, caller, embeddings, encoder, len(classes))
+    else:
+        sites = _unchecked_text(module, caller, embeddings)
     return LoadedModel(
         module=module,
         modality="text",
@@ -88,25 +87,18 @@ def assemble_image(
     classes: Sequence[str],
     origin: Origin,
 ) -> LoadedModel:
-    """An image model with its patch grid inferred; ModelLoadError where it cannot be."""
+    """An image model with its patch grid inferred; its positions are pixels where it has none."""
     caller = Caller.of(module, "image")
     device, dtype = _device(module), _dtype(module)
-    sites = _sites(module, ())
-    grid = PatchGrid(rows=shape[1], cols=shape[2], height=shape[1], width=shape[2])
     pictures = probing_pictures(shape, dtype, device)
     try:
         logits = logits_of(module, caller, {caller.main: pictures[:1]})
-        leaf = _image_leaf(module, caller, sites, pictures)
-    except _FORWARD_ERRORS as error:
+        _check_logits(module, logits, len(classes))
+        sites, grid = image_sites(module, caller, pictures, shape)
+    except FORWARD_ERRORS as error:
         raise ModelLoadError(
             f"{type(module).__name__} does not take pictures of shape {shape}: {error}"
         ) from error
-    _check_logits(module, logits, len(classes))
-    if leaf is None:
-        sites = replace(sites, block=None)
-    else:
-        grid, layout = infer_grid(leaf, shape)
-        sites = replace(sites, layout=layout)
     return LoadedModel(
         module=module,
         modality="image",
@@ -122,7 +114,7 @@ def count_classes(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) 
     """C, by running the module once over `inputs`; ModelLoadError names `classes=`."""
     try:
         logits = logits_of(module, caller, inputs)
-    except (EngineError, *_FORWARD_ERRORS) as error:
+    except (EngineError, *FORWARD_ERRORS) as error:
         raise ModelLoadError(
             f"the classes of {type(module).__name__} cannot be counted by running it: {error}. "
             "Pass classes= (the class names by index)"
@@ -148,67 +140,48 @@ def placed(module: nn.Module) -> tuple[torch.dtype, torch.device]:
     return _dtype(module), _device(module)
 
 
-def _sites(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Sites:
-    found = find_block(module)
-    name, block = found if found is not None else ("", None)
-    return Sites(block=block, block_name=name, embeddings=embeddings)
-
-
 def _checked_text(
-    module: nn.Module, caller: Caller, sites: Sites, encoder: TextEncoder, classes: int
+    module: nn.Module,
+    caller: Caller,
+    embeddings: tuple[nn.Module, ...],
+    encoder: TextEncoder,
+    classes: int,
 ) -> Sites:
-    """`sites` with the layouts that a short batch shows; leaves that are no positions dropped."""
+    """The leaves that a short batch shows; ModelLoadError where none holds one vector per token."""
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
     made = encoder.encode(items, long_text="truncate", max_length=None)
     encoded = [one for one in made if isinstance(one, Encoded)]
-    if not encoded:
-        return sites  # a tokenizer that knows no Latin letter: nothing to probe with
+    if not encoded:  # a tokenizer that knows no Latin letter: nothing to probe with
+        return first_sites(module, embeddings)
     inputs = encoder.collate(encoded).inputs
     try:
-        words = _text_layout(module, caller, sites, inputs, "words")
-        blocks = _text_layout(module, caller, sites, inputs, "encoder")
-        logits = logits_of(module, caller, inputs)
-    except _FORWARD_ERRORS as error:
+        _check_logits(module, logits_of(module, caller, inputs), classes)
+        sites = text_sites(module, caller, embeddings, inputs)
+    except FORWARD_ERRORS as error:
         raise ModelLoadError(f"{type(module).__name__} fails on a short text: {error}") from error
-    _check_logits(module, logits, classes)
-    if words is None and blocks is None:
+    if sites is None:
         raise ModelLoadError(
             f"{type(module).__name__}: neither its word embedding nor its first block holds one "
             "vector per token (models that pad their inputs themselves are not supported)"
         )
-    return Sites(
-        block=sites.block if blocks else None,
-        block_name=sites.block_name,
-        layout=blocks or "sequence",
-        embeddings=sites.embeddings if words else (),
-        words_layout=words or "sequence",
-    )
+    return sites
 
 
-def _image_leaf(module: nn.Module, caller: Caller, sites: Sites, pictures: Tensor) -> Tensor | None:
-    if sites.block is None:
-        return None
+def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...]) -> Sites:
+    """The leaves that made-up ids show; the most likely ones where the module fails on these."""
+    rows = getattr(next(iter(embeddings), None), "num_embeddings", 16)
+    # from the middle of the vocabulary, for special tokens are at its ends
+    row = [(rows // 2 + step) % rows for step in range(5)]
+    end = getattr(getattr(module, "config", None), "eos_token_id", None)
+    if isinstance(end, int) and 0 <= end < rows:
+        row.append(end)  # encoder-decoders read their classes there
+    ids = torch.tensor([row], device=_device(module))
+    inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
     try:
-        return leaf_of(module, caller, sites, {caller.main: pictures})
-    except EngineError:
-        return None
-
-
-def _text_layout(
-    module: nn.Module, caller: Caller, sites: Sites, inputs: dict[str, Tensor], at: str
-) -> Layout | None:
-    try:
-        leaf = leaf_of(module, caller, sites, inputs, at)
-    except EngineError:
-        return None
-    batch, positions = inputs[caller.main].shape
-    if leaf.ndim != 3:
-        return None
-    shapes: dict[tuple[int, int], Layout] = {
-        (positions, batch): "positions_first",
-        (batch, positions): "sequence",  # last: it wins where both are the same
-    }
-    return shapes.get((leaf.shape[0], leaf.shape[1]))
+        found = text_sites(module, caller, embeddings, inputs)
+    except (EngineError, *FORWARD_ERRORS):
+        found = None
+    return found or first_sites(module, embeddings)
 
 
 def _check_logits(module: nn.Module, logits: Tensor, classes: int) -> None:

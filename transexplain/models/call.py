@@ -1,7 +1,8 @@
 """How a module is called: which inputs its forward takes, and where the logits are."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,3 +73,16 @@ def _logits(output: Any) -> Tensor:
             "it must return a tensor (B, C), or an output with `.logits`"
         )
     return found
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put `module` in eval mode; every part is back in its own mode afterwards."""
+    training = [part for part in module.modules() if part.training]
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

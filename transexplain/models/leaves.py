@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
+import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, eval_mode
 
 if TYPE_CHECKING:
     from transexplain.models.base import Taps
@@ -30,28 +31,38 @@ class Sites:
 
 
 def find_block(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Name and first module of the repeated layer list of `module`, or None.
+    """Name and first module of the most likely repeated layer list of `module`, or None."""
+    return next(iter(find_blocks(module)), None)
 
-    The list is the `ModuleList` or `Sequential` whose children share one class and are made of
-    further modules; of several the first that holds at least half the parameters of the largest
-    (an encoder goes before its decoder, an outer list before its parts). A list of one child
-    counts only where there is no longer one (depth 1, or one layer used many times).
+
+def find_blocks(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Name and first module of every repeated layer list of `module`, most likely first.
+
+    Such a list is the `ModuleList` or `Sequential` whose children share one class and are made of
+    further modules. It begins with the first that holds at least half the parameters of the
+    largest (an encoder goes before its decoder, an outer list before its parts); a list of one
+    child begins only where there is no longer one (depth 1, or one layer used many times).
     """
     lists = [(name, found) for name, found in module.named_modules() if _is_layer_list(found)]
-    longer = [(name, found) for name, found in lists if len(found) > 1]
-    inner = [(name, found) for name, found in lists if name]
-    candidates = longer or inner
+    longer = [pair for pair in lists if len(pair[1]) > 1]
+    single = [pair for pair in lists if len(pair[1]) == 1 and pair[0]]
+    candidates = longer or single
     if not candidates:
-        return None
+        return []
     enough = max(_parameters(found) for _, found in candidates) / 2
-    name, found = next(pair for pair in candidates if _parameters(pair[1]) >= enough)
+    first = next(pair for pair in candidates if _parameters(pair[1]) >= enough)
+    others = [pair for pair in (*longer, *single) if pair is not first]
+    return [_first_child(*pair) for pair in (first, *others)]
+
+
+def _first_child(name: str, found: nn.ModuleList | nn.Sequential) -> tuple[str, nn.Module]:
     first: nn.Module = found
     while isinstance(first, nn.ModuleList) or first is found:
         name, first = f"{name}.0".lstrip("."), next(iter(first.children()))
     return name, first
 
 
-def _is_layer_list(module: nn.Module) -> bool:
+def _is_layer_list(module: nn.Module) -> TypeGuard[nn.ModuleList | nn.Sequential]:
     if not isinstance(module, nn.ModuleList | nn.Sequential) or len(module) == 0:
         return False
     children = list(module)
@@ -101,8 +112,8 @@ def tapped(
 ) -> Tensor:
     """Logits (B, C) of one forward pass with `taps` at the leaf `at`.
 
-    The hooks exist for this call only, answer only in the calling thread and only the first
-    time (a model may use one layer many times).
+    The hooks exist for this call only, answer only in the calling thread and, at a layer, only
+    the first time (a model may use one layer many times).
     """
     hooks = _Hooks(sites, at, taps)
     if at == "pixels":
@@ -125,6 +136,7 @@ class _Hooks:
         self.sites, self.at, self.taps = sites, at, taps
         self.thread = threading.get_ident()
         self.begun = self.reached = False
+        self.embedded: tuple[Tensor, Tensor] | None = None  # before and after the tap
 
     @contextmanager
     def placed(self) -> Iterator[None]:
@@ -162,26 +174,44 @@ class _Hooks:
         self.taps.encoder_begins()
         if self.at != "encoder":
             return None
-        given = (*args, kwargs.get("hidden_states"))
-        hidden = next((v for v in given if isinstance(v, Tensor) and v.is_floating_point()), None)
-        if hidden is not None:
-            leaf = self.as_sequence(hidden, self.sites.layout)
-
-            def tapped(value: Any) -> Any:  # one tensor may be several arguments (q, k and v)
-                return leaf if value is hidden else value
-
-            return tuple(map(tapped, args)), {key: tapped(v) for key, v in kwargs.items()}
+        found = next(
+            (value for value in args if isinstance(value, Tensor) and value.is_floating_point()),
+            kwargs.get("hidden_states"),
+        )
+        if isinstance(found, Tensor) and found.is_floating_point():
+            leaf = self.as_sequence(found, self.sites.layout)
+            # one tensor may be several arguments: query, key and value of an attention layer
+            return (
+                tuple(leaf if value is found else value for value in args),
+                {name: leaf if value is found else value for name, value in kwargs.items()},
+            )
         raise EngineError(
             f"{self.sites.block_name} ({type(self.sites.block).__name__}) is called without a "
             "float tensor, so there is no leaf 'encoder'; measure before it"
         )
 
     def on_embedding(self, _module: nn.Module, _args: Any, output: Any) -> Tensor | None:
-        if self.reached or threading.get_ident() != self.thread:
+        if threading.get_ident() != self.thread:
             return None
+        if self.embedded is not None:
+            return self.embedded_again(output, *self.embedded)
         if not isinstance(output, Tensor):
             raise EngineError("the input embedding returned no tensor; measure at 'encoder'")
-        return self.as_sequence(output, self.sites.words_layout)
+        self.embedded = (output, self.as_sequence(output, self.sites.words_layout))
+        return self.embedded[1]
+
+    def embedded_again(self, output: Any, before: Tensor, after: Tensor) -> Tensor | None:
+        """The leaf once more where a decoder reads the same tokens, most often one position on.
+
+        What is no copy of them (special tokens that begin, other ids) stays as it is.
+        """
+        if not isinstance(output, Tensor) or output.shape != before.shape:
+            return None
+        for shift in (0, 1):
+            kept = before.shape[1] - shift
+            if torch.equal(output[:, shift:], before[:, :kept]):
+                return torch.cat([output[:, :shift], after[:, :kept]], dim=1)
+        return None
 
     def as_sequence(self, tensor: Tensor, layout: Layout) -> Tensor:
         there, back = _REARRANGED[layout]
@@ -205,16 +235,3 @@ _REARRANGED: dict[Layout, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Te
     ),
     "channels_first": (lambda tensor: tensor.flatten(2).transpose(1, 2), _channels_first_back),
 }
-
-
-@contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Put `module` in eval mode; every part is back in its own mode afterwards."""
-    training = [part for part in module.modules() if part.training]
-    if training:
-        module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.call import Caller
-from transexplain.models.leaves import Layout, Sites, eval_mode, tapped
+from transexplain.models.call import Caller, eval_mode
+from transexplain.models.leaves import Layout, Sites, tapped
 from transexplain.types import PatchGrid
 
 #: a position reacts when it moves by more than this share of the most moved one
@@ -74,13 +74,16 @@ def infer_grid(leaf: Tensor, shape: tuple[int, int, int]) -> tuple[PatchGrid, La
     that says what was seen.
     """
     moved = (leaf.double() - leaf[:1].double()).abs()
+    layout: Layout = "sequence"
     if leaf.ndim == 4 and leaf.shape[0] == 5:
-        layout = _layout(moved[_TOP_LEFT])
+        told = _by_aspect(leaf, shape)
+        layout = told or _layout(moved[_TOP_LEFT])
         patches = moved if layout == "channels_last" else moved.permute(0, 2, 3, 1)
         rows, cols = patches.shape[1:3]
+        if told:  # the shape says it all, and a corner may be silent behind a ReLU
+            return PatchGrid(rows=rows, cols=cols, height=shape[1], width=shape[2]), told
         reacts = _reacts(patches.flatten(1, 2))
     elif leaf.ndim == 3 and leaf.shape[0] == 5:
-        layout = "sequence"
         reacts = _reacts(moved)
         rows, cols = _rows_and_cols(reacts, leaf)
     else:
@@ -118,6 +121,16 @@ def _rows_and_cols(reacts: Tensor, leaf: Tensor) -> tuple[int, int]:
     if patches % cols:
         raise _unknown(leaf, f"{_seen(reacts)}; {patches} patches are no rows of {cols}")
     return patches // cols, cols
+
+
+def _by_aspect(leaf: Tensor, shape: tuple[int, int, int]) -> Layout | None:
+    """The layout of a map whose sides are to each other as those of the picture, if only one is."""
+    last, first = (
+        rows * shape[2] == cols * shape[1] for rows, cols in (leaf.shape[1:3], leaf.shape[2:4])
+    )
+    if last == first:
+        return None
+    return "channels_last" if last else "channels_first"
 
 
 def _layout(moved: Tensor) -> Layout:

@@ -1,0 +1,168 @@
+"""Attention and norms in gradient form against messages that are written out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from matrix_rules import propagated
+from torch import Tensor
+from torch.nn import functional as F
+from toy_networks import close, inputs
+
+from transexplain.engine.composites import composite
+
+CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
+BIAS = inputs(4, 4, seed=7)
+#: name -> arguments of fused attention, what they add to the scores
+MASKS: dict[str, tuple[dict[str, Any], Tensor]] = {
+    "none": ({}, torch.zeros(4, 4).double()),
+    "boolean": ({"attn_mask": CAUSAL}, torch.zeros(4, 4).double().masked_fill(~CAUSAL, -1e300)),
+    "causal": ({"is_causal": True}, torch.zeros(4, 4).double().masked_fill(~CAUSAL, -1e300)),
+    "float": ({"attn_mask": BIAS}, BIAS),
+}
+
+
+def messages(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, arrived: Tensor) -> list[Tensor]:
+    """AttnLRP's relevance of queries, keys and values (T, D) of one head, one by one.
+
+    Halved products, R_s = s (R_A - A sum R_A) for the softmax; an added bias has its own share.
+    """
+    plain = q @ k.T / q.shape[1] ** 0.5
+    scores = plain + bias
+    weights = torch.softmax(scores, -1)
+    out = weights @ v
+    of_q, of_k, of_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for i in range(len(q)):
+        of_weights = torch.zeros(len(k)).double()
+        for j in range(len(k)):
+            share = weights[i, j] * v[j] / out[i] * arrived[i] / 2
+            of_weights[j] = share.sum()
+            of_v[j] += share
+        for j in range(len(k)):
+            if weights[i, j] == 0:
+                continue
+            of_score = scores[i, j] * (of_weights[j] - weights[i, j] * of_weights.sum())
+            share = q[i] * k[j] / q.shape[1] ** 0.5 / scores[i, j] * of_score / 2
+            of_q[i] += share
+            of_k[j] += share
+    return [of_q, of_k, of_v]
+
+
+def eager(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    scores = torch.matmul(q, k.transpose(-1, -2)) / q.shape[-1] ** 0.5 + bias
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def relevance(function: Callable[[Tensor], Tensor], x: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Relevance of the leaf, and what arrives at the outputs."""
+    passes = propagated(lambda leaf: function(leaf).flatten(1), x, composite(name))
+    torch.testing.assert_close(passes.logits, function(x).flatten(1))
+    seed = inputs(*passes.logits.shape, seed=8)
+    found = passes.relevance(seed)
+    for ledger in close(passes, found, seed):
+        assert ledger.relative_gap < 1e-12
+    return found, seed * passes.logits.detach()
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attnlrp(mask: str, fused: bool) -> None:
+    x = inputs(2, 3, 2, 4, 5)  # item, role, head, position, channel
+    arguments, bias = MASKS[mask]
+
+    def function(leaf: Tensor) -> Tensor:
+        q, k, v = leaf.unbind(1)
+        if fused:
+            return F.scaled_dot_product_attention(q, k, v, **arguments)
+        return eager(q, k, v, bias)
+
+    found, arrived = relevance(function, x, "attnlrp")
+    arrived = arrived.view(2, 2, 4, 5)
+    for item in range(2):
+        for head in range(2):
+            expected = messages(*x[item, :, head], bias, arrived[item, head])
+            torch.testing.assert_close(found[item, :, head], torch.stack(expected))
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", ["lrp", "lrp-ah", "lrp-ah-ln"])
+def test_constant_weights(name: str, mask: str, fused: bool) -> None:
+    """AH: values take all, R_j = sum_i a_ij v_j / z_i R_i."""
+    x = inputs(2, 3, 2, 4, 5)
+    arguments, bias = MASKS[mask]
+
+    def function(leaf: Tensor) -> Tensor:
+        q, k, v = leaf.unbind(1)
+        if fused:
+            return F.scaled_dot_product_attention(q, k, v, **arguments)
+        return eager(q, k, v, bias)
+
+    found, arrived = relevance(function, x, name)
+    arrived = arrived.view(2, 2, 4, 5)
+    assert not found[:, :2].any(), "queries and keys take nothing"
+    for item in range(2):
+        for head in range(2):
+            q, k, v = x[item, :, head]
+            weights = torch.softmax(q @ k.T / 5**0.5 + bias, -1)
+            shares = weights[:, :, None] * v / (weights @ v)[:, None]
+            expected = (shares * arrived[item, head][:, None]).sum(0)
+            torch.testing.assert_close(found[item, 2, head], expected)
+
+
+@pytest.mark.parametrize("name", ["lrp", "attnlrp", "gradient-x-input", "chefer-lrp"])
+def test_grouped_queries_are_repeated_keys_and_values(name: str) -> None:
+    x = inputs(2, 6, 4, 5)  # four heads of queries, one of keys, one of values
+
+    def fused(leaf: Tensor) -> Tensor:
+        q, k, v = leaf[:, :4], leaf[:, 4:5], leaf[:, 5:]
+        return F.scaled_dot_product_attention(query=q, key=k, value=v, enable_gqa=True)
+
+    def written(leaf: Tensor) -> Tensor:
+        q, k, v = leaf[:, :4], leaf[:, 4:5].expand(-1, 4, -1, -1), leaf[:, 5:].expand(-1, 4, -1, -1)
+        return torch.softmax(q @ k.transpose(-1, -2) / 5**0.5, -1) @ v
+
+    torch.testing.assert_close(relevance(fused, x, name), relevance(written, x, name))
+
+
+def test_group_norm_with_constant_scale() -> None:
+    """R_i = sum_j x_i (delta_ij - 1/N) w_j / std / z_j R_j, sums over one group."""
+    x, weight, bias = inputs(2, 4, 3), inputs(4, seed=3), inputs(4, seed=4)
+    found, arrived = relevance(lambda leaf: F.group_norm(leaf, 2, weight, bias, 1e-3), x, "lrp")
+    z = F.group_norm(x, 2, weight, bias, 1e-3)
+    for item in range(2):
+        for group in (slice(0, 2), slice(2, 4)):
+            values = x[item, group].flatten()
+            std = (values.var(unbiased=False) + 1e-3).sqrt()
+            scale = weight[group].repeat_interleave(3) / std
+            share = arrived[item].view(4, 3)[group].flatten() / z[item, group].flatten()
+            centring = torch.eye(6).double() - 1 / 6
+            rows = values[:, None] * centring * (scale * share)
+            torch.testing.assert_close(found[item, group].flatten(), rows.sum(1))
+
+
+def test_batch_norm_is_linear() -> None:
+    x, weight, bias = inputs(2, 4, 3), inputs(4, seed=3), inputs(4, seed=4)
+    mean, variance = inputs(4, seed=5), inputs(4, seed=6).square()
+
+    def function(leaf: Tensor) -> Tensor:
+        return F.batch_norm(leaf, mean, variance, weight, bias, eps=1e-3)
+
+    for name in ("lrp", "gradient-x-input"):
+        found, arrived = relevance(function, x, name)
+        scale = (weight / (variance + 1e-3).sqrt())[:, None]
+        share = arrived.view(2, 4, 3) / function(x)
+        torch.testing.assert_close(found, x * scale * share)
+
+
+def test_layer_norm_over_two_axes() -> None:
+    x, weight, bias = inputs(2, 3, 4), inputs(3, 4, seed=3), inputs(3, 4, seed=4)
+    found, arrived = relevance(lambda leaf: F.layer_norm(leaf, (3, 4), weight, bias), x, "lrp")
+    z = F.layer_norm(x, (3, 4), weight, bias)
+    for item in range(2):
+        values = x[item].flatten()
+        scale = weight.flatten() / (values.var(unbiased=False) + 1e-5).sqrt()
+        centring = torch.eye(12).double() - 1 / 12
+        rows = values[:, None] * centring * (scale * arrived[item] / z[item].flatten())
+        torch.testing.assert_close(found[item].flatten(), rows.sum(1))

@@ -1,0 +1,133 @@
+"""Chefer's rules in relevance form against the authors' own arrays, in float64."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_models import arrays, difference, load_bert, load_vit
+
+import transexplain as te
+from transexplain.engine.composites import COMPOSITES, ChefersRules
+from transexplain.engine.linear_rules import InputRule
+from transexplain.engine.propagate import propagate
+from transexplain.types import Item
+
+pytestmark = pytest.mark.shared
+
+#: of their layers: sums rescaled (`ours`), or the LRP they compare with
+NORMALISED = {"ours": True, "orig_lrp": False}
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def bert(shared_dir: Path) -> Any:
+    return load_bert(shared_dir)
+
+
+@pytest.fixture(scope="module")
+def vit(shared_dir: Path) -> Any:
+    return load_vit(shared_dir)
+
+
+def attention_relevance(
+    model: Any, content: Any, layers: str, *, at: str, authors: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Relevance at the leaf (C, ...) and of every attention map (C, L, H, T, T)."""
+    batch = model.collate(model.encode([Item(id="0", index=0, content=content)]))
+    rules = replace(
+        COMPOSITES["chefer-lrp"],
+        chefer=ChefersRules(normalised=NORMALISED[layers], authors=authors),
+        input_rule=InputRule(name="zb") if at == "pixels" else None,
+    )
+    passes = propagate(
+        lambda taps: model.run(batch, at=at, taps=taps), rules, 1, record_attention=True
+    )
+    at_leaf, maps = [], []
+    for seed in torch.eye(passes.logits.shape[1], dtype=torch.float64)[:, None]:
+        at_leaf.append(passes.relevance(seed)[0].numpy())
+        maps.append(np.stack([of_layer.relevance[0].numpy() for of_layer in passes.attention]))
+    return np.stack(at_leaf), np.stack(maps)
+
+
+def from_last_layer(maps: np.ndarray) -> np.ndarray:
+    """Partial LRP: row [CLS] of the positive part of the last layer, mean over heads."""
+    return maps[:, -1].clip(min=0).mean(axis=1)[:, 0]
+
+
+@pytest.mark.parametrize("layers", NORMALISED)
+@pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
+def test_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
+    golden = arrays(shared_dir, "bert_tiny", "chefer")
+    mask = golden[f"{given}.attention_mask"]
+    real = int(mask.sum())
+    content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
+    relevance, maps = attention_relevance(bert, content, layers, at="encoder")
+    expected = golden[f"{given}.attn_cam.{layers}"]
+    assert difference(maps, expected[..., :real, :real]) < TOLERANCE
+    assert not expected[..., real:].any(), "no padding receives relevance"
+    assert not expected[..., real:, :].any()
+    at_leaf = golden[f"{given}.relprop_input.{layers}"]
+    assert difference(relevance, at_leaf[:, :real]) < TOLERANCE
+    assert not at_leaf[:, real:].any()
+    suffix = ".ours_layers" if layers == "ours" else ""
+    partial = from_last_layer(maps)
+    partial[:, 0] = 0  # the authors leave [CLS] out
+    assert difference(partial, golden[f"{given}.partial_lrp{suffix}"][:, :real]) < TOLERANCE
+
+
+@pytest.mark.parametrize("layers", NORMALISED)
+@pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
+def test_full_lrp_of_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
+    golden = arrays(shared_dir, "bert_tiny", "chefer")
+    mask = golden[f"{given}.attention_mask"]
+    content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
+    found = te.explain(
+        bert, content, "chefer-lrp", "all", variant="authors", baseline=layers == "orig_lrp"
+    )
+    together = np.stack([one.relevance for one in found])
+    together[:, 0] = 0  # the authors leave [CLS] out
+    suffix = ".ours_layers" if layers == "ours" else ""
+    expected = golden[f"{given}.full_lrp{suffix}"][:, : int(mask.sum())]
+    assert difference(together[:, : expected.shape[1]], expected) < TOLERANCE
+    assert {one.unit for one in found} == {"unit_relevance"}
+
+
+@pytest.mark.parametrize("layers", NORMALISED)
+@pytest.mark.parametrize("given", ["d0", "d1"])
+def test_vit(shared_dir: Path, vit: Any, given: str, layers: str) -> None:
+    golden = arrays(shared_dir, "vit_tiny", "chefer")
+    content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    _, maps = attention_relevance(vit, content, layers, at="encoder")
+    assert difference(maps, golden[f"{given}.attn_cam.{layers}"]) < TOLERANCE
+    suffix = ".ours_layers" if layers == "ours" else ""
+    expected = golden[f"{given}.partial_lrp{suffix}"]
+    assert difference(from_last_layer(maps)[:, 1:], expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("layers", NORMALISED)
+@pytest.mark.parametrize("given", ["d0", "d1"])
+def test_full_lrp_of_vit(shared_dir: Path, vit: Any, given: str, layers: str) -> None:
+    """At the pixels, with z^B at the patch convolution."""
+    golden = arrays(shared_dir, "vit_tiny", "chefer")
+    content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    baseline = layers == "orig_lrp"
+    found = te.explain(
+        vit, content, "chefer-lrp", "all", at="pixels", variant="authors", baseline=baseline
+    )
+    suffix = "" if baseline else ".ours_layers"
+    expected = golden[f"{given}.full_lrp{suffix}"]
+    assert difference(np.stack([one.relevance for one in found]), expected) < 1e-4
+
+
+@pytest.mark.parametrize("layers", NORMALISED)
+def test_the_paper_differs_by_the_stabiliser_alone(
+    shared_dir: Path, bert: Any, layers: str
+) -> None:
+    golden = arrays(shared_dir, "bert_tiny", "chefer")
+    content = {"input_ids": golden["d0.input_ids"]}
+    _, paper = attention_relevance(bert, content, layers, at="encoder", authors=False)
+    _, authors = attention_relevance(bert, content, layers, at="encoder")
+    assert 0 < difference(paper, authors) < 1e-3

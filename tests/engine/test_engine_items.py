@@ -1,0 +1,208 @@
+"""Which axis counts the items, against brute force: what changes when one item changes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from toy_networks import close, inputs, run
+
+from transexplain.engine.composites import composite
+from transexplain.engine.items import ItemAxis, axis_of, per_item, spread
+from transexplain.engine.propagate import propagate
+from transexplain.errors import EngineError
+
+Function = Callable[[Tensor], Tensor]
+
+
+def rows(x: Tensor) -> Tensor:
+    """Only what stays within an item: its positions in another order."""
+    return x[:, torch.tensor([3, 0, 2])]
+
+
+def heads_behind(x: Tensor) -> Tensor:
+    """(B, T, D) -> (B H, T, D / H), as XLM's and Fairseq's attention."""
+    return x.view(len(x), 4, 3, 4).transpose(1, 2).reshape(-1, 4, 4)
+
+
+def heads_before(x: Tensor) -> Tensor:
+    """(B, T, D) -> (H B, T, D / H): item i stands H times, B apart."""
+    return x.view(len(x), 4, 3, 4).permute(2, 0, 1, 3).reshape(-1, 4, 4)
+
+
+def sequence_first_heads(x: Tensor) -> Tensor:
+    """(T, B, D) -> (B H, T, D / H), as `nn.MultiheadAttention`."""
+    return x.transpose(0, 1).reshape(4, len(x) * 3, 4).transpose(0, 1)
+
+
+def windows(x: Tensor) -> Tensor:
+    """(B, H W, C) -> (B nH nW, h w, C), as Swin."""
+    picture = x.view(len(x), 2, 2, 4, 3)  # B, H, W, C in two by two windows of one channel group
+    cut = picture.view(len(x), 1, 2, 2, 1, 12).permute(0, 1, 3, 2, 4, 5)
+    return cut.reshape(-1, 2, 12)
+
+
+def back(x: Tensor) -> Tensor:
+    return windows(x).view(len(x), 2, 2, 12).transpose(1, 2).reshape(len(x), 4, 12)
+
+
+def grid(x: Tensor) -> Tensor:
+    """(B, H W, C) -> (h w, B n, C): attention across a grid, as MaxViT and BigBird."""
+    return x.view(len(x), 2, 2, 12).permute(2, 0, 1, 3).reshape(2, -1, 12)
+
+
+MOVES: dict[str, Function] = {
+    "as it is": lambda x: x * 2.0,
+    "(T, B, D)": lambda x: x.transpose(0, 1).contiguous() + 1.0,
+    "(T, D, B)": lambda x: x.permute(1, 2, 0).relu(),
+    "rows of positions": lambda x: x.reshape(-1, 12) @ inputs(12, 5),
+    "rows, positions first": lambda x: F.linear(x.transpose(0, 1).reshape(-1, 12), inputs(5, 12)),
+    "back from rows": lambda x: x.reshape(-1, 12).tanh().view(x.shape),
+    "heads": lambda x: x.unflatten(-1, (3, 4)).permute(0, 2, 1, 3),
+    "heads behind the item": heads_behind,
+    "heads before the item": heads_before,
+    "heads of a sequence first": sequence_first_heads,
+    "scores of heads": lambda x: torch.bmm(heads_behind(x), heads_behind(x).transpose(1, 2)),
+    "windows": windows,
+    "back from windows": back,
+    "shifted windows": lambda x: windows(x.roll(1, 1)),
+    "grid": grid,
+    "einsum to the front": lambda x: torch.einsum("btd,de->tbe", x, inputs(12, 5)),
+    "einsum to the end": lambda x: torch.einsum("btd,sd->tsb", x, inputs(7, 12)),
+    "einsum of two": lambda x: torch.einsum("ibd,jbd->bij", x.transpose(0, 1), x.transpose(0, 1)),
+    "einsum with dots": lambda x: torch.einsum("...d,de->...e", x, inputs(12, 5)),
+    "einsum with spaces": lambda x: torch.einsum("b t d -> t d b", x),
+    "stack in front": lambda x: torch.stack([x, x * 2.0], dim=0),
+    "stack behind": lambda x: torch.stack((x, x), -1),
+    "stack in the middle": lambda x: torch.stack([x.transpose(0, 1)] * 2, 1),
+    "cat along items": lambda x: torch.cat([x, x.flip(1)], dim=0),
+    "cat with constants": lambda x: torch.cat([inputs(1, 1, 12).expand(len(x), -1, -1), x], 1),
+    "sum over positions": lambda x: x.transpose(0, 1).sum(0),
+    "mean keeps axes": lambda x: x.transpose(0, 1).mean(0, keepdim=True),
+    "sum over two axes": lambda x: x.view(len(x), 4, 3, 4).permute(1, 0, 2, 3).sum((0, -1)),
+    "largest": lambda x: x.transpose(0, 1).max(dim=0).values,
+    "largest of rows": lambda x: x.permute(2, 0, 1).amax(0),
+    "norm": lambda x: x.transpose(0, 1).norm(dim=-1),
+    "rows chosen": lambda x: x[:, [2, 0]],
+    "rows chosen by a tensor": rows,
+    "rows of a mask": lambda x: x[torch.arange(len(x) * 4).view(-1, 4) % 3 == 0],
+    "one position": lambda x: x.transpose(0, 1)[1],
+    "new axes": lambda x: x[None, :, None],
+    "gathered": lambda x: x.gather(1, torch.tensor([[[1], [3]]]).expand(len(x), 2, 12)),
+    "chosen by index_select": lambda x: x.transpose(0, 1).index_select(0, torch.tensor([2, 2])),
+    "pieces": lambda x: x.transpose(0, 1).chunk(2, -1)[1],
+    "positions apart": lambda x: x.unbind(1)[2],
+    "expanded in front": lambda x: x.expand(2, *x.shape),
+    "repeated by item": lambda x: x.repeat_interleave(3, dim=0),
+    "repeated whole": lambda x: x.repeat(3, 1, 1),
+    "sliding windows": lambda x: x.transpose(0, 1).unfold(0, 2, 1),
+    "strided chunks": lambda x: x.contiguous().as_strided((len(x), 3, 2, 12), (48, 12, 12, 1)),
+    "squeezed": lambda x: x[:, :1].transpose(0, 1).squeeze(0),
+    "convolution": lambda x: F.conv1d(x, inputs(3, 4, 3)).movedim(0, 1),
+    "unfolded picture": lambda x: F.unfold(x.view(-1, 3, 4, 4), 2),
+    "folded picture": lambda x: F.fold(x.reshape(-1, 12, 4), (3, 3), 2),
+    "product with a matrix in front": lambda x: torch.matmul(inputs(5, 4), x),
+    "product of position mixing": lambda x: inputs(5, 4) @ x.transpose(0, 1).transpose(0, 1),
+    "bias of positions": lambda x: x.transpose(0, 1) + inputs(4, 1, 12),
+}
+
+
+def followed(function: Function, x: Tensor) -> tuple[Tensor, ItemAxis | None]:
+    """What `function` gives under the engine, and which axis is said to count the items."""
+    seen: list[Tensor] = []
+
+    def forward(taps):
+        leaf = taps.leaf(x)
+        seen.append(function(leaf))
+        return leaf.flatten(1)
+
+    propagate(forward, composite("lrp"), items=len(x))
+    return seen[0].detach(), axis_of(seen[0])
+
+
+def owners(function: Function, x: Tensor) -> Tensor:
+    """(B, *out) whether an element changes when an item does; no element has two owners."""
+    before = function(x)
+    changed = []
+    for index in range(len(x)):
+        other = x.clone()
+        other[index] = inputs(*x.shape[1:], seed=50 + index)
+        changed.append(function(other) != before)
+    owned = torch.stack(changed)
+    assert int(owned.sum(0).max()) == 1
+    return owned
+
+
+@pytest.mark.parametrize("items", [2, 3, 4, 12])
+@pytest.mark.parametrize("name", MOVES)
+def test_sums_per_item(name: str, items: int) -> None:
+    """Twelve is also the hidden size, four the length and three the heads."""
+    x = inputs(items, 4, 12)
+    out, axis = followed(MOVES[name], x)
+    owned = owners(MOVES[name], x)
+    values = inputs(*out.shape, seed=9) * owned.any(0)
+    expected = torch.stack([(values * of_item).sum() for of_item in owned])
+    torch.testing.assert_close(per_item(values, axis, items), expected)
+    largest = torch.stack([(values.abs() * of_item).max() for of_item in owned])
+    torch.testing.assert_close(per_item(values.abs(), axis, items, largest=True), largest)
+    numbers = torch.arange(items).double()
+    given = spread(numbers, out, axis, items).expand(out.shape)
+    for index, of_item in enumerate(owned):
+        assert set(given[of_item].tolist()) == {float(index)}
+
+
+#: what the axis is lost in, and what must be said where it is asked for
+LOST: dict[str, Function] = {
+    "sum over everything": lambda x: x.sum(),
+    "sum over items": lambda x: x.sum(0),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_axis_is_refused_when_asked_for(name: str) -> None:
+    out, axis = followed(LOST[name], inputs(3, 4, 12))
+    with pytest.raises(EngineError, match=r"which axis counts the items.*batch_tokens=1"):
+        per_item(out, axis, 3)
+
+
+def test_one_item_needs_no_axis() -> None:
+    values = inputs(4, 5)
+    torch.testing.assert_close(per_item(values, None, 1), values.sum()[None])
+    assert spread(torch.ones(1), values, None, 1).shape == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["gradient-x-input", "lrp", "attnlrp"])
+@pytest.mark.parametrize("name", [name for name in MOVES if name != "norm"])
+def test_constants_are_booked_for_their_item(name: str, method: str) -> None:
+    """A constant added where the item axis has moved to: every item's ledger closes by itself."""
+    x = inputs(3, 4, 12)
+    owned = owners(MOVES[name], x).double()
+
+    def model(leaf: Tensor) -> Tensor:
+        hidden = MOVES[name](leaf)
+        hidden = F.gelu(hidden + inputs(*hidden.shape, seed=4))
+        by_item = [(hidden * mask).flatten() @ inputs(hidden.numel(), 2, seed=6) for mask in owned]
+        return torch.stack(by_item)
+
+    passes = run(model, x, method)
+    seed = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, -2.0]]).double()
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert ledger.relative_gap < 1e-12
+
+
+@pytest.mark.parametrize("method", ["gradient-x-input", "lrp"])
+def test_a_vector_along_the_item_axis(method: str) -> None:
+    """One constant per item, added where items lie last."""
+    x, head = inputs(3, 4, 12), inputs(48, 2, seed=6)
+
+    def model(leaf: Tensor) -> Tensor:
+        moved = leaf.permute(1, 2, 0) + inputs(3, seed=4)
+        return moved.permute(2, 0, 1).flatten(1) @ head
+
+    passes = run(model, x, method)
+    seed = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, -2.0]]).double()
+    for index, ledger in enumerate(close(passes, passes.relevance(seed), seed)):
+        expected = inputs(3, seed=4)[index] * (head @ seed[index]).sum()
+        assert ledger.biases == pytest.approx(float(expected))
+        assert ledger.relative_gap < 1e-12

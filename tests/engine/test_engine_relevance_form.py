@@ -1,0 +1,234 @@
+"""Chefer's rules, in relevance form, against messages that are written out."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import matrix_rules as twin
+import pytest
+import torch
+from matrix_rules import Operator, propagated
+from torch import Tensor
+from torch.nn import functional as F
+from toy_networks import close, inputs
+
+from transexplain.engine.composites import COMPOSITES, ChefersRules, Composite
+from transexplain.engine.linear_rules import LinearRule
+
+BASE = COMPOSITES["chefer-lrp"]
+#: what the authors' code adds to a denominator, whatever its sign
+FLOOR = 1e-9
+
+
+def rules(*, normalised: bool = True, authors: bool = False) -> Composite:
+    return replace(BASE, chefer=ChefersRules(normalised=normalised, authors=authors))
+
+
+OPERATORS: dict[str, tuple[tuple[int, ...], Operator]] = {
+    "linear": ((3, 6), lambda x: F.linear(x, inputs(4, 6, seed=5), inputs(4, seed=6))),
+    "conv1d": ((2, 6), lambda x: F.conv1d(x, inputs(3, 2, 3, seed=5), inputs(3, seed=6), 2, 1)),
+    "conv2d": ((2, 3, 4), lambda x: F.conv2d(x, inputs(2, 1, 2, 2, seed=5), groups=2, padding=1)),
+}
+
+
+def arrives(
+    function: Operator, x: Tensor, composite: Composite, seed: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Relevance of the leaf for a random seed at every output, and the seed (both per item)."""
+    passes = propagated(lambda leaf: function(leaf).flatten(1), x, composite)
+    if seed is None:
+        seed = inputs(*passes.logits.shape, seed=8)
+    relevance = passes.relevance(seed)
+    for ledger in close(passes, relevance, seed):
+        assert ledger.relative_gap < 1e-12
+    return relevance, seed
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5], ids=["inputs of 1", "inputs near the stabiliser"])
+@pytest.mark.parametrize("authors", [True, False], ids=["authors", "paper"])
+@pytest.mark.parametrize("normalised", [True, False], ids=["ours", "baseline"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_positive_shares(name: str, normalised: bool, authors: bool, scale: float) -> None:
+    """z+ without bias, x of both signs; their baseline divides x^+ and x^- each by its own sum."""
+    shape, operator = OPERATORS[name]
+    x = inputs(2, *shape) * scale
+    found, seed = arrives(operator, x, rules(normalised=normalised, authors=authors))
+    for index, row in enumerate(x):
+        floor = FLOOR if authors else 0.0
+        messages = twin.positive_shares(operator, row[None], apart=not normalised, floor=floor)
+        expected = seed[index] @ messages.inputs
+        torch.testing.assert_close(found[index].flatten(), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_the_stabiliser_of_the_authors_is_seen() -> None:
+    """At inputs of 1e-5 the variants differ by far more than the tolerance above."""
+    shape, operator = OPERATORS["linear"]
+    x = inputs(2, *shape) * 1e-5
+    paper, _ = arrives(operator, x, rules())
+    authors, _ = arrives(operator, x, rules(authors=True))
+    assert float((paper - authors).abs().max()) > 1e-6
+
+
+def test_alpha2_beta1_gives_biases_nothing() -> None:
+    shape, operator = OPERATORS["linear"]
+    x = inputs(2, *shape)
+    composite = replace(rules(), linear=LinearRule(alpha=2.0, beta=1.0))
+    found, seed = arrives(operator, x, composite)
+    for index, row in enumerate(x):
+        c, bias = twin.contributions(operator, row[None])
+        messages = twin.by_output(c, 0 * bias, twin.alpha_beta(2.0, 1.0))
+        torch.testing.assert_close(found[index].flatten(), seed[index] @ messages.inputs)
+
+
+def sum_of_two(a: Tensor, b: Tensor, arrived: Tensor, *, normalised: bool, floor: float) -> Tensor:
+    """Relevance (2, ...) of both summands of one item."""
+    shares = torch.stack([a, b]) * arrived / (a + b + floor)
+    if not normalised:
+        return shares
+    totals = [float(shares[side].sum()) for side in (0, 1)]
+    both = abs(totals[0]) + abs(totals[1]) + floor
+    whole = float(arrived.sum())
+    for side in (0, 1):
+        shares[side] *= abs(totals[side]) / both * whole / (totals[side] + floor)
+    return shares
+
+
+@pytest.mark.parametrize("authors", [True, False], ids=["authors", "paper"])
+@pytest.mark.parametrize("normalised", [True, False], ids=["ours", "baseline"])
+def test_sum_of_two_signals(normalised: bool, authors: bool) -> None:
+    """Rescaled per item: a batch of three holds three pairs of totals."""
+    x = inputs(3, 2, 5)
+    composite = rules(normalised=normalised, authors=authors)
+    found, seed = arrives(lambda leaf: leaf[:, 0] + leaf[:, 1], x, composite)
+    floor = FLOOR if authors else 0.0
+    for index, (a, b) in enumerate(x):
+        expected = sum_of_two(a, b, seed[index], normalised=normalised, floor=floor)
+        torch.testing.assert_close(found[index], expected, rtol=1e-9, atol=1e-11)
+        if normalised and not authors:
+            torch.testing.assert_close(found[index].sum(), seed[index].sum())
+
+
+@pytest.mark.parametrize("normalised", [True, False], ids=["ours", "baseline"])
+@pytest.mark.parametrize(
+    ("written", "signs"),
+    [
+        (lambda a, b: a - b, (1, -1)),
+        (lambda a, b: torch.sub(a, b, alpha=2.0), (1, -2)),
+        (lambda a, b: torch.add(input=a, other=b, alpha=0.5), (1, 0.5)),
+        (lambda a, b: torch.rsub(a, b, alpha=3.0), (-3, 1)),
+        (lambda a, b: (1.0 * a).add_(b), (1, 1)),
+    ],
+)
+def test_spellings_of_a_sum(
+    written: Callable[[Tensor, Tensor], Tensor], signs: tuple[float, float], normalised: bool
+) -> None:
+    x = inputs(2, 2, 5)
+    composite = rules(normalised=normalised)
+    found, seed = arrives(lambda leaf: written(leaf[:, 0], leaf[:, 1]), x, composite)
+    for index, (a, b) in enumerate(x):
+        parts = (signs[0] * a, signs[1] * b)
+        expected = sum_of_two(*parts, seed[index], normalised=normalised, floor=0.0)
+        torch.testing.assert_close(found[index], expected)
+
+
+def test_a_sum_with_a_constant_takes_its_share() -> None:
+    """A position embedding is a summand like any other."""
+    x, constant = inputs(3, 4, 5), inputs(4, 5, seed=3)
+    found, seed = arrives(lambda leaf: leaf + constant, x, rules())
+    for index, row in enumerate(x):
+        arrived = seed[index].view(4, 5)
+        expected = sum_of_two(row, constant, arrived, normalised=True, floor=0.0)[0]
+        torch.testing.assert_close(found[index], expected)
+
+
+def halved_product(a: Tensor, b: Tensor, arrived: Tensor) -> tuple[Tensor, Tensor]:
+    """Both factors of z = a b, (m, n) and (n, p), message by message."""
+    z = a @ b
+    of_a, of_b = torch.zeros_like(a), torch.zeros_like(b)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            for k in range(a.shape[1]):
+                message = a[i, k] * b[k, j] / z[i, j] * arrived[i, j] / 2
+                of_a[i, k] += message
+                of_b[k, j] += message
+    return of_a, of_b
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda a, b: a @ b,
+        torch.bmm,
+        lambda a, b: torch.matmul(input=a, other=b),
+        lambda a, b: torch.einsum("bij,bjk->bik", a, b),
+    ],
+)
+def test_product_of_two_signals(written: Callable[[Tensor, Tensor], Tensor]) -> None:
+    x = inputs(2, 18)
+    found, seed = arrives(
+        lambda leaf: written(leaf[:, :6].view(-1, 2, 3), leaf[:, 6:].view(-1, 3, 4)), x, rules()
+    )
+    for index, row in enumerate(x):
+        factors = row[:6].view(2, 3), row[6:].view(3, 4)
+        parts = halved_product(*factors, seed[index].view(2, 4))
+        expected = torch.cat([part.flatten() for part in parts])
+        torch.testing.assert_close(found[index], expected)
+
+
+PASSED = {
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "layer norm": lambda x: F.layer_norm(x, (6,), inputs(6), inputs(6, seed=2)),
+    "rms norm": lambda x: F.rms_norm(x, (6,), inputs(6)),
+    "group norm": lambda x: F.group_norm(x, 2, inputs(4), inputs(4, seed=2)),
+    "batch norm": lambda x: F.batch_norm(x, inputs(4), inputs(4).square(), inputs(4), inputs(4)),
+    "softmax": lambda x: torch.softmax(x, -1).unsqueeze(0)[0],
+    "times a constant": lambda x: x * inputs(6),
+    "scale": lambda x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6),
+    "x / length": F.normalize,
+    "written out": lambda x: 0.5 * x * (1 + torch.erf(x / 2**0.5)),
+}
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_what_passes_relevance_on(name: str) -> None:
+    """Norms, activations, softmax and scales hand on what arrives, place by place."""
+    x = inputs(2, 4, 6)
+    found, seed = arrives(PASSED[name], x, rules())
+    torch.testing.assert_close(found.flatten(1), seed)
+
+
+def test_a_gate_takes_nothing_and_a_product_halves() -> None:
+    x = inputs(2, 10)
+    found, seed = arrives(lambda leaf: torch.sigmoid(leaf[:, :5]) * leaf[:, 5:], x, rules())
+    torch.testing.assert_close(found, torch.cat([0 * seed, seed], dim=1))
+    found, seed = arrives(lambda leaf: leaf[:, :5] * leaf[:, 5:], x, rules())
+    torch.testing.assert_close(found, torch.cat([seed, seed], dim=1) / 2)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+def test_attention(fused: bool) -> None:
+    """Half to values and weights; the softmax passes; half of that to queries and keys."""
+    x = inputs(2, 3, 4, 5)
+
+    def function(leaf: Tensor) -> Tensor:
+        q, k, v = leaf.unbind(1)
+        if fused:
+            return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])
+        return torch.softmax(q @ k.transpose(1, 2) / 5**0.5, -1) @ v
+
+    found, seed = arrives(function, x, rules())
+    for index, (q, k, v) in enumerate(x):
+        weights = torch.softmax(q @ k.T / 5**0.5, -1)
+        of_weights, of_v = halved_product(weights, v, seed[index].view(4, 5))
+        of_q, of_k = halved_product(q, k.T, of_weights)
+        torch.testing.assert_close(found[index], torch.stack([of_q, of_k.T, of_v]))
+
+
+@pytest.mark.parametrize("function", [F.gelu, torch.tanh, torch.sigmoid, F.relu])
+def test_an_activation_of_a_mean_is_no_scale(function: Operator) -> None:
+    """Mean pooling before an activation: relevance goes through both."""
+    x = inputs(2, 4, 5)
+    found, seed = arrives(lambda leaf: function(leaf.mean(1)), x, rules())
+    for index, row in enumerate(x):
+        torch.testing.assert_close(found[index], row / row.sum(0) * seed[index])

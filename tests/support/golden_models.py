@@ -1,0 +1,66 @@
+"""The small models beside the checkout whose reference outputs the original authors' code made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import transexplain as te
+
+
+def arrays(shared_dir: Path, model: str, source: str) -> Any:
+    """The arrays of one source, by `<input>.<array>`."""
+    return np.load(shared_dir / "golden" / model / f"A.{source}.npz")
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """max |a - b| / max |b|, the measure of the folder's README files."""
+    assert found.shape == expected.shape
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def load_bert(shared_dir: Path) -> Any:
+    """A BERT of three layers and three classes in float64."""
+    from transformers import BertForSequenceClassification
+
+    folder = shared_dir / "golden" / "bert_tiny" / "weights_A"
+    module = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
+    return te.wrap(module, modality="text")
+
+
+def load_vit(shared_dir: Path) -> Any:
+    """A timm ViT of three layers and five classes in float64."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    folder = shared_dir / "golden" / "vit_tiny" / "weights_A"
+    module = VisionTransformer(**json.loads((folder / "timm_args.json").read_text()))
+    module.load_state_dict(load_file(folder / "model.safetensors"))
+    return te.wrap(module.double().eval(), modality="image")
+
+
+class LastPosition(nn.Module):
+    """A language model whose logits at the last position are the classes."""
+
+    def __init__(self, language_model: nn.Module) -> None:
+        super().__init__()
+        self.language_model = language_model
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.language_model.get_input_embeddings()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.language_model(input_ids=input_ids, attention_mask=attention_mask).logits[:, -1]
+
+
+def load_language_model(shared_dir: Path, name: str, family: str) -> Any:
+    """A decoder with a vocabulary of 120 in float64."""
+    import transformers
+
+    folder = shared_dir / "golden" / name / "weights_A"
+    module = getattr(transformers, family).from_pretrained(folder, dtype=torch.float64)
+    classes = [f"v{index}" for index in range(120)]
+    return te.wrap(LastPosition(module.eval()), modality="text", classes=classes)
