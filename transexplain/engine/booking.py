@@ -83,6 +83,12 @@ class Bookkeeper:
 
         when_arrives(out, book)
 
+    def lost_twin(self, twin: Tensor | None, where: Tensor) -> None:
+        """Book what a rule for the leaf gives to padding, which is no part of the leaf."""
+        if twin is not None:
+            to = self.at("input", self.axis_after(twin))
+            when_arrives(twin, lambda relevance: to.rule(torch.where(where, relevance, 0)))
+
     def measured(
         self,
         kind: str,

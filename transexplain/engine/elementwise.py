@@ -10,6 +10,7 @@ from torch import Tensor
 from transexplain.engine.call import Call
 from transexplain.engine.dependence import tensors_in
 from transexplain.engine.functions import IdentityRule, ScaledGradient
+from transexplain.engine.operators import KIND
 from transexplain.engine.provenance import (
     Function,
     function_of,
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 Join = Callable[[Any, Any], Any]
 GATES = ("sigmoid", "sigmoid_", "hardsigmoid")
 NORMS = ("std", "var", "norm", "vector_norm", "linalg_vector_norm")
+_POWERS = ("pow", "pow_", "__pow__", "float_power")
 _REFLECTED = ("__rsub__", "rsub", "__rtruediv__", "__rdiv__")
 
 
 def activation(mode: "RelevanceMode", call: Call) -> Any:
     """Identity rule with f(0) as a leaf, or the measured plain gradient."""
     check_one_argument(mode, call)
+    if is_scale(call):
+        return constant_scale(mode, call)
     x, function = call.argument(0, "input", None), call.elementwise()
     found = function_of(x).then(function, gate=call.name in GATES)
     if mode.composite.activation == "gradient":
@@ -190,10 +194,22 @@ def reduction(_: "RelevanceMode", call: Call) -> Any:
 
 
 def scale(mode: "RelevanceMode", call: Call) -> Any:
-    """The root or the norm of a reduction is a scale: constant, or the measured plain gradient."""
-    x = call.argument(0, "input", None)
-    if call.name not in NORMS and not is_reduced(x):
-        return activation(mode, call)
+    """A norm, or the root of a reduction, is a scale; any other root is a function."""
+    return constant_scale(mode, call) if is_scale(call) else activation(mode, call)
+
+
+def is_scale(call: Call) -> bool:
+    """Whether a call makes a scale: a norm, or a root of a reduction."""
+    if call.name in NORMS:
+        return True
+    if call.name in _POWERS and call.argument(1, "exponent", None) not in (-0.5, 0.5, -1):
+        return False
+    root = call.name in _POWERS or KIND[call.name] == "scale"
+    return root and is_reduced(call.argument(0, "input", None))
+
+
+def constant_scale(mode: "RelevanceMode", call: Call) -> Any:
+    """A scale is constant, or has the measured plain gradient."""
     if mode.composite.norm == "gradient":
         return mark_reduced(mode.books.measured("norm", call))
     return call.run_detached()

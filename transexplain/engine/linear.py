@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transexplain.engine.alpha_beta import AlphaBeta
 from transexplain.engine.call import Call
@@ -127,3 +127,11 @@ def _pulled(
     with torch.enable_grad():
         x = torch.zeros_like(like, requires_grad=True)
         return torch.autograd.grad(apply(x, weight), x, s)[0]
+
+
+def weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
+    """Qualified names of the parameters, known by where and how large they are."""
+    return {
+        (parameter.data_ptr(), tuple(parameter.shape)): name
+        for name, parameter in module.named_parameters()
+    }

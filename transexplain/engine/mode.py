@@ -22,6 +22,7 @@ from transexplain.engine.dependence import mark_dependent, mark_output, tensors_
 from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, substitutes
 from transexplain.engine.item_tracking import follow
 from transexplain.engine.ledger import LedgerBook
+from transexplain.engine.linear import weight_names
 from transexplain.engine.linear_rules import LinearRule
 from transexplain.engine.operators import KIND, operator_name
 from transexplain.engine.relevance_form import RELEVANCE_RULES
@@ -72,7 +73,7 @@ class RelevanceMode(TorchFunctionMode):
         self.attention: list[AttentionMap] | None = None  #: filled where it is a list
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
-        self._names = _weight_names(module) if composite.overrides and module else {}
+        self._names = weight_names(module) if composite.overrides and module else {}
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
     def leaf(self, tensor: Tensor) -> Tensor:
@@ -188,8 +189,13 @@ class RelevanceMode(TorchFunctionMode):
 
     def twin_of(self, tensor: Tensor) -> Tensor | None:
         """What stands for the leaf's own relevance, where `tensor` is the leaf but for reshapes."""
-        twin: Tensor | None = getattr(tensor, _TWIN, None)
+        twin = self.peek_twin(tensor)
         self.met_input_rule |= twin is not None
+        return twin
+
+    def peek_twin(self, tensor: Tensor) -> Tensor | None:
+        """The twin, for who does not use it."""
+        twin: Tensor | None = getattr(tensor, _TWIN, None)
         return twin
 
     def follow_twin(self, call: Call, out: Any) -> None:
@@ -235,11 +241,3 @@ class RelevanceMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._without_foreign(part) for key, part in value.items()}
         return value
-
-
-def _weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
-    """Qualified names of the parameters, known by where and how large they are."""
-    return {
-        (parameter.data_ptr(), tuple(parameter.shape)): name
-        for name, parameter in module.named_parameters()
-    }

@@ -70,11 +70,11 @@ def negation(_: "RelevanceMode", call: Call) -> Any:
 def activation(mode: "RelevanceMode", call: Call) -> Any:
     """Identity for every elementwise function of one carrier."""
     elementwise.check_one_argument(mode, call)
+    if elementwise.is_scale(call):
+        return mark_reduced(call.run_detached())
     found = function_of(call.argument(0, "input", None)).then(
         call.elementwise(), gate=call.name in elementwise.GATES
     )
-    if is_reduced(call.argument(0, "input", None)):
-        return mark_reduced(call.run_detached())
     return tag(_passed_to(call, found.root), found)
 
 
@@ -89,8 +89,7 @@ def softmax(mode: "RelevanceMode", call: Call) -> Any:
 
 def scale(mode: "RelevanceMode", call: Call) -> Any:
     """A norm, or the root of a reduction, is constant; any other root is a function."""
-    x = call.argument(0, "input", None)
-    if call.name in elementwise.NORMS or is_reduced(x):
+    if elementwise.is_scale(call):
         return mark_reduced(call.run_detached())
     return activation(mode, call)
 

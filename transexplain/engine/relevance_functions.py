@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,21 @@ def quotient(above: Tensor, below: Tensor, rules: ChefersRules) -> Tensor:
     else:
         zero = below == 0
     return torch.where(zero, 0, above / below)
+
+
+def _by_part(join: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """Real and imaginary parts apart: they are values of their own, as in a gradient."""
+    if not (a.is_complex() or b.is_complex()):
+        return join(a, b)
+    if not b.is_complex():
+        return join(a.real, b)
+    if not a.is_complex():
+        return join(a, b.real)
+    return torch.complex(join(a.real, b.real), join(a.imag, b.imag))
+
+
+def _parts_summed(relevance: Tensor) -> Tensor:
+    return relevance.real + relevance.imag if relevance.is_complex() else relevance
 
 
 class PassOn(Function):
@@ -56,12 +72,10 @@ class ToRelevance(Function):
         """R = share * x * g, taken off what the rule has to answer for."""
         (x,) = ctx.saved_tensors
         share, to = ctx.rest
-        relevance = x * gradients[0]
-        if relevance.is_complex():
-            relevance = relevance.real.to(x.dtype)
+        relevance = _by_part(torch.mul, x, gradients[0])
         if share != 1:
             relevance = relevance * share
-        to.rule(-relevance.real)
+        to.rule(-_parts_summed(relevance))
         return relevance, None, None
 
 
@@ -81,8 +95,8 @@ class ToGradient(Function):
         (z,) = ctx.saved_tensors
         rules, to = ctx.rest
         if to is not None:  # else what lies below books it all
-            to.rule(relevance[0].real)
-        return quotient(relevance[0], z, rules), None, None
+            to.rule(_parts_summed(relevance[0]))
+        return _by_part(partial(quotient, rules=rules), relevance[0], z), None, None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,6 +122,7 @@ def pad(mode: "RelevanceMode", call: Call) -> Any:
             torch.ones_like(x, dtype=torch.bool), call.argument(1, "pad", ())
         )
         mode.books.constant(out, value or 0.0, "fill", where=~kept)
+        mode.books.lost_twin(mode.peek_twin(out), ~kept)
     return out
 
 
