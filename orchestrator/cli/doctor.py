@@ -32,6 +32,7 @@ def doctor(
     at: Annotated[
         str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
     ] = None,
+    param: opt.Params = None,
     device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
     dtype: Annotated[
         str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
@@ -44,7 +45,7 @@ def doctor(
 
     loaded = load_model(model, dtype=dtype, device=device)
     item = None if data is None else _first_item(loaded, data)
-    found = examine(loaded, item, method, at)
+    found = examine(loaded, item, method, at, **opt.parameters(param))
     if json_:
         typer.echo(json.dumps(found.document(), indent=2, ensure_ascii=False))
     else:
@@ -85,7 +86,8 @@ def _print(found: "Diagnosis") -> None:
     ref = found.model
     console.print(
         f"{ref.source}: {ref.modality}, {ref.dtype} on {ref.device}; {found.method} at "
-        f"{found.at!r}, {found.positions} positions, class {found.target!r}"
+        f"{found.at!r}, {found.positions} positions, class {found.target!r}",
+        soft_wrap=True,
     )
     console.print(_operators(found))
     for line in (*_ledger(found), *_cost(found), *_batches(found)):
@@ -122,7 +124,7 @@ def _ledger(found: "Diagnosis") -> Iterator[str]:
     if ledger is not None:
         entries = ("inputs", "special", "embeddings", "biases", "rules")
         parts = "  ".join(f"{name} {getattr(ledger, name):+.4f}" for name in entries)
-        yield f"ledger in logits: {parts}"
+        yield f"ledger in {found.unit}: {parts}"
         judged = {
             True: f"within {found.gap_tolerance:.0e}" if found.gap_tolerance else "",
             False: f"above {found.gap_tolerance or 0:.0e}: it does not close",

@@ -32,6 +32,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     at: Annotated[
         str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
     ] = None,
+    param: opt.Params = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
     ] = None,
@@ -48,7 +49,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     form = _form(output, as_json=json_)
     loaded = api.load_model(model, device=device)
     content = _content(loaded, item)
-    params: dict[str, Any] = {"at": at} if at else {}
+    params = {**opt.parameters(param), **({"at": at} if at else {})}
     found = api.explain(loaded, content, method, target or ["predicted"], **params)
     if form == "json":
         _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
@@ -130,6 +131,8 @@ def _print(found: "list[Attribution]", palette: str) -> None:
     for one in found:
         gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
         console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
+        for note in one.notes:
+            console.print(Text(note, style="italic"))
         if one.relevance.ndim == 2:
             console.print(_grid_text(one))
             continue

@@ -1,10 +1,11 @@
 """Options that several verbs share, and what they turn into."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ Targets = Annotated[
     ),
 ]
 Method = Annotated[str | None, typer.Option("--method", help="explanation method")]
+Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", help="parameter of the method, e.g. --param gamma=0.25"),
+]
 Lexicon = Annotated[
     str | None, typer.Option("--lexicon", help="entity groups: yaml or json, group -> terms")
 ]
@@ -58,3 +63,19 @@ def open_store(settings: Settings) -> "Database":
     from transexplain.store.database import open_database
 
     return open_database(settings.database_url, upgrade=settings.database_url.startswith("sqlite"))
+
+
+def parameters(given: list[str] | None) -> dict[str, Any]:
+    """`name=value` pairs, the values in YAML; raises ConfigurationError."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--param {pair!r} is not name=value")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--param {name}: {value!r} is no YAML") from error
+    return found

@@ -31,10 +31,16 @@ OPERATORS: dict[str, tuple[tuple[int, ...], Operator]] = {
 
 
 def arrives(
-    function: Operator, x: Tensor, composite: Composite, seed: Tensor | None = None
+    function: Operator,
+    x: Tensor,
+    composite: Composite,
+    seed: Tensor | None = None,
+    *,
+    in_encoder: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Relevance of the leaf for a random seed at every output, and the seed (both per item)."""
-    passes = propagated(lambda leaf: function(leaf).flatten(1), x, composite)
+    flat = lambda leaf: function(leaf).flatten(1)  # noqa: E731
+    passes = propagated(flat, x, composite, in_encoder=in_encoder)
     if seed is None:
         seed = inputs(*passes.logits.shape, seed=8)
     relevance = passes.relevance(seed)
@@ -130,10 +136,17 @@ def test_spellings_of_a_sum(
         torch.testing.assert_close(found[index], expected)
 
 
-def test_a_sum_with_a_constant_takes_its_share() -> None:
-    """A position embedding is a summand like any other."""
+def test_inside_the_encoder_a_constant_takes_nothing() -> None:
+    """A mask or a position bias of attention scores, as the biases of linear operators."""
     x, constant = inputs(3, 4, 5), inputs(4, 5, seed=3)
     found, seed = arrives(lambda leaf: leaf + constant, x, rules())
+    torch.testing.assert_close(found, seed.view_as(found))
+
+
+def test_an_embedding_takes_its_share() -> None:
+    """A position embedding is a summand like any other."""
+    x, constant = inputs(3, 4, 5), inputs(4, 5, seed=3)
+    found, seed = arrives(lambda leaf: leaf + constant, x, rules(), in_encoder=False)
     for index, row in enumerate(x):
         arrived = seed[index].view(4, 5)
         expected = sum_of_two(row, constant, arrived, normalised=True, floor=0.0)[0]

@@ -155,13 +155,19 @@ def positive_shares(
 
 
 def propagated(
-    function: Operator, x: Tensor, rules: Composite, module: nn.Module | None = None
+    function: Operator,
+    x: Tensor,
+    rules: Composite,
+    module: nn.Module | None = None,
+    *,
+    in_encoder: bool = True,
 ) -> Propagation:
     """A forward pass under `rules` with `x` (B, ...) as the leaf."""
 
     def forward(taps):
         leaf = taps.leaf(x)
-        taps.encoder_begins()
+        if in_encoder:
+            taps.encoder_begins()
         return function(leaf)
 
     return propagate(forward, rules, items=len(x), module=module)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from transexplain.plans import ModelRef
-from transexplain.types import Ledger
+from transexplain.types import Ledger, Unit
 
 if TYPE_CHECKING:
     from transexplain.engine.census import OperatorUse, Uncovered
@@ -33,6 +33,7 @@ class Diagnosis:
 
     model: ModelRef
     method: str
+    unit: Unit  #: of the ledger
     at: str
     positions: int  #: T
     target: str  #: the predicted class, which was explained

@@ -14,11 +14,12 @@ from torch import Tensor
 from transexplain.doctor.diagnosis import Diagnosis, Timing
 from transexplain.doctor.neutral import neutral_content
 from transexplain.engine.census import Census, Uncovered
-from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.composites import COMPOSITES, Composite, composite
 from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.methods import METHODS, bound
 from transexplain.methods.base import BatchExplanation
+from transexplain.methods.relevance import rules_of
 from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.models.invariance import tolerance_of
 from transexplain.models.probe import logits_of
@@ -34,7 +35,11 @@ Array = NDArray[np.float64]
 
 
 def examine(
-    model: LoadedModel, item: Any = None, method: str = "lrp", at: str | None = None
+    model: LoadedModel,
+    item: Any = None,
+    method: str = "lrp",
+    at: str | None = None,
+    **params: Any,
 ) -> Diagnosis:
     """Run one item through `model` under `method` and say what was met and what was not covered.
 
@@ -44,19 +49,22 @@ def examine(
             picture of colour gradients.
         method: a method that propagates relevance (the name of a composite).
         at: the leaf; default: the model's.
+        params: parameters of the method, such as `gamma`.
 
     Raises:
         ConfigurationError: an unknown method or leaf, or a model without an encoder for `item`.
         ItemError: the item cannot be encoded, or the model itself fails on it.
     """
-    composite(method)  # told before anything runs
     leaf = at or model.default_at
+    composite(method)  # told before anything runs
+    spec = MethodSpec(name=method, params={**params, "at": leaf})
+    explain, rules = bound(spec), rules_of(method, leaf, params)
     if leaf not in model.leaves:
         known = ", ".join(model.leaves) or "none"
         raise ConfigurationError(f"{model.ref.source} has no leaf {leaf!r}; it has: {known}")
     encoded = _encoded(model, item)
     batch = model.collate([encoded])
-    case = _Case(model, batch, method, leaf, _plain_logits(model, batch))
+    case = _Case(model, batch, explain, rules, leaf, _plain_logits(model, batch))
     census = Census(root=model.module)
     logits, faults = case.counted(census)
     if faults:
@@ -73,7 +81,8 @@ class _Case:
 
     model: LoadedModel
     batch: Batch  #: of one item
-    method: str
+    method: Callable[..., BatchExplanation]  #: as audits call it
+    rules: Composite
     leaf: str
     plain: Array  #: (1, C) of the untouched model
 
@@ -87,8 +96,9 @@ class _Case:
         try:
             passes = propagate(
                 lambda taps: self.model.run(self.batch, at=self.leaf, taps=taps),
-                composite(self.method),
+                self.rules,
                 1,
+                module=self.model.module,
                 census=census,
             )
             logits.append(_array(passes.logits))
@@ -110,9 +120,7 @@ class _Case:
             class_name=self.model.classes[self.index],
             coefficients=((self.index, 1.0),),
         )
-        function = bound(MethodSpec(name=self.method, params={"at": self.leaf}))
-        found: BatchExplanation = function(self.model, self.batch, lambda _logits: [[target]])
-        return found
+        return self.method(self.model, self.batch, lambda _logits: [[target]])
 
     def forward(self) -> Tensor:
         """Logits (1, C) of the untouched model."""
@@ -146,7 +154,8 @@ def _diagnosis(
     (encoded,) = case.batch.encoded
     return Diagnosis(
         model=model.ref,
-        method=case.method,
+        method=case.rules.name,
+        unit=case.rules.unit,
         at=case.leaf,
         positions=encoded.length,
         target=model.classes[case.index],
@@ -205,5 +214,4 @@ def _array(logits: Tensor) -> Array:
 
 def _remedies() -> tuple[str, ...]:
     """The methods that ask for no rule of an operator."""
-    propagates = METHODS["lrp"]
-    return tuple(n for n in METHODS if n not in COMPOSITES and METHODS[n] != propagates)
+    return tuple(name for name in METHODS if name not in COMPOSITES)

@@ -153,7 +153,11 @@ _MAPS = {
 
 
 def add(mode: "RelevanceMode", call: Call) -> Any:
-    """Two carriers, or a carrier and a constant, share by value; a centring mean takes nothing."""
+    """Two carriers share by value, as do the embeddings that are added before the encoder.
+
+    Inside the encoder a constant (a mask, a position bias of the scores) takes nothing, as the
+    biases of linear operators; nor does the mean of a norm.
+    """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
     found = elementwise.sum_of(mode, call)
     both = mode.carries(left) and mode.carries(right)
@@ -161,8 +165,8 @@ def add(mode: "RelevanceMode", call: Call) -> Any:
         return tag(_passed_to(call, found.root), found)
     if both and is_reduced_from(right, left):
         return _passed_to(call, left)
-    if not both and not isinstance(right if mode.carries(left) else left, Tensor):
-        carrier = left if mode.carries(left) else right
+    carrier, other = (left, right) if mode.carries(left) else (right, left)
+    if not both and (mode.books.in_encoder or not isinstance(other, Tensor)):
         return tag(_passed_to(call, carrier), found)
     signs = elementwise.signs(call)
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from transexplain.engine.composites import ChefersRules, composite, tuned
+from transexplain.engine.composites import ChefersRules, Composite, composite, tuned
 from transexplain.engine.linear_rules import (
     GammaForm,
     InputRule,
@@ -38,27 +38,41 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Args:
         model, batch, resolve, method: B items, and the name of a composite.
-        at: the leaf; default: the input of the first block where the model has blocks.
+        at: the leaf; default: the input of the first block, where there is one.
         epsilon, gamma, gamma_form, alpha, beta: of linear operators; see `LinearRule`.
-        input_rule: `zb`, `w2` or `flat` (or `{rule: zb, low: ..., high: ...}`) for the operator
-            that reads the leaf; see `InputRule`.
+        input_rule: `zb`, `w2`, `flat` or `{rule: zb, low: ..., high: ...}`; see `InputRule`.
         overrides: (pattern, rule) pairs, matched against the names of weights in order.
 
-    Returns:
-        Logits (B, C); per item and target, relevance (T,) or (rows, cols) in logits, with ledger.
-
-    Raises:
-        ConfigurationError: parameters that contradict each other or fit no operator.
-        EngineError: an operator without a rule.
+    Returns logits (B, C); per item and target, relevance (T,) or (rows, cols) with its ledger.
+    Raises ConfigurationError for parameters that contradict each other or fit no operator.
     """
-    linear = {"epsilon": epsilon, "gamma": gamma, "gamma_form": gamma_form}
-    rules = tuned(
+    rules = lrp_rules(
+        method,
+        epsilon=epsilon,
+        gamma=gamma,
+        gamma_form=gamma_form,
+        alpha=alpha,
+        beta=beta,
+        input_rule=input_rule,
+        overrides=overrides,
+    )
+    return explain_by(model, batch, resolve, rules, at=at)
+
+
+def lrp_rules(
+    method: str,
+    *,
+    input_rule: str | Mapping[str, Any] | None = None,
+    overrides: Iterable[Any] = (),
+    **linear: Any,
+) -> Composite:
+    """The composite `method` with its parameters; raises ConfigurationError."""
+    return tuned(
         composite(method),
-        linear={**linear, "alpha": alpha, "beta": beta},
+        linear=linear,
         input_rule=None if input_rule is None else parsed_input_rule(input_rule),
         overrides=parsed_overrides(overrides),
     )
-    return explain_by(model, batch, resolve, rules, at=at)
 
 
 def explain_gradient(
@@ -92,12 +106,30 @@ def explain_chefer(
     Returns:
         Relevance in `unit_relevance`: the positions and what the rules lost sum to the seed.
     """
+    leaf = at or model.default_at
+    rules = chefer_rules(method, leaf, variant=variant, baseline=baseline)
+    return explain_by(model, batch, resolve, rules, at=leaf)
+
+
+def chefer_rules(
+    method: str, leaf: str, *, variant: str = "paper", baseline: bool = False
+) -> Composite:
+    """The composite `method` in one of Chefer's variants; raises ConfigurationError."""
     if variant not in ("paper", "authors"):
         raise ConfigurationError(f"variant is 'paper' or 'authors', not {variant!r}")
-    leaf = at or model.default_at
-    rules = dataclasses.replace(
+    return dataclasses.replace(
         composite(method),
         chefer=ChefersRules(normalised=not baseline, authors=variant == "authors"),
         input_rule=InputRule(name="zb", required=False) if leaf == "pixels" else None,
     )
-    return explain_by(model, batch, resolve, rules, at=leaf)
+
+
+def rules_of(method: str, leaf: str, params: Mapping[str, Any]) -> Composite:
+    """The composite that a method propagates by, at one leaf.
+
+    Raises ConfigurationError for a method that propagates nothing, and for parameters that
+    contradict each other.
+    """
+    if composite(method).relevance_form:
+        return chefer_rules(method, leaf, **params)
+    return lrp_rules(method, **params)
