@@ -16,7 +16,6 @@ _REFUSED = {
     "Qwen3-Next": "linalg_solve_triangular",
     "Qwen3.5": "linalg_solve_triangular",
     "Reformer": "logsumexp",
-    "timm EfficientViT (MIT)": "div",
     "timm Sequencer2D": "lstm",
 }
 _ALL = [*ENCODERS, *DECODERS, *ENCODER_DECODERS, *IMAGE, *CONVOLUTIONAL, *TIMM, *HYBRID]

@@ -166,16 +166,21 @@ def halved(call: Call) -> Any:
 
 def division(mode: "RelevanceMode", call: Call) -> Any:
     """Division by a constant is a scale; functions of one carrier are one function."""
-    _, below, found = quotient_of(mode, call)
+    above, below, found = quotient_of(mode, call)
     if not mode.carries(below):
         return tag(call.run(), found)
     if mode.composite.activation == "gradient":
         return mode.books.measured("product", call)
-    if is_reduced(below):
+    if is_normaliser(above, below):
         return call.substituted({id(below): below.detach()}).run()
     if found is None or not found.finite or call.in_place:
         raise mode.refusal(call, "the denominator carries relevance")
     return one_function(mode, found, call.run_detached)
+
+
+def is_normaliser(above: Any, below: Tensor) -> bool:
+    """Whether a denominator is a scale: made of a reduction, or one for many numerators."""
+    return is_reduced(below) or (isinstance(above, Tensor) and below.numel() < above.numel())
 
 
 def quotient_of(mode: "RelevanceMode", call: Call) -> tuple[Any, Any, Function | None]:

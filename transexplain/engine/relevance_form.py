@@ -23,7 +23,6 @@ from transexplain.engine.positive_shares import PositiveShares
 from transexplain.engine.provenance import (
     function_of,
     is_gate,
-    is_reduced,
     is_reduced_from,
     mark_reduced,
     tag,
@@ -202,7 +201,7 @@ def product(mode: "RelevanceMode", call: Call) -> Any:
 def division(mode: "RelevanceMode", call: Call) -> Any:
     """By a constant or a scale: relevance stays with the numerator."""
     above, below, found = elementwise.quotient_of(mode, call)
-    if not mode.carries(below) or (mode.carries(above) and is_reduced(below)):
+    if not mode.carries(below) or (mode.carries(above) and elementwise.is_normaliser(above, below)):
         return tag(_passed_to(call, above), None if mode.carries(below) else found)
     if found is None:
         raise mode.refusal(call, "the denominator carries relevance")
