@@ -143,9 +143,10 @@ def _cost(found: "Diagnosis") -> Iterator[str]:
     peak = timing.peak_bytes
     yield (
         f"forward {1000 * timing.forward:.1f} ms, explanation {1000 * timing.explanation:.1f} ms: "
-        f"{timing.ratio:.2f} forwards (medians of 3, one item); peak memory "
-        + ("not measured on CPU" if peak is None else f"{peak / 2**20:.0f} MiB")
+        f"{timing.ratio:.2f} forwards (medians of 3, one item)"
     )
+    device = "not measured on CPU" if peak is None else f"{peak / 2**20:.0f} MiB"
+    yield f"kept for the backward pass: {timing.graph_bytes / 2**20:.1f} MiB; device peak: {device}"
 
 
 def _batches(found: "Diagnosis") -> Iterator[str]:

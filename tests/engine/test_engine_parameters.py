@@ -55,6 +55,21 @@ def test_an_override_of_every_layer_is_the_rule_itself(base: str) -> None:
     assert not torch.allclose(expected, relevance(COMPOSITES[base]))
 
 
+def test_a_weight_that_is_made_goes_by_its_module() -> None:
+    """A weight norm makes the weight anew in every forward: no parameter has its place."""
+    network = Stack()
+    nn.utils.parametrizations.weight_norm(network.blocks[0])
+    network = seeded(network)
+
+    def found(*pairs: tuple[str, Any]) -> Tensor:
+        rules = tuned(composite("lrp"), linear={}, overrides=parsed_overrides(pairs))
+        passes = propagated(network, X, rules, network)
+        return passes.relevance(one_hot(passes.logits, 1))
+
+    assert not torch.allclose(found(("blocks.0", "gamma")), found())
+    torch.testing.assert_close(found(("blocks.0", "lrp-0")), found())
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_the_first_match_decides(base: str) -> None:
     both = overridden(base, ("blocks.0", "epsilon"), ("blocks.*", "gamma"))

@@ -19,6 +19,7 @@ class Timing:
 
     forward: float  #: seconds of the untouched model
     explanation: float  #: seconds of forward, backward and record
+    graph_bytes: int  #: kept from the forward for the backward pass
     peak_bytes: int | None  #: largest allocation on a CUDA device; None: not measured on CPU
 
     @property

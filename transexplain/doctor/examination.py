@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from transexplain.doctor.diagnosis import Diagnosis, Timing
 from transexplain.doctor.neutral import neutral_content
@@ -129,6 +130,9 @@ class _Case:
     def timed(self) -> Timing:
         """Medians of interleaved runs; both ran before, so nothing is cold."""
         on_cuda = self.batch.lengths.is_cuda
+        held = _HeldForBackward()
+        with held:
+            self.explain()
         if on_cuda:
             torch.cuda.reset_peak_memory_stats()
         forwards, explanations = [], []
@@ -139,7 +143,26 @@ class _Case:
             forward=statistics.median(forwards),
             explanation=statistics.median(explanations),
             peak_bytes=torch.cuda.max_memory_allocated() if on_cuda else None,
+            graph_bytes=held.bytes,
         )
+
+
+class _HeldForBackward(saved_tensors_hooks):
+    """Counts what a forward pass keeps for its backward, each storage once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        super().__init__(self._keep, lambda tensor: tensor)
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self._seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @property
+    def bytes(self) -> int:
+        """Of all storages together."""
+        return sum(self._seen.values())
 
 
 def _diagnosis(

@@ -18,16 +18,23 @@ def call_site(root: nn.Module | None = None) -> str:
     The line is that of the first caller outside torch and the engine; the name is that of the
     innermost module at work, qualified within `root` (default: the outermost module at work).
     """
-    place, working = "", []
+    place = ""
+    for frame in _frames():
+        if not place and not _inside(frame, "torch", _ENGINE):
+            code = frame.f_code
+            place = f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
+    name = module_at_work(root)
+    return f"{place or 'outside any Python code'}{f' ({name})' if name else ''}"
+
+
+def module_at_work(root: nn.Module | None = None) -> str:
+    """The name within `root` of the innermost module whose forward is running; '' for none."""
+    working: list[nn.Module] = []
     for frame in _frames():
         owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module) and owner not in working:
             working.append(owner)
-        if not place and not _inside(frame, "torch", _ENGINE):
-            code = frame.f_code
-            place = f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
-    name = _qualified(working, root)
-    return f"{place or 'outside any Python code'}{f' ({name})' if name else ''}"
+    return _qualified(working, root)
 
 
 class RefusalError(EngineError):

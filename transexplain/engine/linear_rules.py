@@ -118,7 +118,10 @@ def linear_rule(given: str | Mapping[str, Any]) -> LinearRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Override:
-    """A rule for the operators whose weight's qualified name matches `pattern` (fnmatch)."""
+    """A rule for the operators whose weight's qualified name matches `pattern` (fnmatch).
+
+    A weight that is no parameter (made of others) goes by the module that is at work.
+    """
 
     pattern: str
     rule: LinearRule

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine.booking import Bookkeeper, when_arrives
 from transexplain.engine.call import Call
-from transexplain.engine.callsite import RefusalError
+from transexplain.engine.callsite import RefusalError, module_at_work
 from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
 from transexplain.engine.dependence import mark_dependent, mark_output, tensors_in
@@ -175,7 +175,8 @@ class RelevanceMode(TorchFunctionMode):
         """The composite's rule for a linear operator, or the first override that takes it."""
         if self.composite.overrides:
             weight = call.argument(*_WEIGHT_AT[KIND[call.name]], None)
-            name = self._names.get((weight.data_ptr(), tuple(weight.shape)), "")
+            name = self._names.get((weight.data_ptr(), tuple(weight.shape)))
+            name = module_at_work(self.module) if name is None else name
             for override in self.composite.overrides:
                 if override.takes(name):
                     self.met_overrides.add(override.pattern)
