@@ -8,6 +8,7 @@ three points around 0, which gives f(0) and f'(0) however f was spelled.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -70,9 +71,14 @@ def function_of(tensor: Tensor) -> Function:
     tag: Function | None = getattr(tensor, _TAG, None)
     if tag is not None:
         return tag
-    # on the CPU, where reading a number waits for no device
+    return Function(tensor, _points(tensor.dim()))
+
+
+@cache
+def _points(dims: int) -> Tensor:
+    """-h, 0, h before `dims` axes; on the CPU, where reading a number waits for no device."""
     points = torch.tensor([-_STEP, 0.0, _STEP], dtype=torch.float64)
-    return Function(tensor, points.view(3, *[1] * tensor.dim()))
+    return points.view(3, *[1] * dims)
 
 
 def tag(tensor: Tensor, function: Function | None) -> Tensor:
