@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, call_site
+from transexplain.engine.dependence import tensors_in
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.operators import KIND
 from transexplain.engine.wording import PLAIN, rule_of
@@ -136,7 +137,7 @@ class Census:
         seconds = time.perf_counter() - begun
         if self._visits:
             self._visits[-1].inner += seconds
-        floats = [t for t in _tensors(out) if t.is_floating_point() or t.is_complex()]
+        floats = [t for t in tensors_in(out) if t.is_floating_point() or t.is_complex()]
         if floats:
             self.dtypes.update(t.dtype for t in floats if t.requires_grad)
             rule = PLAIN if visit.refused else rule_of(mode, call, floats[0])
@@ -177,11 +178,3 @@ def _wait(call: Call) -> None:
     """Let a device finish, so that seconds are those of the operator at hand."""
     if any(carrier.is_cuda for carrier in call.carriers):
         torch.cuda.synchronize()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)

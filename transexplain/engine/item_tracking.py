@@ -5,13 +5,13 @@ probe that holds the item of each element and has its only stride along the item
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
+from transexplain.engine.dependence import tensors_in
 from transexplain.engine.items import FIRST, ItemAxis, axis_of, place, placed
 from transexplain.engine.operators import KIND
 
@@ -51,7 +51,7 @@ def follow(call: Call, out: Any, items: int) -> None:
     """Note the item axis of everything in `out` that has none yet."""
     if call.name in _SCATTERS and isinstance(out, Tensor):
         _after_scatter(call, out, items)
-    fresh = [tensor for tensor in _tensors(out) if not placed(tensor)]
+    fresh = [tensor for tensor in tensors_in(out) if not placed(tensor)]
     if not fresh:
         return
     carrier = max(call.carriers, key=lambda tensor: tensor.dim())
@@ -128,7 +128,7 @@ def _through_view(
 ) -> tuple[ItemAxis | None, ...]:
     """The same view of a probe that holds each element's item number, and one stride only."""
     plain = axis.index is None and not any(
-        True for _ in _tensors((call.args[1:], tuple(call.kwargs.values())))
+        True for _ in tensors_in((call.args[1:], tuple(call.kwargs.values())))
     )
     key = (call.name, carrier.shape, axis, items, repr(call.args[1:]), repr(call.kwargs))
     if plain and key in _views_seen:
@@ -143,7 +143,7 @@ def _through_view(
     seen = call.substituted({id(carrier): probe}).run()
     if call.name == "view_as_real":
         seen = seen[..., :1].expand(seen.shape)  # real and imaginary part are of one item
-    found = tuple(_axis_from(part, axis, items) for part in _tensors(seen))
+    found = tuple(_axis_from(part, axis, items) for part in tensors_in(seen))
     if plain and len(_views_seen) < _MOST_CACHED:
         _views_seen[key] = found
     return found
@@ -198,11 +198,3 @@ def _after_scatter(call: Call, out: Tensor, items: int) -> None:
         numbers = old.index.clone()
     numbers[index] = given.numbers(source.shape[dim], items, index.device)
     place(out, _regular(numbers, dim, items))
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
