@@ -1,6 +1,7 @@
 """The mode changes nothing but relevance, and refuses what it does not know."""
 
 import threading
+import warnings
 
 import pytest
 import torch
@@ -109,6 +110,42 @@ def test_multi_head_attention_is_seen_from_inside(name: str, batch_first: bool) 
     for index, row in enumerate(x):
         alone = run(model, row[None], name).relevance(seed[:1])
         torch.testing.assert_close(together[index], alone[0])
+
+
+def tripled(x: Tensor) -> Tensor:
+    return x * 3.0 + 1.0
+
+
+def test_scripted_code_is_refused_never_passed_over() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, and still in use
+        scripted = torch.jit.script(tripled)
+    head = seeded(nn.Linear(4, 3))
+    for function in (lambda x: head(scripted(x)), scripted):
+        with pytest.raises(EngineError, match="scripted"):
+            explain(function, inputs(2, 4))
+
+
+class Doubled(torch.autograd.Function):
+    """An autograd function of the model's own, with a backward that the rules must not use."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return F.gelu(x) * 2.0
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        return gradient * 1e6
+
+
+@pytest.mark.parametrize("name", ["lrp", "attnlrp", "chefer-lrp"])
+def test_an_autograd_function_of_the_model_is_seen_from_inside(name: str) -> None:
+    first, head = seeded(nn.Linear(6, 6)), seeded(nn.Linear(6, 3), 2)
+    x = inputs(2, 6)
+    own = run(lambda leaf: head(Doubled.apply(first(leaf))), x, name)
+    plain = run(lambda leaf: head(F.gelu(first(leaf)) * 2.0), x, name)
+    seed = one_hot(own.logits, 1)
+    torch.testing.assert_close(own.relevance(seed), plain.relevance(seed))
 
 
 def test_a_final_softmax_is_cut_off() -> None:

@@ -6,12 +6,14 @@ as the model wants it, and its shadow, which has the rules' graph, hangs on it. 
 then receives the output of a foreign function takes the shadow in its place.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 _SHADOW = "_transexplain_shadow"
+_SEEN = "_transexplain_seen"
 _OWN = "transexplain.engine"
 
 
@@ -61,3 +63,22 @@ def substitutes(given: list[Tensor], *, inside: bool) -> dict[int, Tensor]:
             if shadow is not None:
                 found[id(tensor)] = shadow
     return found
+
+
+def see(leaf: Tensor) -> None:
+    """Note that a tensor is the leaf, which nothing computes; asks it for nothing."""
+    setattr(leaf, _SEEN, True)
+
+
+def mark_seen(tensors: Iterable[Tensor]) -> None:
+    """Note that the mode saw these being computed (and what they are views of being written)."""
+    for tensor in tensors:
+        if tensor.requires_grad:
+            setattr(tensor, _SEEN, True)
+            if tensor._base is not None:
+                setattr(tensor._base, _SEEN, True)
+
+
+def was_seen(tensor: Tensor) -> bool:
+    """Whether the mode saw `tensor` being computed; scripted code and custom operators pass it."""
+    return hasattr(tensor, _SEEN) or (tensor._base is not None and hasattr(tensor._base, _SEEN))

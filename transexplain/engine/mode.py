@@ -6,20 +6,29 @@ detached call by call, so a model's `requires_grad` flags are never touched.
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.booking import Bookkeeper, when_arrives
+from transexplain.engine.attention_maps import AttentionMap, recorded
+from transexplain.engine.booking import Bookkeeper
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, module_at_work
 from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
 from transexplain.engine.dependence import mark_dependent, mark_output, tensors_in
-from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, substitutes
+from transexplain.engine.foreign import (
+    cast_shadows,
+    function_name,
+    is_foreign,
+    mark_seen,
+    see,
+    substitutes,
+    was_seen,
+)
 from transexplain.engine.item_tracking import follow
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.linear import weight_names
@@ -32,16 +41,6 @@ from transexplain.errors import EngineError
 _TWIN = "_transexplain_twin"
 #: kind of a linear operator -> where its weight stands among the arguments
 _WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
-#: what only asks a tensor for something
-_ASKING = frozenset(("shape", "dtype", "device", "size", "dim", "ndim", "numel", "stride"))
-
-
-@dataclass(slots=True, eq=False)
-class AttentionMap:
-    """One softmax over keys, as it was met, and what arrives at it in the latest pass."""
-
-    weights: Tensor  #: (B, H, T, T)
-    relevance: Tensor | None = None  #: same shape
 
 
 class RelevanceMode(TorchFunctionMode):
@@ -78,7 +77,9 @@ class RelevanceMode(TorchFunctionMode):
 
     def leaf(self, tensor: Tensor) -> Tensor:
         """Make `tensor` the leaf that relevance is measured at; returns what replaces it."""
-        self.leaf_tensor = tensor.detach().requires_grad_(True)
+        leaf = tensor.detach().requires_grad_(True)
+        see(leaf)
+        self.leaf_tensor = leaf
         copy = self.leaf_tensor.clone()  # the model may write into it
         if self.composite.input_rule is not None:
             self.leaf_twin = torch.zeros_like(self.leaf_tensor).requires_grad_(True)
@@ -133,11 +134,13 @@ class RelevanceMode(TorchFunctionMode):
         if foreign:
             shadows = substitutes(foreign, inside=False)
             unseen = [carrier for carrier in foreign if id(carrier) not in shadows]
-            if unseen and operator_name(call.func) not in _ASKING:
+            if unseen and call.name in KIND:
                 why = f"it follows the autograd function {function_name(unseen[0])!r}, which the "
                 raise self.refusal(call, why + "engine cannot see into")
             swapped = tuple(shadows.get(id(c), c) for c in call.carriers)
             call = replace(call.substituted(shadows), carriers=swapped)
+        if call.name in KIND and not all(map(was_seen, call.carriers)):
+            raise self.refusal(call, "what it reads was computed by scripted or compiled code")
         return self.apply(call) if self.census is None else self.census.watch(self, call)
 
     def apply(self, call: Call) -> Any:
@@ -149,6 +152,7 @@ class RelevanceMode(TorchFunctionMode):
             out = self._unknown(call) if rule is None else rule(self, call)
             if self.items > 1:
                 follow(call, out, self.items)
+            mark_seen(tensors_in(out))
             return out
         finally:
             self.books.call = outer
@@ -211,15 +215,8 @@ class RelevanceMode(TorchFunctionMode):
 
     def record_attention(self, weights: Tensor) -> None:
         """Keep an attention map and, in every backward pass, what arrives at it."""
-        if self.attention is None or weights.dim() < 3:
-            return
-        kept = AttentionMap(weights.detach())
-        self.attention.append(kept)
-
-        def keep(relevance: Tensor) -> None:
-            kept.relevance = relevance.detach()
-
-        when_arrives(weights, keep)
+        if self.attention is not None and weights.dim() >= 3:
+            self.attention.append(recorded(weights))
 
     def note_softmax(self, out: Tensor, below: Tensor) -> None:
         """Remember the latest softmax over classes, in case the model ends in it."""

@@ -8,10 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from transexplain.engine.attention_maps import AttentionMap
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
+from transexplain.engine.foreign import was_seen
 from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.mode import AttentionMap, RelevanceMode
+from transexplain.engine.mode import RelevanceMode
 from transexplain.errors import ConfigurationError, EngineError
 
 
@@ -107,6 +109,8 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
     explained = logits if below is None else below
     if not explained.requires_grad:
         raise EngineError("the logits do not depend on the leaf: the model detaches its path")
+    if not was_seen(explained):
+        raise EngineError("the logits were computed by scripted or compiled code, unseen")
     _check_used(mode)
     return Propagation(
         logits=explained,

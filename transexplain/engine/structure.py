@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transexplain.engine import opened
 from transexplain.engine.call import Call
+from transexplain.engine.foreign import mark_seen
 from transexplain.engine.provenance import inherit_marks, untag
 from transexplain.errors import EngineError
 
@@ -99,6 +100,7 @@ def assignment(mode: "RelevanceMode", call: Call) -> Any:
         mode.books.constant(x, base, "fill", where=kept)
     if not mode.carries(value):
         mode.books.constant(x, x.detach().clone(), "fill", where=~kept)
+    mark_seen([x])
 
 
 def scatter(mode: "RelevanceMode", call: Call) -> Any:
