@@ -9,8 +9,8 @@ import torch
 from architectures import ARCHITECTURES
 from architectures_measured import Ready, explained, ready
 
+from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import EngineError
-from transexplain.methods import METHODS
 from transexplain.models.base import Encoded
 from transexplain.types import Attribution, Item
 
@@ -18,7 +18,7 @@ COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is Non
 REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused_for is not None]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPOSITES)
 @pytest.mark.parametrize("name", COVERED)
 def test_architectures(name: str, method: str) -> None:
     one = ready(name)

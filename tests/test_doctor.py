@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.doctor import Diagnosis, examine
+from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.methods import METHODS
 from transexplain.models.base import LoadedModel
 
 IDS = {"input_ids": torch.tensor([2, 5, 6, 7, 8, 9, 10, 3])}
@@ -75,7 +75,7 @@ def tiny_bert(dtype: torch.dtype = torch.float64) -> LoadedModel:
     return te.wrap(bert().to(dtype), modality="text", tokenizer=wordpiece())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPOSITES)
 def test_a_covered_model(method: str) -> None:
     found = examine(tiny_bert(), "a nice film", method)
     assert found.verdict == "covered"

@@ -15,10 +15,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from transexplain.doctor.diagnosis import Diagnosis, Timing
 from transexplain.doctor.neutral import neutral_content
 from transexplain.engine.census import Census, Uncovered
-from transexplain.engine.composites import COMPOSITES, Composite, composite
+from transexplain.engine.composites import Composite, composite
 from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError, ItemError
-from transexplain.methods import METHODS, bound
+from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.methods.relevance import rules_of
 from transexplain.models.base import Batch, Encoded, LoadedModel
@@ -237,4 +237,4 @@ def _array(logits: Tensor) -> Array:
 
 def _remedies() -> tuple[str, ...]:
     """The methods that ask for no rule of an operator."""
-    return tuple(name for name in METHODS if name not in COMPOSITES)
+    return tuple(name for name in METHODS if not facts_of(name).needs_rules)

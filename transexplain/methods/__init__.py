@@ -1,4 +1,4 @@
-"""Explanation methods, one per file; this table is the list of what exists."""
+"""Explanation methods; `table.py` is the list of what exists."""
 
 import inspect
 from collections.abc import Callable
@@ -6,51 +6,53 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError
+from transexplain.methods.facts import Cost, MethodFacts
+from transexplain.methods.table import TABLE
 from transexplain.plans import MethodSpec
 from transexplain.registry import Registry
 from transexplain.types import Unit
 
-_LRP = "transexplain.methods.relevance:explain"
+METHODS = Registry("method", {name: facts.place for name, facts in TABLE.items()})
 
-METHODS = Registry(
-    "method",
-    {
-        "lrp": _LRP,
-        "lrp-ah": _LRP,
-        "lrp-ln": _LRP,
-        "lrp-ah-ln": _LRP,
-        "attnlrp": _LRP,
-        "lrp-epsilon": _LRP,
-        "lrp-gamma": _LRP,
-        "lrp-alpha-beta": _LRP,
-        "chefer-lrp": "transexplain.methods.relevance:explain_chefer",
-        "gradient-x-input": "transexplain.methods.relevance:explain_gradient",
-    },
-)
 
-#: The unit of each method's relevance; what is not listed is in logits.
-UNITS: dict[str, Unit] = {"chefer-lrp": "unit_relevance"}
+def facts_of(method: str) -> MethodFacts:
+    """What is declared about a method; raises ConfigurationError for an unknown name."""
+    METHODS[method]
+    return TABLE[method]
 
 
 def unit_of(method: str) -> Unit:
     """The unit of a method's relevance: group statistics in logits need `logits`."""
-    return UNITS.get(method, "logits")
+    return facts_of(method).unit
 
 
-def bound(spec: MethodSpec) -> Callable[..., Any]:
+def cost_of(spec: MethodSpec, positions: int) -> Cost:
+    """What a method costs for one item of T `positions`; raises ConfigurationError."""
+    function = bound(spec).func
+    given = {**_parameters(function), **spec.params}
+    return facts_of(spec.name).cost(given, positions)
+
+
+def bound(spec: MethodSpec) -> "partial[Any]":
     """The method's function with its name and parameters filled in.
 
     Raises ConfigurationError for an unknown method or a parameter that it does not have.
     """
     function = METHODS.load(spec.name)
-    known = [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "method"
-    ]
+    known = _parameters(function)
     for name in spec.params:
         if name not in known:
             raise ConfigurationError(
-                f"method {spec.name!r} has no parameter {name!r}; it has: {', '.join(known)}"
+                f"method {spec.name!r} has no parameter {name!r}; it has: "
+                f"{', '.join(known) or 'none'}"
             )
     return partial(function, method=spec.name, **dict(spec.params))
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    """Name -> default of the parameters that a user may give."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "method"
+    }

@@ -1,0 +1,136 @@
+"""From relevance of positions to Attributions: what every method ends with."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.models.base import Batch, Encoded
+from transexplain.types import Attribution, Ledger, PatchGrid, ResolvedTarget, Token, Unit
+
+Array = NDArray[np.float64]
+Features = tuple[Token, ...] | PatchGrid
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Turn:
+    """The relevance of a batch for one target per item."""
+
+    positions: Array  #: (B, T), special positions included; what lies beyond an item is ignored
+    logits: Array | None = None  #: (B,) where it is not the seeded sum of the batch's logits
+    ledgers: Sequence[Ledger] | None = None  #: per item
+    notes: Sequence[tuple[str, ...]] = ()  #: per item
+    #: what each item's positions are, where they are not the item's own
+    features: Sequence[Features] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """What all attributions of a batch have in common."""
+
+    method: str
+    at: str
+    unit: Unit
+    double: bool = False  #: relevance in float64, as the model computes; else float32
+
+
+#: (B, C) coefficients of the targets, and whether this is the last call -> a Turn
+TakeTurn = Callable[[Array, bool], Turn]
+
+
+def explain_turns(
+    batch: Batch, logits: Array, resolve: Resolve, take: TakeTurn, mark: Mark
+) -> BatchExplanation:
+    """Explain every target of every item, one target of each item at a time.
+
+    Args:
+        batch: B items.
+        logits: (B, C).
+        resolve: logits -> targets of every item.
+        take: computes the relevance of the batch for a seed (B, C); a row of zeros is an item
+            that has no target left.
+        mark: what is written on every attribution.
+    """
+    targets = resolve(logits)
+    rounds = max((len(of_item) for of_item in targets), default=0)
+    explained: list[list[Attribution]] = [[] for _ in batch.encoded]
+    for number in range(rounds):
+        asked = [of_item[number] if number < len(of_item) else None for of_item in targets]
+        seed = seed_of(asked, logits.shape)
+        turn = take(seed, number == rounds - 1)
+        explained_logits = (seed * logits).sum(axis=1) if turn.logits is None else turn.logits
+        for row, target in enumerate(asked):
+            if target is not None:
+                explained[row].append(
+                    _record(batch.encoded[row], target, turn, row, explained_logits[row], mark)
+                )
+    return BatchExplanation(logits, explained)
+
+
+def seed_of(asked: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
+    """(B, C) the coefficient of every logit in what is explained; 0 where nothing is."""
+    seed = np.zeros(shape)
+    for row, target in enumerate(asked):
+        for class_index, coefficient in target.coefficients if target else ():
+            seed[row, class_index] = coefficient
+    return seed
+
+
+def content_mask(encoded: Encoded, width: int) -> NDArray[np.bool_]:
+    """(T,) which of `width` positions are the item's own content: not special, not padding."""
+    mask: NDArray[np.bool_] = parts(width, [encoded.features])[0][0]
+    return mask
+
+
+def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of (B, `width`) positions are inputs, and which special.
+
+    Padding is neither: what a model lets leak there shows in the ledger's gap.
+    """
+    inputs, special = (np.zeros((len(places), width), dtype=bool) for _ in range(2))
+    for row, features in enumerate(places):
+        if isinstance(features, PatchGrid):
+            inputs[row, features.prefix : features.prefix + features.rows * features.cols] = True
+            special[row] = ~inputs[row]
+        else:
+            special[row, : len(features)] = [token.special for token in features]
+            inputs[row, : len(features)] = ~special[row, : len(features)]
+    return inputs, special
+
+
+def _record(
+    encoded: Encoded, target: ResolvedTarget, turn: Turn, row: int, logit: float, mark: Mark
+) -> Attribution:
+    features = encoded.features if turn.features is None else turn.features[row]
+    relevance, prefix = split(turn.positions[row], features)
+    content = encoded.item.content
+    dtype: type[np.floating[Any]] = np.float64 if mark.double else np.float32
+    return Attribution(
+        item_id=encoded.item.id,
+        method=mark.method,
+        target=target.spec,
+        rank=target.rank,
+        class_index=target.class_index,
+        class_name=target.class_name,
+        logit=float(logit),
+        relevance=relevance.astype(dtype),
+        unit=mark.unit,
+        at=mark.at,
+        features=features,
+        ledger=None if turn.ledgers is None else turn.ledgers[row],
+        text=content if isinstance(content, str) else None,
+        prefix_relevance=prefix,
+        notes=turn.notes[row] if turn.notes else (),
+    )
+
+
+def split(positions: Array, features: Features) -> tuple[Array, tuple[float, ...]]:
+    """(T,) as (T,) or (rows, cols), without padding, and the relevance of a prefix."""
+    if not isinstance(features, PatchGrid):
+        return positions[: len(features)], ()
+    prefix, cells = features.prefix, features.rows * features.cols
+    grid = positions[prefix : prefix + cells].reshape(features.rows, features.cols)
+    return grid, tuple(positions[:prefix].tolist())
