@@ -6,8 +6,8 @@
 Models of BERT-base and ViT-B/16 shape with random weights; no data is needed. Every round runs
 each contender once, in rotating order, and a ratio is taken to the forward pass of its own round;
 the table shows medians over the rounds, with the lowest and highest ratio. Captum stands beside
-the engine's methods where it is installed (`pip install 'transexplain[bench]'`); its integrated
-gradients take minutes and run in the first `--seldom-rounds` rounds only.
+the engine's methods; its integrated gradients take minutes and run in the first `--seldom-rounds`
+rounds only.
 """
 
 import argparse

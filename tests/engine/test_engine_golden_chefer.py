@@ -48,7 +48,8 @@ def attention_relevance(
     at_leaf, maps = [], []
     for seed in torch.eye(passes.logits.shape[1], dtype=torch.float64)[:, None]:
         at_leaf.append(passes.relevance(seed)[0].numpy())
-        maps.append(np.stack([of_layer.relevance[0].numpy() for of_layer in passes.attention]))
+        found = passes.relevance_of(seed, passes.attention)
+        maps.append(np.stack([of_layer[0].numpy() for of_layer in found]))
     return np.stack(at_leaf), np.stack(maps)
 
 

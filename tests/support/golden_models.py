@@ -14,7 +14,8 @@ import transexplain as te
 
 def arrays(shared_dir: Path, model: str, source: str) -> Any:
     """The arrays of one source, by `<input>.<array>`."""
-    return np.load(shared_dir / "golden" / model / f"A.{source}.npz")
+    with np.load(shared_dir / "golden" / model / f"A.{source}.npz") as found:
+        return dict(found)
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:

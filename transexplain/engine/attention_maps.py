@@ -1,26 +1,108 @@
-"""Attention weights as they were met, with the relevance that arrives at them."""
+"""Attention maps as they are met, kept in the graph, so that a backward pass can stop at them."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.booking import when_arrives
-
-
-@dataclass(slots=True, eq=False)
-class AttentionMap:
-    """One softmax over keys, and what arrives at it in the latest pass."""
-
-    weights: Tensor  #: (B, H, T, T)
-    relevance: Tensor | None = None  #: same shape
+from transexplain.engine import opened
+from transexplain.engine.operators import operator_name
+from transexplain.errors import EngineError
 
 
-def recorded(weights: Tensor) -> AttentionMap:
-    """A map that takes the relevance of its weights (in the graph) in every backward pass."""
-    kept = AttentionMap(weights.detach())
+class PlainForward(Protocol):
+    """Runs the model and lets the engine tap it; returns logits (B, C)."""
 
-    def keep(relevance: Tensor) -> None:
-        kept.relevance = relevance.detach()
+    def __call__(self, taps: "AttentionMode") -> Tensor:
+        """Call `taps.leaf(tensor)` at the leaf."""
 
-    when_arrives(weights, keep)
-    return kept
+
+@dataclass(frozen=True, slots=True)
+class AttentionPass:
+    """A forward pass with its attention maps in the graph, in the order of the layers."""
+
+    logits: Tensor  #: (B, C)
+    maps: tuple[Tensor, ...]  #: softmax over keys, most often (B, H, T, T)
+
+    def gradients(
+        self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
+    ) -> list[Tensor]:
+        """The gradient of sum_c seed[:, c] * logit_c at each of `maps`; no deeper than these."""
+        return arriving(self.logits, maps, seed, last=last)
+
+
+def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) -> list[Tensor]:
+    """What the backward pass of a seed (B, C) brings to each tensor, 0 where it does not come.
+
+    `last` frees the graph afterwards.
+    """
+    if not at:
+        return []
+    found = torch.autograd.grad(
+        logits, list(at), seed.to(logits), retain_graph=not last, allow_unused=True
+    )
+    return [
+        torch.zeros_like(tensor) if gradient is None else gradient
+        for tensor, gradient in zip(at, found, strict=True)
+    ]
+
+
+class AttentionMode(TorchFunctionMode):
+    """Opens fused attention into its parts and keeps every softmax over keys; changes no value.
+
+    Gradients are the model's own: operators need no rule here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[Tensor] = []
+
+    def leaf(self, tensor: Tensor) -> Tensor:
+        """Gradients begin here, whatever the parameters ask for."""
+        return tensor.detach().requires_grad_(True)
+
+    def encoder_begins(self) -> None:
+        """Of no use here."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name = operator_name(func)
+        whole = _OPENED.get(name)
+        if whole is not None:
+            with self:
+                return whole(func, name)(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if name == "softmax" and out.requires_grad and out.dim() >= 3:
+            self.maps.append(out)
+        return out
+
+
+def _parts_of_attention(_func: Callable[..., Any], _name: str) -> Callable[..., Any]:
+    return opened.attention
+
+
+_OPENED: dict[str, Callable[[Callable[..., Any], str], Callable[..., Any]]] = {
+    "scaled_dot_product_attention": _parts_of_attention,
+    "multi_head_attention_forward": opened.body,
+}
+
+
+def open_attention(forward: PlainForward) -> AttentionPass:
+    """Run `forward` with its attention opened; raises EngineError where there is none."""
+    mode = AttentionMode()
+    with torch.enable_grad(), mode:
+        logits = forward(mode)
+    if not mode.maps:
+        raise EngineError(
+            "the model has no attention map: no softmax over keys was met. Choose a method that "
+            "needs none, such as lrp or gradient-x-input"
+        )
+    return AttentionPass(logits, tuple(mode.maps))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.attention_maps import AttentionMap, recorded
 from transexplain.engine.booking import Bookkeeper
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, module_at_work
@@ -69,7 +68,7 @@ class RelevanceMode(TorchFunctionMode):
         self.rules: Mapping[str, Rule] = RELEVANCE_RULES if composite.relevance_form else RULES
         self.leaf_tensor: Tensor | None = None
         self.leaf_twin: Tensor | None = None
-        self.attention: list[AttentionMap] | None = None  #: filled where it is a list
+        self.attention: list[Tensor] | None = None  #: filled where it is a list
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
         self._names = weight_names(module) if composite.overrides and module else {}
@@ -214,9 +213,9 @@ class RelevanceMode(TorchFunctionMode):
                 setattr(one, _TWIN, other)
 
     def record_attention(self, weights: Tensor) -> None:
-        """Keep an attention map and, in every backward pass, what arrives at it."""
+        """Keep an attention map, in the graph."""
         if self.attention is not None and weights.dim() >= 3:
-            self.attention.append(recorded(weights))
+            self.attention.append(weights)
 
     def note_softmax(self, out: Tensor, below: Tensor) -> None:
         """Remember the latest softmax over classes, in case the model ends in it."""

@@ -29,38 +29,41 @@ class PositiveShares(Function):
         how: How,
     ) -> Tensor:
         """z, by the operator itself."""
-        ctx.save_for_backward(x)
+        z = value()
+        ctx.save_for_backward(x, z.clone())  # the model may write into z
         ctx.rest, ctx.seen = (rule, at, how), None
-        return value()
+        return z
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Relevance of x."""
-        (x,) = ctx.saved_tensors
+        x, z = ctx.saved_tensors
         rule, at, how = ctx.rest
         arrived = relevance[0]
         if at.rowwise:
             live = live_part(arrived)
             part, rows = at.part(live.columns), live.of(x, columns=False)
             if ctx.seen is None or not ctx.seen[0].same(live):
-                ctx.seen = (live, _denominators(rows, rule, part, how))
+                ctx.seen = (live, _denominators(rows, live.of(z), rule, part, how))
             out = live.back(_shared(rows, live.of(arrived), ctx.seen[1], rule, part, how), x)
         else:
-            below = _denominators(x, rule, at, how)
+            below = _denominators(x, z, rule, at, how)
             out = _shared(x, arrived, below, rule, at, how)
         how.to.rule(arrived)
         how.to.rule(-out)
         return out, None, None, None, None
 
 
-def _denominators(x: Tensor, rule: LinearRule, at: LinearMap, how: How) -> list[Tensor]:
+def _denominators(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, how: How) -> list[Tensor]:
     """Of x^+ and of x^-, for positive and (with beta) negative contributions.
 
-    Sum of positive contributions = (sum + sum of sizes) / 2, one product in place of two. The
-    authors' LRP baseline divides the contributions of x^+ and of x^- each by its own sum.
+    Sum of positive contributions = (sum + sum of sizes) / 2, one product in place of two, for
+    the sum is the output itself without its bias. The authors' LRP baseline divides the
+    contributions of x^+ and of x^- each by its own sum.
     """
     if how.rules.normalised:
-        total, sizes = at.apply(x, at.weight), at.apply(x.abs(), at.weight.abs())
+        total = z if at.bias is None else z - at.bias
+        sizes = at.apply(x.abs(), at.weight.abs())
         positive = (sizes + total).div_(2)
         return [positive, positive, *([(total - sizes).div_(2)] * 2 if rule.beta else [])]
     above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)

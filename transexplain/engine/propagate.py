@@ -1,5 +1,6 @@
 """Forward once, then one backward pass per explained target."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transexplain.engine.attention_maps import AttentionMap
+from transexplain.engine.attention_maps import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
 from transexplain.engine.foreign import was_seen
@@ -35,7 +36,7 @@ class Propagation:
     composite: Composite
     twin: Tensor | None = None  #: takes the relevance of rules for the leaf itself
     cut_softmax: bool = False  #: the model ends in a softmax, whose input is explained
-    attention: tuple[AttentionMap, ...] = ()  #: in the order of the layers, where asked for
+    attention: tuple[Tensor, ...] = ()  #: maps in the order of the layers, where asked for
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """Relevance of every element of the leaf for sum_c seed[:, c] * logit_c.
@@ -63,6 +64,19 @@ class Propagation:
             out = out * self.leaf.detach().double()
         return out if self.twin is None or found[1] is None else out + found[1].double()
 
+    def relevance_of(
+        self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
+    ) -> list[Tensor]:
+        """Relevance of attention maps (relevance form); the pass ends there, short of the leaf.
+
+        Args:
+            seed: (B, C) coefficients.
+            maps: some of `attention`.
+            last: free the graph afterwards.
+        """
+        self.book.start()
+        return arriving(self.logits, maps, seed, last=last)
+
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
         if self.composite.relevance_form:
@@ -87,7 +101,7 @@ def propagate(
         composite: the rules.
         items: B.
         module: names the weights that overrides match.
-        record_attention: keep attention maps and their relevance (relevance form).
+        record_attention: keep the attention maps (relevance form).
         census: notes every operator, and lets the pass go on through those without a rule.
 
     Raises:

@@ -41,6 +41,12 @@ def no_backward(params: Parameters, positions: int) -> Cost:
     return Cost(target_backwards=0)
 
 
+def relevance_and_gradient(params: Parameters, positions: int) -> Cost:
+    """A forward in relevance form and a plain one, and a backward of each for each target."""
+    del positions
+    return Cost(forwards=2, target_backwards=1 + bool(params["gradient"]))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodFacts:
     """One line of the table of methods."""

@@ -20,9 +20,18 @@ Array = NDArray[np.float64]
 
 
 def explain_by(
-    model: LoadedModel, batch: Batch, resolve: Resolve, rules: Composite, *, at: str | None
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    rules: Composite,
+    *,
+    at: str | None,
+    method: str | None = None,
 ) -> BatchExplanation:
-    """Explain every item of a batch by a composite: one forward, one backward per target."""
+    """Explain every item of a batch by a composite: one forward, one backward per target.
+
+    `method` is the name to record, where it is not the composite's.
+    """
     leaf = at or model.default_at
     items = len(batch.encoded)
     passes = propagate(
@@ -31,7 +40,7 @@ def explain_by(
     logits = passes.logits.detach().double().cpu().numpy()
     places = [features_at(leaf, encoded) for encoded in batch.encoded]
     mark = Mark(
-        method=rules.name,
+        method=method or rules.name,
         at=leaf,
         unit=rules.unit,
         double=passes.logits.dtype == torch.float64,

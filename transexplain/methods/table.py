@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transexplain.methods.facts import MethodFacts, no_backward
+from transexplain.methods.facts import MethodFacts, no_backward, relevance_and_gradient
 
 _LRP = "transexplain.methods.relevance:explain"
 _BACH = "Bach et al. 2015"
@@ -23,6 +23,12 @@ _RELEVANCE = {
         unit="unit_relevance",
         reads_target="weakly",
     ),
+    "full-lrp": MethodFacts(
+        place="transexplain.methods.full_lrp:explain",
+        source="the baseline LRP of Chefer et al. 2021a, section 4",
+        unit="unit_relevance",
+        reads_target="weakly",
+    ),
 }
 
 RELEVANCE = {name: replace(facts, needs_rules=True) for name, facts in _RELEVANCE.items()}
@@ -35,6 +41,55 @@ GRADIENT = {
     ),
 }
 
+_CHEFER = "Chefer et al. 2021a"
+
+_ATTENTION = {
+    "attention-last": MethodFacts(
+        place="transexplain.methods.attention_last:explain",
+        source=f"a baseline of {_CHEFER} and of Ali et al. 2022 (A-Last)",
+        reads_target="no",
+        cost=no_backward,
+    ),
+    "rollout": MethodFacts(
+        place="transexplain.methods.rollout:explain",
+        source="Abnar & Zuidema 2020, Eq. 1",
+        reads_target="no",
+        cost=no_backward,
+    ),
+    "attention-flow": MethodFacts(
+        place="transexplain.methods.attention_flow:explain",
+        source="Abnar & Zuidema 2020, section 3",
+        reads_target="no",
+        cost=no_backward,
+    ),
+    "attention-gradcam": MethodFacts(
+        place="transexplain.methods.attention_gradcam:explain",
+        source=f"a baseline of {_CHEFER}; Selvaraju et al. 2017, Eq. 1-2",
+    ),
+    "gae": MethodFacts(
+        place="transexplain.methods.gae:explain",
+        source="Chefer et al. 2021b, Eq. 5-6",
+    ),
+    "transformer-attribution": MethodFacts(
+        place="transexplain.methods.transformer_attribution:explain",
+        source=f"{_CHEFER}, Eq. 13-14",
+        needs_rules=True,
+        cost=relevance_and_gradient,
+    ),
+    "partial-lrp": MethodFacts(
+        place="transexplain.methods.partial_lrp:explain",
+        source="Voita et al. 2019, section 5.1",
+        unit="unit_relevance",
+        needs_rules=True,
+        cost=relevance_and_gradient,
+    ),
+}
+
+ATTENTION = {
+    name: replace(facts, unit="score" if facts.unit == "logits" else facts.unit)
+    for name, facts in _ATTENTION.items()
+}
+
 FLOOR = {
     "random": MethodFacts(
         place="transexplain.methods.random:explain",
@@ -45,4 +100,4 @@ FLOOR = {
     ),
 }
 
-TABLE: dict[str, MethodFacts] = {**RELEVANCE, **GRADIENT, **FLOOR}
+TABLE: dict[str, MethodFacts] = {**RELEVANCE, **GRADIENT, **ATTENTION, **FLOOR}

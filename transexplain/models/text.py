@@ -70,6 +70,16 @@ class TextEncoder:
         lengths = torch.tensor([one.length for one in encoded], device=self.device)
         return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
 
+    def widened(self, batch: Batch, width: int) -> Batch:
+        """The same batch padded on the right to `width` positions."""
+        inputs = {
+            name: torch.nn.functional.pad(
+                values, (0, width - values.shape[1]), value=self.padding.get(name, 0)
+            )
+            for name, values in batch.inputs.items()
+        }
+        return replace(batch, inputs=inputs)
+
     def _padded(self, one: Encoded, name: str, longest: int) -> Tensor:
         values = one.inputs.get(name)
         if values is None:

@@ -1,0 +1,127 @@
+"""What holds of every method in the registry, over ten kinds of architecture."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from architectures_measured import TOGETHER, ready
+
+import transexplain as te
+from transexplain.errors import EngineError
+from transexplain.methods import METHODS, cost_of, facts_of
+from transexplain.plans import MethodSpec
+from transexplain.types import Attribution, Item
+
+NAMES = (
+    *("BERT", "DistilBERT", "RoBERTa", "DeBERTa-v2", "ModernBERT", "Llama"),
+    *("ViT", "DeiT distilled", "Swin", "DINOv2"),
+)
+#: few samples, for speed
+FAST: dict[str, dict[str, Any]] = {}
+#: they need an attention map over all positions, read at a class token
+GLOBAL_MAP = {
+    *("attention-last", "rollout", "attention-flow", "attention-gradcam", "gae"),
+    *("transformer-attribution", "partial-lrp"),
+}
+#: architectures without such a map, and what the error names
+NO_GLOBAL_MAP = {"Swin": "windows", "DINOv2": "pools"}
+
+
+def items_of(name: str) -> list[Item]:
+    """Items with ids of their own: two of different lengths, where lengths differ."""
+    found = [
+        Item(id=f"item {index}", index=index, content=content)
+        for index, content in enumerate(ready(name).items)
+    ]
+    return found[::2] if ready(name).architecture.modality == "text" else found
+
+
+def explained(name: str, method: str, items: Sequence[Item]) -> list[Attribution]:
+    found: list[Attribution] = te.explain(
+        ready(name).model, items, method, "all", batch_tokens=TOGETHER, **FAST.get(method, {})
+    )
+    return found
+
+
+def refusal(name: str, method: str) -> str | None:
+    """What the error names, where the method is not defined for the architecture."""
+    return NO_GLOBAL_MAP.get(name) if method in GLOBAL_MAP else None
+
+
+def check_equal(left: Sequence[Attribution], right: Sequence[Attribution], rtol: float) -> None:
+    for one, other in zip(left, right, strict=True):
+        scale = max(float(np.abs(other.relevance).max()), 1e-3)
+        np.testing.assert_allclose(one.relevance, other.relevance, rtol=0, atol=rtol * scale)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_conformance(name: str, method: str) -> None:
+    """Finite, of the item's shape, deterministic, the same in a ragged batch; model untouched."""
+    one = ready(name)
+    named = refusal(name, method)
+    if named is not None:
+        with pytest.raises(EngineError, match=named):
+            explained(name, method, items_of(name))
+        return
+    state = {key: value.clone() for key, value in one.model.module.state_dict().items()}
+    items = items_of(name)
+    together = explained(name, method, items)
+    assert all((state[k] == v).all() for k, v in one.model.module.state_dict().items())
+    rtol = 1e-3 if one.architecture.casts or one.architecture.single else 1e-9
+    alone = [found for item in items for found in explained(name, method, [item])]
+    check_equal(together, alone, rtol)
+    check_equal(together, explained(name, method, items), 0)
+    facts = facts_of(method)
+    classes = len(one.model.classes)
+    assert len(together) == classes * len(items)
+    for found in together:
+        assert found.method == method
+        assert found.unit == facts.unit
+        assert found.relevance.dtype == np.float64
+        assert np.isfinite(found.relevance).all()
+        shape = (len(found.features),) if isinstance(found.features, tuple) else None
+        assert found.relevance.shape == (shape or (found.features.rows, found.features.cols))
+    assert max(np.abs(found.relevance).max() for found in together) > 1e-9
+    same = all(
+        np.array_equal(together[0].relevance, found.relevance) for found in together[1:classes]
+    )
+    assert same == (facts.reads_target == "no"), "whether it reads the target is declared"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_contrasts_and_own_classes(method: str) -> None:
+    """A contrast and a sum of classes each are one target; only what reads none ignores them."""
+    one = ready("BERT")
+    names = one.model.classes
+    found = te.explain(
+        one.model,
+        items_of("BERT")[:1],
+        method,
+        [f"contrast:{names[0]}-{names[1]}", "both", f"class:{names[0]}", "predicted"],
+        classifications=[{"name": "both", "classes": list(names[:2])}],
+        **FAST.get(method, {}),
+    )
+    assert len(found) == 4
+    assert found[0].class_index is None
+    assert found[0].class_name != found[1].class_name
+    logits = {
+        n: a.logit for n, a in zip(names, explained("BERT", method, one.items[:1]), strict=True)
+    }
+    assert found[0].logit == pytest.approx(logits[names[0]] - logits[names[1]])
+    assert found[1].logit == pytest.approx(logits[names[0]] + logits[names[1]])
+    assert found[2].logit == pytest.approx(logits[names[0]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_costs_are_declared(method: str) -> None:
+    params = FAST.get(method, {})
+    cost = cost_of(MethodSpec(name=method, params=params), 8)
+    forwards, backwards = cost.of(1)
+    assert forwards >= 1
+    assert backwards >= 0
+    more = cost.of(3)
+    assert more[0] >= forwards
+    assert more[1] >= backwards
+    assert facts_of(method).source

@@ -1,0 +1,83 @@
+"""Grad-CAM over the attention heads of one layer: a baseline of Chefer et al. 2021a."""
+
+import torch
+from torch import Tensor
+
+from transexplain.methods.attention_maps import GlobalMaps, Positions, layer_at, read
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.padded import Variant, item_by_item, min_max, padded
+from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.models.base import Batch, LoadedModel
+from transexplain.types import PatchGrid
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    layer: int = -1,
+    variant: Variant = "paper",
+    padded_length: int | None = None,
+) -> BatchExplanation:
+    """ReLU of the mean over heads of w_h A_h, w_h the mean gradient of head h.
+
+    Selvaraju et al. 2017, Eq. 1-2, with the heads of the last layer as channels.
+
+    Args:
+        model: any model with attention over all positions.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        layer: counted from 0, or from the end where negative.
+        variant: `authors` scales the map from 0 to 1 and leaves position 0 out; where all entries
+            are equal their code gives NaN, and this 0.
+        padded_length: T of the authors' code.
+
+    Returns:
+        Relevance (T,) or (rows, cols), none negative, in `score`.
+
+    Raises:
+        EngineError: a model without such maps, or whose classifier pools its positions.
+    """
+    batch = padded(model, batch, padded_length, variant)
+    maps = GlobalMaps.of(model, batch)
+    chosen = layer_at(maps.layers, layer)
+    weights = maps.weights(chosen)
+    rows = None if variant == "authors" else maps.rows_read()
+
+    def take(seed: Array, last: bool) -> Turn:
+        (gradient,) = maps.gradients(seed, [chosen], last=last)
+        if rows is None:
+            return Turn(_authors(batch, weights, gradient, padded_length))
+        return Turn(read(_cam(weights, gradient, maps.positions), rows))
+
+    mark = Mark(method, "attention", "score", double=weights.dtype == torch.float64)
+    return explain_turns(batch, maps.logits, resolve, take, mark)
+
+
+def _cam(weights: Tensor, gradient: Tensor, positions: Positions) -> Tensor:
+    """(B, T, T) over each item's own positions."""
+    count = positions.own.sum(dim=1).to(gradient)[:, None, None, None]
+    share = gradient.sum(dim=(2, 3), keepdim=True) / count**2
+    return (weights * share).mean(dim=1).clamp(min=0)
+
+
+def _authors(batch: Batch, weights: Tensor, gradient: Tensor, length: int | None) -> Array:
+    def of_item(row: int, size: int) -> Tensor:
+        a, g = weights[row, :, :size, :size], gradient[row, :, :size, :size]
+        if isinstance(batch.encoded[row].features, PatchGrid):
+            a, g = a[:, :1, 1:], g[:, :1, 1:]  # for pictures over the patches alone
+            scaled = min_max(_of_heads(a, g))[0]
+        else:
+            scaled = min_max(_of_heads(a, g))[0, 1:]
+        return torch.cat([scaled.new_zeros(1), scaled])
+
+    return item_by_item(batch, length, weights.shape[-1], of_item)
+
+
+def _of_heads(weights: Tensor, gradient: Tensor) -> Tensor:
+    """(T, T) of one item's (H, T, T)."""
+    share = gradient.mean(dim=(1, 2), keepdim=True)
+    return (weights * share).mean(dim=0).clamp(min=0)

@@ -1,0 +1,57 @@
+"""The attention of one layer, most often the last, as an explanation: a baseline of the field."""
+
+import torch
+from torch import Tensor
+
+from transexplain.methods.attention_maps import GlobalMaps, Readout, layer_at, read, rows_of
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.padded import Variant, item_by_item, padded
+from transexplain.methods.records import Mark, Turn, explain_turns
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    layer: int = -1,
+    readout: Readout = "token",
+    variant: Variant = "paper",
+    padded_length: int | None = None,
+) -> BatchExplanation:
+    """The mean over heads of one layer's attention, read at the classifier's row.
+
+    Args:
+        model: any model with attention over all positions.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        layer: counted from 0, or from the end where negative.
+        readout: `token` is the row of the position that the classifier reads, `all` the sum over
+            rows (A-Last of Ali et al. 2022).
+        variant: `authors` is Chefer's baseline: the row of position 0, whose own entry is 0.
+        padded_length: T of the authors' code.
+
+    Returns:
+        Relevance (T,) or (rows, cols) in `score`; with the special positions it sums to 1.
+
+    Raises:
+        EngineError: a model without such maps, or whose classifier pools its positions.
+    """
+    batch = padded(model, batch, padded_length, variant)
+    maps = GlobalMaps.of(model, batch)
+    mean = maps.weights(layer_at(maps.layers, layer)).mean(dim=1)
+
+    def of_item(row: int, size: int) -> Tensor:
+        found = mean[row, 0, :size].clone()
+        found[0] = 0
+        return found
+
+    if variant == "authors":
+        positions = item_by_item(batch, padded_length, mean.shape[-1], of_item)
+    else:
+        positions = read(mean, rows_of(maps, readout))
+    mark = Mark(method, "attention", "score", double=mean.dtype == torch.float64)
+    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)

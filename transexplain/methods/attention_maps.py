@@ -1,0 +1,160 @@
+"""Attention maps over the positions of the result, and which row of them the classifier reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transexplain.engine.attention_maps import AttentionPass, open_attention
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods.leaf_forward import as_array
+from transexplain.methods.records import Array, parts
+from transexplain.models.base import Batch, LoadedModel
+
+#: `token`: the row of the position that the classifier reads; `all`: the sum over all rows
+Readout = Literal["token", "all"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positions:
+    """Which positions of a padded batch are an item's own, and which of these are special."""
+
+    own: Tensor  #: (B, T) bool
+    special: Tensor  #: (B, T) bool
+
+    @classmethod
+    def of(cls, batch: Batch, width: int, device: torch.device) -> "Positions":
+        """Of B items padded to `width` positions."""
+        inputs, special = parts(width, [encoded.features for encoded in batch.encoded])
+        for row, encoded in enumerate(batch.encoded):
+            special[row, encoded.length :] = False
+        own = torch.from_numpy(inputs | special).to(device)
+        return cls(own, torch.from_numpy(special).to(device))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalMaps:
+    """The attention maps of one forward pass, each over all positions of the result."""
+
+    passed: AttentionPass
+    logits: Array  #: (B, C)
+    positions: Positions
+
+    @classmethod
+    def of(cls, model: LoadedModel, batch: Batch) -> "GlobalMaps":
+        """One forward pass with attention opened; see `check_maps` for errors."""
+        passed = open_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
+        check_maps(model, batch, passed.maps)
+        positions = Positions.of(batch, width_of(batch), passed.logits.device)
+        return cls(passed, as_array(passed.logits), positions)
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return len(self.passed.maps)
+
+    def weights(self, layer: int) -> Tensor:
+        """(B, H, T, T) the attention of one layer, out of the graph."""
+        return heads_apart(self.passed.maps[layer].detach(), len(self.logits))
+
+    def gradients(self, seed: Array, layers: Sequence[int], *, last: bool) -> list[Tensor]:
+        """The gradient of the seeded logits at the maps of `layers`, each (B, H, T, T)."""
+        maps = [self.passed.maps[layer] for layer in layers]
+        found = self.passed.gradients(torch.from_numpy(seed), maps, last=last)
+        return [heads_apart(gradient, len(self.logits)) for gradient in found]
+
+    def rows_read(self) -> Tensor:
+        """(B, T) the rows of the last map that the classifier reads, each row's share.
+
+        They are found by the gradient, which reaches no others. See `shares_of_rows`.
+        """
+        classes = self.logits.shape[1]
+        seed = np.tile(np.arange(1.0, classes + 1), (len(self.logits), 1))
+        (gradient,) = self.gradients(seed, [self.layers - 1], last=False)
+        return shares_of_rows(gradient, self.positions)
+
+
+def shares_of_rows(gradient: Tensor, positions: Positions) -> Tensor:
+    """(B, T) equal shares of the rows that a gradient (B, H, T, T) of the last map reaches.
+
+    Several rows are taken where all of them are special (a class and a distillation token).
+    Raises EngineError where the classifier reads more, as after mean pooling.
+    """
+    reached = gradient.abs().sum(dim=(1, 3)).ne(0) & positions.own
+    several = reached.sum(dim=1) > 1
+    if bool((several & (reached & ~positions.special).any(dim=1)).any()):
+        read = int(reached.sum(dim=1).max())
+        raise EngineError(
+            f"the classifier reads {read} positions of the last block (it pools them), so no row "
+            "of an attention map belongs to it alone. Use readout='all' (the sum over all rows) "
+            "where the method has it, or a method that needs no map, such as lrp"
+        )
+    return reached / reached.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def width_of(batch: Batch) -> int:
+    """T of a batch, padding included."""
+    widths = [tensor.shape[1] for tensor in batch.inputs.values() if tensor.dim() == 2]
+    longest = max(encoded.length for encoded in batch.encoded)
+    return max([*widths, longest])
+
+
+def check_maps(model: LoadedModel, batch: Batch, maps: Sequence[Tensor]) -> None:
+    """Raise EngineError where these are not maps (B, H, T, T) of all positions."""
+    if getattr(getattr(model.module, "config", None), "is_encoder_decoder", False):
+        raise EngineError(
+            f"{model.ref.source} is an encoder-decoder: its attention is of several kinds, and "
+            "no single map goes over all positions. Choose a method that needs none, such as lrp"
+        )
+    items, width = len(batch.encoded), width_of(batch)
+    for weights in maps:
+        batched = weights.dim() == 4 and weights.shape[0] == items
+        flat = weights.dim() == 3 and weights.shape[0] % items == 0
+        if not (batched or flat) or tuple(weights.shape[-2:]) != (width, width):
+            raise EngineError(
+                f"{model.ref.source} attends by a map of shape {tuple(weights.shape)} where "
+                f"({items}, heads, {width}, {width}) was expected: attention in windows, over "
+                "pooled positions or by a query of its own gives no map of all positions. Choose "
+                "a method that needs none, such as lrp"
+            )
+
+
+def heads_apart(values: Tensor, items: int) -> Tensor:
+    """(B * H, T, T) as (B, H, T, T); four dimensions as they are."""
+    return values if values.dim() == 4 else values.view(items, -1, *values.shape[1:])
+
+
+def layers_from(count: int, start: int, stop: int | None = None) -> range:
+    """Indices of the layers `start` to `stop` (exclusive) of L; ConfigurationError."""
+    end = count if stop is None else stop
+    if not 0 <= start < end <= count:
+        raise ConfigurationError(
+            f"layers {start} to {end} (exclusive) were asked for; the model has {count}, counted "
+            "from 0, and the first must come before the end"
+        )
+    return range(start, end)
+
+
+def layer_at(count: int, layer: int) -> int:
+    """The index of one layer of L, counted from the end where negative; ConfigurationError."""
+    if not -count <= layer < count:
+        raise ConfigurationError(f"layer {layer} was asked for; the model has 0 to {count - 1}")
+    return layer % count
+
+
+def read(matrix: Tensor, rows: Tensor) -> Array:
+    """(B, T) the rows of a matrix (B, T, T), weighted by `rows` (B, T)."""
+    found: Array = torch.einsum("bq,bqk->bk", rows.to(matrix), matrix).double().cpu().numpy()
+    return found
+
+
+def rows_of(maps: GlobalMaps, readout: str) -> Tensor:
+    """(B, T) the weight of every row, by a readout; raises ConfigurationError, EngineError."""
+    if readout == "all":
+        return maps.positions.own
+    if readout != "token":
+        raise ConfigurationError(f"readout is 'token' or 'all', not {readout!r}")
+    return maps.rows_read()

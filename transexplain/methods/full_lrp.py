@@ -1,0 +1,41 @@
+"""LRP down to the input as Chefer et al. 2021a compare with it."""
+
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.padded import Variant
+from transexplain.methods.passes import explain_by
+from transexplain.methods.relevance import Leaf, chefer_rules
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    at: Leaf | None = None,
+    variant: Variant = "paper",
+) -> BatchExplanation:
+    """z+ everywhere, sums shared by value and not rescaled, z^B at pixels, from a seed of 1.
+
+    Chefer et al. 2021a, section 4 (the baseline "LRP"); `chefer-lrp` is the same with rescaled
+    sums, as their own method propagates.
+
+    Args:
+        model: any loaded model.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        at: the leaf; their pictures are explained at `pixels`.
+        variant: `authors` adds their 1e-9 to every denominator, whatever its sign. They also
+            leave position 0 out, which here stays, flagged as special.
+
+    Returns:
+        Relevance (T,) or (rows, cols) in `unit_relevance`: with what the rules lost it sums to 1.
+
+    Raises:
+        EngineError: an operator without a rule.
+    """
+    leaf = at or model.default_at
+    rules = chefer_rules("chefer-lrp", leaf, variant=variant, baseline=True)
+    return explain_by(model, batch, resolve, rules, at=leaf, method=method)

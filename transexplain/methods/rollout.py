@@ -1,0 +1,80 @@
+"""Attention rollout: Abnar & Zuidema 2020."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, read, rows_of
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.padded import Variant, item_by_item, padded
+from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    start_layer: int = 0,
+    stop_layer: int | None = None,
+    readout: Readout = "token",
+    variant: Variant = "paper",
+    padded_length: int | None = None,
+) -> BatchExplanation:
+    """The product over layers of (A + I) / 2, A the mean over heads; the same for every target.
+
+    Abnar & Zuidema 2020, Eq. 1 (their 0.5 W + 0.5 I is what row normalisation of A + I gives).
+
+    Args:
+        model: any model with attention over all positions.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        start_layer, stop_layer: layers from 0, the last exclusive; default: all.
+        readout: `token` is the row of the position that the classifier reads, `all` the sum over
+            rows (Ali et al. 2022).
+        variant: `authors` is Chefer's baseline: the row of position 0, whose own entry is 0.
+        padded_length: T of the authors' code.
+
+    Returns:
+        Relevance (T,) or (rows, cols) in `score`; with the special positions it sums to 1.
+
+    Raises:
+        EngineError: a model without such maps, or whose classifier pools its positions.
+    """
+    batch = padded(model, batch, padded_length, variant)
+    maps = GlobalMaps.of(model, batch)
+    layers = layers_from(maps.layers, start_layer, stop_layer)
+    means = [maps.weights(layer).mean(dim=1) for layer in layers]
+    if variant == "authors":
+        positions = _authors(batch, means, padded_length)
+    else:
+        positions = read(rolled(means, normalise=True), rows_of(maps, readout))
+    mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
+    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)
+
+
+def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
+    """(B, T, T) the product of I + layer, the last at the left; rows may be made to sum to 1."""
+    identity = torch.eye(layers[0].shape[-1], dtype=layers[0].dtype, device=layers[0].device)
+    joint: Tensor | None = None
+    for layer in layers:
+        step = layer + identity
+        if normalise:
+            step = step / step.sum(dim=-1, keepdim=True)
+        joint = step if joint is None else step @ joint
+    assert joint is not None, "at least one layer"
+    return joint
+
+
+def _authors(batch: Batch, means: Sequence[Tensor], length: int | None) -> Array:
+    def of_item(row: int, size: int) -> Tensor:
+        own = [mean[row : row + 1, :size, :size] for mean in means]
+        found = rolled(own, normalise=True)[0, 0].clone()
+        found[0] = 0
+        return found
+
+    return item_by_item(batch, length, means[0].shape[-1], of_item)
