@@ -59,9 +59,11 @@ def explain(
 
 def _cam(weights: Tensor, gradient: Tensor, positions: Positions) -> Tensor:
     """(B, T, T) over each item's own positions."""
-    count = positions.own.sum(dim=1).to(gradient)[:, None, None, None]
-    share = gradient.sum(dim=(2, 3), keepdim=True) / count**2
-    return (weights * share).mean(dim=1).clamp(min=0)
+    own = positions.own.to(gradient)
+    count = own.sum(dim=1)[:, None]
+    # attention to padding is 0, but has a gradient
+    share = torch.einsum("bhqk,bq,bk->bh", gradient, own, own) / count**2
+    return (weights * share[:, :, None, None]).mean(dim=1).clamp(min=0)
 
 
 def _authors(batch: Batch, weights: Tensor, gradient: Tensor, length: int | None) -> Array:

@@ -1,0 +1,185 @@
+"""Attention methods: parameters, readouts, ablations, refusals, flows by hand."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures_measured import ready
+from torch import nn
+
+import transexplain as te
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods.attention_flow import _flows
+from transexplain.methods.attention_maps import GlobalMaps
+from transexplain.types import Item
+
+
+def maps_of(name: str, index: int = 0) -> tuple[Any, GlobalMaps]:
+    model = ready(name).model
+    item = Item(id="0", index=0, content=ready(name).items[index])
+    return model, GlobalMaps.of(model, model.collate(model.encode([item])))
+
+
+def relevance(name: str, method: str, **params: Any) -> np.ndarray:
+    found = te.explain(ready(name).model, ready(name).items[0], method, "class:0", **params)
+    return found[0].relevance
+
+
+def test_opened_attention_changes_no_logit() -> None:
+    for name in ("BERT", "Llama", "ViT"):
+        one = ready(name)
+        _, maps = maps_of(name)
+        np.testing.assert_allclose(maps.logits, one.logits[:1], rtol=1e-6)
+        for layer in range(maps.layers):
+            sums = maps.weights(layer).sum(dim=-1)
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_the_row_that_is_read() -> None:
+    _, maps = maps_of("BERT")
+    assert maps.rows_read()[0].nonzero().flatten().tolist() == [0]
+    _, maps = maps_of("Llama")
+    assert maps.rows_read()[0].nonzero().flatten().tolist() == [7], "the last position"
+    _, maps = maps_of("DeiT distilled")
+    assert maps.rows_read()[0, :2].tolist() == [0.5, 0.5], "class and distillation token"
+
+
+@pytest.mark.parametrize("name", ["BERT", "Llama"])
+def test_rollout_and_last_are_distributions(name: str) -> None:
+    for method in ("rollout", "attention-last"):
+        found = relevance(name, method)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+        everything = relevance(name, method, readout="all")
+        assert everything.sum() == pytest.approx(len(everything))
+
+
+def test_rollout_by_hand() -> None:
+    _, maps = maps_of("BERT")
+    product = np.eye(8)
+    for layer in range(maps.layers):
+        mean = maps.weights(layer)[0].mean(dim=0).numpy()
+        product = (0.5 * mean + 0.5 * np.eye(8)) @ product
+    np.testing.assert_allclose(relevance("BERT", "rollout"), product[0], rtol=1e-12)
+
+
+def test_ablations_of_transformer_attribution() -> None:
+    """One block of two is what its own map says, and the product joins both."""
+    first, last = (relevance("BERT", "transformer-attribution", only_block=b) for b in (0, -1))
+    both = relevance("BERT", "transformer-attribution")
+    assert not np.allclose(first, last)
+    assert (both >= last - 1e-15).all(), "A + A S + S holds A"
+    np.testing.assert_allclose(
+        relevance("BERT", "transformer-attribution", start_layer=1), last, rtol=1e-12
+    )
+    without = relevance("BERT", "transformer-attribution", gradient=False)
+    assert not np.allclose(without, both)
+
+
+def test_gae_is_the_sum_over_paths() -> None:
+    """(I + A2)(I + A1) - I at the row that is read, from gradients by the model's own graph."""
+    _, maps = maps_of("BERT")
+    seed = np.eye(len(maps.logits[0]))[:1]
+    gradients = maps.gradients(seed, [0, 1], last=True)
+    first, last = (
+        (gradient * maps.weights(layer)).clamp(min=0).mean(dim=1)[0]
+        for layer, gradient in enumerate(gradients)
+    )
+    expected = (last + last @ first + first)[0]
+    np.testing.assert_allclose(relevance("BERT", "gae"), expected.numpy(), rtol=1e-12)
+
+
+def test_flow_is_the_smallest_cut() -> None:
+    """Maximum flow equals the smallest cut (Ford & Fulkerson 1956), found by trying all cuts."""
+    generator = np.random.default_rng(0)
+    layers = [generator.dirichlet(np.ones(3), size=3) for _ in range(2)]
+    found = _flows(layers, np.array([0.0, 1.0, 0.0]), scaled=False)
+    for sink in range(3):
+        assert found[sink] == pytest.approx(_smallest_cut(layers, source=1, sink=sink))
+
+
+def _smallest_cut(layers: list[np.ndarray], *, source: int, sink: int) -> float:
+    middle_and_low = [("middle", i) for i in range(3)] + [("low", i) for i in range(3)]
+    free = [node for node in middle_and_low if node != ("low", sink)]
+    cuts = []
+    for chosen in itertools.product([False, True], repeat=len(free)):
+        side = dict(zip(free, chosen, strict=True))
+        side["low", sink] = False
+        cut = sum(layers[1][source, i] for i in range(3) if not side["middle", i])
+        cut += sum(
+            layers[0][i, j]
+            for i in range(3)
+            for j in range(3)
+            if side["middle", i] and not side["low", j]
+        )
+        cuts.append(cut)
+    return float(min(cuts))
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "named"),
+    [
+        ("rollout", {"start_layer": 2}, "the model has 2"),
+        ("rollout", {"stop_layer": 0}, "must come before"),
+        ("rollout", {"readout": "mean"}, "'token' or 'all'"),
+        ("attention-last", {"layer": 5}, "0 to 1"),
+        ("gae", {"variant": "official"}, "'paper' or 'authors'"),
+        ("gae", {"padded_length": 9}, "variant='authors' only"),
+        ("gae", {"padded_length": 3, "variant": "authors"}, "less than the 8 positions"),
+        ("transformer-attribution", {"only_block": 1, "start_layer": 1}, "leave start_layer out"),
+        ("partial-lrp", {"layer": -3}, "0 to 1"),
+    ],
+)
+def test_bad_parameters(method: str, params: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        relevance("BERT", method, **params)
+
+
+def test_pictures_are_not_padded() -> None:
+    with pytest.raises(ConfigurationError, match="for texts"):
+        relevance("ViT", "gae", variant="authors", padded_length=30)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("BART", "encoder-decoder"),
+        ("Swin", "windows"),
+        ("DINOv2", "pools"),
+        ("FNet", "no attention"),
+    ],
+)
+def test_models_without_a_global_map_are_refused(name: str, named: str) -> None:
+    with pytest.raises(EngineError, match=named):
+        relevance(name, "rollout")
+
+
+def test_pooled_models_can_be_read_over_all_rows() -> None:
+    assert np.isfinite(relevance("DINOv2", "rollout", readout="all")).all()
+
+
+def test_a_module_of_torch_is_opened() -> None:
+    """nn.TransformerEncoder arrives as whole layers, and its maps are found inside."""
+
+    class Tiny(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(20, 8)
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.head(self.encoder(self.embedding(input_ids))[:, 0])
+
+    torch.manual_seed(0)
+    model = te.wrap(Tiny().double(), modality="text")
+    items = [{"input_ids": [1, 2, 3, 4]}, {"input_ids": [5, 6, 7, 8]}]
+    for method in ("rollout", "gae", "transformer-attribution", "partial-lrp"):
+        together = te.explain(model, items, method)
+        alone = [te.explain(model, item, method)[0] for item in items]
+        for left, right in zip(together, alone, strict=True):
+            np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-12)
+        assert np.abs(together[0].relevance).max() > 1e-9
