@@ -104,11 +104,19 @@ def test_start_up_imports_no_torch(path: Path) -> None:
     assert not heavy & HEAVY, f"{path.relative_to(ROOT)} imports {heavy & HEAVY} at module level"
 
 
+def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Shapes, units and sources are no code: a well described function is not a long one."""
+    first = node.body[0]
+    if ast.get_docstring(node) is None or first.end_lineno is None:
+        return 0
+    return first.end_lineno - first.lineno + 1
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_stay_small(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines < 250, f"{path.relative_to(ROOT)} has {lines} lines"
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
-            length = node.end_lineno - node.lineno
+            length = node.end_lineno - node.lineno - docstring_lines(node)
             assert length < 40, f"{path.relative_to(ROOT)}:{node.name} has {length} lines"

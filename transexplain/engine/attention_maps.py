@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine import opened
 from transexplain.engine.operators import operator_name
+from transexplain.engine.replay import LinearValues
 from transexplain.errors import EngineError
 
 
@@ -26,6 +27,7 @@ class AttentionPass:
 
     logits: Tensor  #: (B, C)
     maps: tuple[Tensor, ...]  #: softmax over keys, most often (B, H, T, T)
+    values: LinearValues  #: of this pass, for another over the same batch
 
     def gradients(
         self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
@@ -59,6 +61,7 @@ class AttentionMode(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.maps: list[Tensor] = []
+        self.values = LinearValues()
 
     def leaf(self, tensor: Tensor) -> Tensor:
         """Gradients begin here, whatever the parameters ask for."""
@@ -80,6 +83,7 @@ class AttentionMode(TorchFunctionMode):
             with self:
                 return whole(func, name)(*args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
+        self.values.note(name, args, out)
         if name == "softmax" and out.requires_grad and out.dim() >= 3:
             self.maps.append(out)
         return out
@@ -105,4 +109,4 @@ def open_attention(forward: PlainForward) -> AttentionPass:
             "the model has no attention map: no softmax over keys was met. Choose a method that "
             "needs none, such as lrp or gradient-x-input"
         )
-    return AttentionPass(logits, tuple(mode.maps))
+    return AttentionPass(logits, tuple(mode.maps), mode.values)

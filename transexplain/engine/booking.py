@@ -74,6 +74,8 @@ class Bookkeeper:
         site, axis = self.next_site(), self.axis_after(out)
 
         def book(gradient: Tensor) -> None:
+            if not self.book.kept:
+                return
             part = gradient if window is None else gradient.narrow(*window)
             if self.relevance_form:  # what stands there alone takes what arrives there
                 share = self._sum(part if where is None else torch.where(where, part, 0), axis)
@@ -121,7 +123,8 @@ class Bookkeeper:
         self, at: Tensor, value: Tensor, kind: str, site: int, sign: float, axis: ItemAxis | None
     ) -> None:
         def book(gradient: Tensor) -> None:
-            self.book.add("rules", kind, site, sign * self._share(gradient, value, axis))
+            if self.book.kept:
+                self.book.add("rules", kind, site, sign * self._share(gradient, value, axis))
 
         when_arrives(at, book)
 
@@ -168,13 +171,21 @@ class SiteBooking(Booking):
         """What the rule loses."""
         self._add("rules", lost)
 
+    def passed(self, above: Tensor, below: Tensor) -> None:
+        """What arrives and what leaves."""
+        keeper = self.keeper
+        if keeper.book.kept:
+            lost = keeper._sum(above, self.axis) - keeper._sum(below, self.axis)
+            keeper.book.add("rules", self.kind, self.site, lost)
+
     def amplification(self, factors: Tensor) -> None:
         """The largest |factor| of each item is kept."""
         self.keeper.book.amplified(factors, self.axis)
 
     def _add(self, entry: Entry, values: Tensor) -> None:
         keeper = self.keeper
-        keeper.book.add(entry, self.kind, self.site, keeper._sum(values, self.axis))
+        if keeper.book.kept:
+            keeper.book.add(entry, self.kind, self.site, keeper._sum(values, self.axis))
 
 
 class Converted(Booking):
@@ -192,6 +203,9 @@ class Converted(Booking):
         self.to.rule(-shares)
 
     def rule(self, lost: Tensor) -> None:
+        """Booked by the converters."""
+
+    def passed(self, above: Tensor, below: Tensor) -> None:
         """Booked by the converters."""
 
     def amplification(self, factors: Tensor) -> None:

@@ -160,8 +160,8 @@ class _CountedBook(LedgerBook):
         super().__init__(items)
         self._booked: list[tuple[int, Entry, Tensor]] = []
 
-    def start(self) -> None:
-        super().start()
+    def start(self, *, keep: bool = True) -> None:
+        super().start(keep=keep)
         self._booked.clear()
 
     def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:

@@ -23,12 +23,14 @@ class LedgerBook:
 
     def __init__(self, items: int) -> None:
         self.items = items
+        self.kept = True  #: whether bookings of the current pass are wanted
         self._sites: dict[tuple[Entry, str, int], Tensor] = {}
         self._amplification: Tensor | None = None
 
-    def start(self) -> None:
-        """Forget the pass before: every backward pass has a ledger of its own."""
+    def start(self, *, keep: bool = True) -> None:
+        """Forget the pass before: every backward pass has a ledger of its own, or none."""
         self._sites.clear()
+        self.kept = keep
 
     def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:
         """Book `values` (B,) in logits at operator number `site`."""

@@ -59,6 +59,10 @@ class Booking:
         """`lost` (shape of z): what the rule loses."""
         raise NotImplementedError
 
+    def passed(self, above: Tensor, below: Tensor) -> None:
+        """`above` (shape of z) arrives, `below` (shape of x) leaves; the rest the rule loses."""
+        raise NotImplementedError
+
     def amplification(self, factors: Tensor) -> None:
         """`factors` (shape of z): by how much relevance is amplified at most."""
         raise NotImplementedError

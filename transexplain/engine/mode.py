@@ -32,14 +32,13 @@ from transexplain.engine.item_tracking import follow
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.linear import weight_names
 from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.operators import KIND, operator_name
+from transexplain.engine.operators import KIND, WEIGHT_AT, operator_name
 from transexplain.engine.relevance_form import RELEVANCE_RULES
+from transexplain.engine.replay import LinearValues
 from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
 _TWIN = "_transexplain_twin"
-#: kind of a linear operator -> where its weight stands among the arguments
-_WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
 
 
 class RelevanceMode(TorchFunctionMode):
@@ -69,6 +68,7 @@ class RelevanceMode(TorchFunctionMode):
         self.leaf_tensor: Tensor | None = None
         self.leaf_twin: Tensor | None = None
         self.attention: list[Tensor] | None = None  #: filled where it is a list
+        self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
         self._names = weight_names(module) if composite.overrides and module else {}
@@ -177,7 +177,7 @@ class RelevanceMode(TorchFunctionMode):
     def linear_rule(self, call: Call) -> LinearRule:
         """The composite's rule for a linear operator, or the first override that takes it."""
         if self.composite.overrides:
-            weight = call.argument(*_WEIGHT_AT[KIND[call.name]], None)
+            weight = call.argument(*WEIGHT_AT[KIND[call.name]], None)
             name = self._names.get((weight.data_ptr(), tuple(weight.shape)))
             name = module_at_work(self.module) if name is None else name
             for override in self.composite.overrides:
@@ -185,6 +185,12 @@ class RelevanceMode(TorchFunctionMode):
                     self.met_overrides.add(override.pattern)
                     return override.rule
         return self.composite.linear
+
+    def linear_value(self, call: Call) -> Tensor:
+        """What a linear operator gives, its inputs held constant; known from an earlier pass."""
+        known = None if self.known_values is None else self.known_values.take(call)
+        value: Tensor = call.run_detached() if known is None else known
+        return value
 
     @property
     def chefer(self) -> ChefersRules:

@@ -85,6 +85,9 @@ KIND: dict[str, str] = {
     name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()
 }
 
+#: kind of a linear operator -> where its weight stands among the arguments
+WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
+
 
 def operator_name(func: Callable[..., Any]) -> str:
     """The spelling-independent name of a torch function: `Tensor.T.__get__` is `T`."""

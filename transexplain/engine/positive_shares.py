@@ -49,13 +49,16 @@ class PositiveShares(Function):
         else:
             below = _denominators(x, z, rule, at, how)
             out = _shared(x, arrived, below, rule, at, how)
-        how.to.rule(arrived)
-        how.to.rule(-out)
+        how.to.passed(arrived, out)
         return out, None, None, None, None
 
 
-def _denominators(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, how: How) -> list[Tensor]:
-    """Of x^+ and of x^-, for positive and (with beta) negative contributions.
+#: denominators of the contributions of x^+ and of x^-
+Pair = tuple[Tensor, Tensor]
+
+
+def _denominators(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, how: How) -> list[Pair]:
+    """For positive and (with beta) negative contributions.
 
     Sum of positive contributions = (sum + sum of sizes) / 2, one product in place of two, for
     the sum is the output itself without its bias. The authors' LRP baseline divides the
@@ -64,33 +67,37 @@ def _denominators(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, how: Ho
     if how.rules.normalised:
         total = z if at.bias is None else z - at.bias
         sizes = at.apply(x.abs(), at.weight.abs())
-        positive = (sizes + total).div_(2)
-        return [positive, positive, *([(total - sizes).div_(2)] * 2 if rule.beta else [])]
+        both = [(sizes + total).div_(2), *([(total - sizes).div_(2)] if rule.beta else [])]
+        return [(one, one) for one in both]
     above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
-    found = []
-    for of_plus, of_minus in ((above, below), (below, above))[: 1 + bool(rule.beta)]:
-        found += [at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus)]
-    return found
+    return [
+        (at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus))
+        for of_plus, of_minus in ((above, below), (below, above))[: 1 + bool(rule.beta)]
+    ]
 
 
 def _shared(
     x: Tensor,
     arrived: Tensor,
-    below: list[Tensor],
+    below: list[Pair],
     rule: LinearRule,
     at: LinearMap,
     how: How,
 ) -> Tensor:
-    shares = [quotient(arrived, denominator, how.rules) for denominator in below]
+    shares = [_shares(arrived, pair, how) for pair in below]
     above, under = at.weight.clamp(min=0), at.weight.clamp(max=0)
-    out = _signed(x, shares[:2], above, under, at).mul_(rule.alpha or 1.0)
+    out = _signed(x, shares[0], above, under, at).mul_(rule.alpha or 1.0)
     if rule.beta:
-        out = out.sub_(_signed(x, shares[2:], under, above, at), alpha=rule.beta)
+        out = out.sub_(_signed(x, shares[1], under, above, at), alpha=rule.beta)
     return out
 
 
-def _signed(
-    x: Tensor, shares: list[Tensor], of_plus: Tensor, of_minus: Tensor, at: LinearMap
-) -> Tensor:
+def _shares(arrived: Tensor, below: Pair, how: How) -> Pair:
+    of_plus = quotient(arrived, below[0], how.rules)
+    same = below[0] is below[1]
+    return of_plus, of_plus if same else quotient(arrived, below[1], how.rules)
+
+
+def _signed(x: Tensor, shares: Pair, of_plus: Tensor, of_minus: Tensor, at: LinearMap) -> Tensor:
     plus, minus = at.pull(shares[0], of_plus, x), at.pull(shares[1], of_minus, x)
     return torch.where(x > 0, plus, minus).mul_(x)

@@ -15,6 +15,7 @@ from transexplain.engine.composites import Composite
 from transexplain.engine.foreign import was_seen
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.replay import LinearValues
 from transexplain.errors import ConfigurationError, EngineError
 
 
@@ -69,12 +70,14 @@ class Propagation:
     ) -> list[Tensor]:
         """Relevance of attention maps (relevance form); the pass ends there, short of the leaf.
 
+        There is no ledger of such a pass.
+
         Args:
             seed: (B, C) coefficients.
             maps: some of `attention`.
             last: free the graph afterwards.
         """
-        self.book.start()
+        self.book.start(keep=False)
         return arriving(self.logits, maps, seed, last=last)
 
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,6 +95,7 @@ def propagate(
     *,
     module: nn.Module | None = None,
     record_attention: bool = False,
+    known_values: LinearValues | None = None,
     census: Census | None = None,
 ) -> Propagation:
     """Run `forward` under `composite` for a batch of `items` (B).
@@ -102,6 +106,7 @@ def propagate(
         items: B.
         module: names the weights that overrides match.
         record_attention: keep the attention maps (relevance form).
+        known_values: outputs of linear operators from an earlier pass over the same batch.
         census: notes every operator, and lets the pass go on through those without a rule.
 
     Raises:
@@ -109,6 +114,7 @@ def propagate(
         ConfigurationError: an override or an input rule that no operator takes.
     """
     mode = RelevanceMode(composite, items, module=module, census=census)
+    mode.known_values = known_values
     if record_attention:
         mode.attention = []
     with torch.enable_grad(), mode:

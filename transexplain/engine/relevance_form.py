@@ -130,7 +130,7 @@ def with_weight(mode: "RelevanceMode", call: Call) -> Any:
     rule, twin = mode.linear_rule(call), mode.twin_of(x)
     axis = mode.books.axis_of(x)
     to = mode.books.at(KIND[call.name], axis)
-    value = call.run_detached
+    value = partial(mode.linear_value, call)
     if twin is not None:
         out = AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)

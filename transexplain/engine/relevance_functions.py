@@ -23,6 +23,8 @@ def quotient(above: Tensor, below: Tensor, rules: ChefersRules) -> Tensor:
         below, zero = torch.where(shifted == 0, _AUTHORS, shifted), below == 0
     else:
         zero = below == 0
+        if below.device.type == "cpu" and not zero.any():  # looking is cheaper than choosing
+            return above / below
     return torch.where(zero, 0, above / below)
 
 

@@ -31,10 +31,7 @@ def explain(
     capacity (A + I) / 2, A the mean over heads. The same for every target.
 
     Args:
-        model: any model with attention over all positions.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         start_layer, stop_layer: layers from 0, the last exclusive; default: all.
         readout: `token` is the position that the classifier reads, `all` the sum over all (Ali
             et al. 2022).

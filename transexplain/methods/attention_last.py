@@ -24,10 +24,7 @@ def explain(
     """The mean over heads of one layer's attention, read at the classifier's row.
 
     Args:
-        model: any model with attention over all positions.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         layer: counted from 0, or from the end where negative.
         readout: `token` is the row of the position that the classifier reads, `all` the sum over
             rows (A-Last of Ali et al. 2022).

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.propagate import Propagation, propagate
-from transexplain.methods.attention_maps import check_maps, heads_apart
+from transexplain.methods.attention_maps import GlobalMaps, check_maps, heads_apart
 from transexplain.methods.leaf_forward import as_array
 from transexplain.methods.padded import Variant
 from transexplain.methods.records import Array
@@ -24,9 +24,18 @@ class RelevanceMaps:
 
     @classmethod
     def of(
-        cls, model: LoadedModel, batch: Batch, *, variant: Variant, baseline: bool
+        cls,
+        model: LoadedModel,
+        batch: Batch,
+        plain: GlobalMaps,
+        *,
+        variant: Variant,
+        baseline: bool,
     ) -> "RelevanceMaps":
-        """One forward pass; `baseline` is the LRP that the authors compare with."""
+        """A forward pass that takes the values of linear layers from the plain one.
+
+        `baseline` is the LRP that the authors compare with.
+        """
         leaf = model.default_at
         rules = chefer_rules("chefer-lrp", leaf, variant=variant, baseline=baseline)
         passes = propagate(
@@ -35,6 +44,7 @@ class RelevanceMaps:
             len(batch.encoded),
             module=model.module,
             record_attention=True,
+            known_values=plain.passed.values,
         )
         check_maps(model, batch, passes.attention)
         return cls(passes, as_array(passes.logits))

@@ -1,4 +1,11 @@
-"""What every explanation method takes and gives back."""
+"""What every explanation method takes and gives back.
+
+    explain(model, batch, resolve, *, method, ...) -> BatchExplanation
+
+`model` is any loaded model, `batch` holds B items, `resolve` is called with the logits of the
+forward pass and gives the targets of every item, `method` is the name in the registry, and the
+other keywords are the method's parameters. Results do not depend on what else is in the batch.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

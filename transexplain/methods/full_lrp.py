@@ -22,10 +22,7 @@ def explain(
     sums, as their own method propagates.
 
     Args:
-        model: any loaded model.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         at: the leaf; their pictures are explained at `pixels`.
         variant: `authors` adds their 1e-9 to every denominator, whatever its sign. They also
             leave position 0 out, which here stays, flagged as special.

@@ -28,10 +28,7 @@ def explain(
     sums are not rescaled, stopped at the map.
 
     Args:
-        model: any model with attention over all positions.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         layer: counted from 0, or from the end where negative.
         gradient: multiply by the gradient of the map (an ablation in the authors' code).
         variant: `authors` keeps the positive part only, and leaves position 0 out.
@@ -46,7 +43,7 @@ def explain(
     """
     batch = padded(model, batch, padded_length, variant)
     maps = GlobalMaps.of(model, batch)
-    relevance = RelevanceMaps.of(model, batch, variant=variant, baseline=True)
+    relevance = RelevanceMaps.of(model, batch, maps, variant=variant, baseline=True)
     chosen = layer_at(maps.layers, layer)
     rows = None if variant == "authors" else maps.rows_read()
 

@@ -18,10 +18,7 @@ def explain(
     """Standard normal numbers, the same for every target of an item.
 
     Args:
-        model: any loaded model; one forward pass is made for its logits.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         seed: with the item's id it decides the numbers, whatever the batch.
 
     Returns:

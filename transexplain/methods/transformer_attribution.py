@@ -33,10 +33,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Chefer et al. 2021a, Eq. 13-14; their ablations (Table 3) are parameters.
 
     Args:
-        model: any model with attention over all positions.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: of every method; see `base`.
         start_layer: the first block, counted from 0 (their experiments on pictures use 1).
         gradient: False leaves dA out.
         only_block: one block instead of the product; -1 is their block 1 (nearest to the output),
@@ -54,7 +51,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     """
     batch = padded(model, batch, padded_length, variant)
     maps = GlobalMaps.of(model, batch)
-    relevance = RelevanceMaps.of(model, batch, variant=variant, baseline=False)
+    relevance = RelevanceMaps.of(model, batch, maps, variant=variant, baseline=False)
     layers = _chosen(maps.layers, start_layer, only_block)
     rows = None if variant == "authors" else maps.rows_read()
 
