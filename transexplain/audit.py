@@ -2,15 +2,21 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
 from transexplain.data.reader import read_shard
 from transexplain.explaining import Request, explain_items
+from transexplain.metrics.class_sensitivity import of_attributions
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, Observer, Shard, ShardResult
-from transexplain.types import Attribution, ItemFailure, ItemOutcome, Mention
+from transexplain.targets import parse_target
+from transexplain.types import Attribution, Item, ItemFailure, ItemOutcome, Mention
+
+#: items of every shard that class sensitivity is measured on
+SENSITIVITY_SAMPLE = 2
 
 
 def explain_shard(
@@ -29,8 +35,9 @@ def explain_shard(
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
-    items = read_shard(plan.dataset, shard)
-    for done in explain_items(model, items, Request.from_plan(plan), observer=observer):
+    request = Request.from_plan(plan)
+    sample: list[Item] = []
+    for done in explain_items(model, read_shard(plan.dataset, shard), request, observer=observer):
         if done.failure is not None:
             failures.append(done.failure)
         if done.outcome is not None:
@@ -38,6 +45,10 @@ def explain_shard(
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
             mentions.extend(_mentions(matcher, done.attributions))
+            if done.item is not None and len(sample) < SENSITIVITY_SAMPLE:
+                sample.append(done.item)
+    for value in _sensitivities(model, sample, request):
+        aggregate.add_sensitivity(value)
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),
@@ -47,6 +58,16 @@ def explain_shard(
         aggregate=aggregate.to_json(),
         seconds=time.perf_counter() - begun,
     )
+
+
+def _sensitivities(model: LoadedModel, sample: Sequence[Item], request: Request) -> Iterator[float]:
+    """Class sensitivity of the first items of a shard, between their two likeliest classes."""
+    if len(model.classes) < 2:
+        return
+    for_two = replace(request, targets=(parse_target("top:2", request.names),))
+    for done in explain_items(model, sample, for_two):
+        if len(done.attributions) == 2:
+            yield of_attributions(*done.attributions)
 
 
 def _mentions(matcher: Matcher | None, attributions: Sequence[Attribution]) -> Iterator[Mention]:

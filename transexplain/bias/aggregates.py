@@ -55,6 +55,8 @@ class ShardAggregate:
     truncated: int = 0
     #: (label or None, predicted class) -> items
     predictions: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    #: class sensitivity: items that it was measured on, and the sum over them
+    _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
     _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
 
@@ -74,10 +76,21 @@ class ShardAggregate:
             else:
                 self._add_text(attribution)
 
+    def add_sensitivity(self, value: float) -> None:
+        """Count the class sensitivity of one item."""
+        self._sensitivity = _sum(self._sensitivity, [1, round(value * _UNITS)])
+
+    @property
+    def class_sensitivity(self) -> tuple[float, int] | None:
+        """Mean over the items it was measured on, and how many; None: on none."""
+        count, total = self._sensitivity
+        return (total / (_UNITS * count), count) if count else None
+
     def merge(self, other: "ShardAggregate") -> "ShardAggregate":
         """Add the totals of `other` to these, and return these."""
         self.items += other.items
         self.truncated += other.truncated
+        self._sensitivity = _sum(self._sensitivity, other._sensitivity)
         for key, count in other.predictions.items():
             self.predictions[key] = self.predictions.get(key, 0) + count
         for class_key, words in other._words.items():
@@ -131,6 +144,7 @@ class ShardAggregate:
             "version": _VERSION,
             "items": self.items,
             "truncated": self.truncated,
+            "sensitivity": self._sensitivity,
             "predictions": [[*key, count] for key, count in by_label],
             "words": [
                 {"target": key[0], "class_name": key[1], "words": dict(sorted(words.items()))}
@@ -161,6 +175,7 @@ class ShardAggregate:
             items=content["items"],
             truncated=content["truncated"],
             predictions={(label, said): count for label, said, count in content["predictions"]},
+            _sensitivity=list(content.get("sensitivity", (0, 0))),  # older shards have none
             _words={
                 (part["target"], part["class_name"]): {
                     word: list(entry) for word, entry in part["words"].items()

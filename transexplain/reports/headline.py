@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from transexplain.metrics.class_sensitivity import HARDLY
 from transexplain.reports.records import (
     Audited,
+    ClassSensitivity,
     Conservation,
     Counts,
     FailureKind,
@@ -21,6 +23,7 @@ def headline(
     audited: Audited,
     counts: Counts,
     conservation: Conservation | None,
+    sensitivity: ClassSensitivity | None,
     groups: Groups | None,
     failures: Sequence[FailureKind],
 ) -> tuple[Statement, ...]:
@@ -31,6 +34,7 @@ def headline(
         *_truncated(audited, counts),
         *_groups(audited, groups),
         *(_conservation(conservation) if counts.done else ()),
+        *_sensitivity(audited, sensitivity),
     )
 
 
@@ -167,6 +171,18 @@ def _conservation(found: Conservation | None) -> Iterator[Statement]:
             text=f"Every explanation adds up to the logit it explains: the worst gap is "
             f"{power(found.worst)} of its terms, the tolerance {power(found.tolerance)}.",
         )
+
+
+def _sensitivity(audited: Audited, found: ClassSensitivity | None) -> Iterator[Statement]:
+    if found is None or found.mean >= HARDLY:
+        return
+    yield Statement(
+        kind="problem",
+        text=f"{audited.method} hardly tells classes apart here: class sensitivity "
+        f"{found.mean:.2f} on {things(audited.modality, found.items)}, where 0 is the same map "
+        "for every class. What is listed for a class shows which items are in it, not what "
+        "speaks for it.",
+    )
 
 
 def _truncated(audited: Audited, counts: Counts) -> Iterator[Statement]:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from transexplain.bias.statistics import MIN_ENTITIES
+from transexplain.methods import facts_of
 from transexplain.plans import AuditRun
 from transexplain.reports.gallery import SHARE
+from transexplain.reports.records import ClassSensitivity
 
 _METHODS = {
     "gradient-x-input": "the gradient of the logit times the input",
@@ -17,6 +19,8 @@ _METHODS = {
     "is neither made nor lost",
 }
 _LEAVES = {
+    "inputs": "the input positions",
+    "attention": "the positions of the attention maps",
     "encoder": "the input of the first layer",
     "words": "the word embeddings",
     "pixels": "the pixels, summed over colours",
@@ -27,14 +31,22 @@ _READING = (
 )
 
 
-def notes(run: AuditRun, leaves: tuple[str, ...], unit: str) -> tuple[str, ...]:
+def notes(
+    run: AuditRun, leaves: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
+) -> tuple[str, ...]:
     """One paragraph each on what the numbers are and what they rest on."""
-    return (*_relevance(run, leaves, unit), *_pooling(run), *_groups(run), _READING)
+    return (
+        *_relevance(run, leaves, unit),
+        *_sensitivity(sensitivity),
+        *_pooling(run),
+        *_groups(run),
+        _READING,
+    )
 
 
 def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
     name = run.plan.method.name
-    meaning = f": {_METHODS[name]}" if name in _METHODS else ""
+    meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
     where = " and ".join(_LEAVES.get(leaf, leaf) for leaf in leaves) or "not measured yet"
     yield (
         f"Relevance is computed with {name}{meaning}. It is measured at {where}, in {unit}, and "
@@ -45,6 +57,16 @@ def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[st
             "Relevance is stored in half precision with a scale for each explanation: single "
             "values are rounded by at most 1 in 2,000 of themselves. Totals, tables and ledgers "
             "were computed before rounding."
+        )
+
+
+def _sensitivity(found: ClassSensitivity | None) -> Iterator[str]:
+    if found is not None:
+        yield (
+            f"Class sensitivity is {found.mean:.2f}, measured on the first items of every shard "
+            f"({found.items:,}): half of one minus the rank correlation of the maps for an item's "
+            "two likeliest classes. 0 is the same map whatever class is asked, 0.5 unrelated maps, "
+            "1 opposite ones."
         )
 
 

@@ -85,6 +85,14 @@ class Conservation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClassSensitivity:
+    """Whether the method tells classes apart, on a sample of the run; see metrics."""
+
+    mean: float  #: 0: the same map for every class, 0.5: unrelated maps, 1: opposite ones
+    items: int  #: measured on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WordRow:
     """One word over all items of a class."""
 
@@ -195,6 +203,7 @@ class Summary:
     audited: Audited
     counts: Counts
     conservation: Conservation | None
+    class_sensitivity: ClassSensitivity | None  #: None: not measured (one class, or an older run)
     classes: tuple[ClassView, ...]
     classes_omitted: int  #: (target, class) pairs with fewer items than those shown
     confusion: Confusion

@@ -9,7 +9,14 @@ from transexplain.reports.classes import confusion, views
 from transexplain.reports.gallery import choose, collect
 from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
-from transexplain.reports.records import Audited, Conservation, Counts, Groups, Summary
+from transexplain.reports.records import (
+    Audited,
+    ClassSensitivity,
+    Conservation,
+    Counts,
+    Groups,
+    Summary,
+)
 from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
 from transexplain.store import results, runs
 from transexplain.store.database import Database
@@ -45,18 +52,20 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     shown, omitted = views(total, attributions, run.plan.targets)
     audited, counts = _audited(run, attributions), _counts(db, run, items)
     conservation, groups = _conservation(db, run, attributions), _groups(db, run)
+    sensitivity = _sensitivity(total)
     return Summary(
-        headline=headline(audited, counts, conservation, groups, items.failures()),
+        headline=headline(audited, counts, conservation, sensitivity, groups, items.failures()),
         audited=audited,
         counts=counts,
         conservation=conservation,
+        class_sensitivity=sensitivity,
         classes=shown,
         classes_omitted=omitted,
         confusion=confusion(total, run.plan.model.classes),
         groups=groups,
         gallery=collect(db, run.id, choose(items, attributions, gallery), attributions),
         failures=items.failures(),
-        notes=notes(run, audited.at, audited.unit),
+        notes=notes(run, audited.at, audited.unit, sensitivity),
     )
 
 
@@ -134,6 +143,11 @@ def _conservation(db: Database, run: AuditRun, seen: AttributionSurvey) -> Conse
         average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
         average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
     )
+
+
+def _sensitivity(total: ShardAggregate) -> ClassSensitivity | None:
+    found = total.class_sensitivity
+    return None if found is None else ClassSensitivity(mean=found[0], items=found[1])
 
 
 def _groups(db: Database, run: AuditRun) -> Groups | None:

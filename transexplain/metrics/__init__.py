@@ -1,0 +1,1 @@
+"""Measures of explanations, one per file."""
