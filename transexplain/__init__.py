@@ -8,10 +8,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from transexplain import render
     from transexplain.api import explain, explain_iter, load_model, wrap
+    from transexplain.comparing import compare
     from transexplain.errors import TransExplainError
     from transexplain.types import Attribution, Item, Ledger, PatchGrid, Token
 
 _PUBLIC = {
+    "compare": "transexplain.comparing",
     "explain": "transexplain.api",
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
@@ -32,6 +34,7 @@ __all__ = [
     "Token",
     "TransExplainError",
     "__version__",
+    "compare",
     "explain",
     "explain_iter",
     "load_model",

@@ -5,11 +5,12 @@ from typing import Any
 from PIL import Image
 
 from transexplain.reports import heatmap
+from transexplain.reports.comparison import comparison_page as comparison
 from transexplain.reports.tokens import page as html
 from transexplain.reports.tokens import token_ansi as ansi
 from transexplain.types import Attribution, PatchGrid
 
-__all__ = ["ansi", "html", "overlay"]
+__all__ = ["ansi", "comparison", "html", "overlay"]
 
 
 def overlay(attribution: Attribution, image: Any, **options: Any) -> Image.Image:

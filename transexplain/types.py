@@ -157,6 +157,16 @@ class Attribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """What one method says of one item, or why it says nothing."""
+
+    method: str
+    attributions: tuple[Attribution, ...]  #: one per target; empty where there is an error
+    error: str | None  #: why the method is not defined here
+    seconds: float  #: wall clock of this one item, alone in its batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ItemOutcome:
     """What the model said about one item; written once per item, whatever the targets."""
 

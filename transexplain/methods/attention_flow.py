@@ -1,6 +1,6 @@
 """Attention flow: Abnar & Zuidema 2020, by igraph's maximum flow."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,13 +85,11 @@ def _graph(layers: Sequence[Array]) -> tuple[Any, list[float]]:
 
     size = layers[0].shape[0]
     edges, capacities = [], []
-    for above, below, capacity in _edges(layers, size):
-        edges.append((above, below))
-        capacities.append(capacity)
-    return igraph.Graph(n=(len(layers) + 1) * size, edges=edges, directed=True), capacities
-
-
-def _edges(layers: Sequence[Array], size: int) -> Iterator[tuple[int, int, float]]:
     for number, layer in enumerate(layers):
-        for query, key in zip(*np.nonzero(layer), strict=True):
-            yield (number + 1) * size + int(query), number * size + int(key), layer[query, key]
+        queries, keys = np.nonzero(layer)
+        edges.append(np.stack([(number + 1) * size + queries, number * size + keys], axis=1))
+        capacities.append(layer[queries, keys])
+    graph = igraph.Graph(
+        n=(len(layers) + 1) * size, edges=np.concatenate(edges).tolist(), directed=True
+    )
+    return graph, np.concatenate(capacities).tolist()

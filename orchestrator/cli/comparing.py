@@ -1,0 +1,91 @@
+"""`explain --method all`: one item by every method, in the terminal or as a page."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+    from transexplain.types import Compared
+
+
+def compared(
+    model: "LoadedModel", content: Any, targets: list[str] | None, given: Mapping[str, Any]
+) -> "list[Compared]":
+    """Explain by every method; parameters are written `--param METHOD.name=value`.
+
+    Raises ConfigurationError for several targets, and for a parameter that names no method.
+    """
+    from transexplain.comparing import compare
+
+    if targets and len(targets) > 1:
+        raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
+    params: dict[str, dict[str, Any]] = {}
+    for key, value in given.items():
+        method, dot, name = key.partition(".")
+        if not dot:
+            raise ConfigurationError(
+                f"with --method all say which method {key!r} is for: --param METHOD.{key}=..."
+            )
+        params.setdefault(method, {})[name] = value
+    return compare(model, content, target=(targets or ["top:2"])[0], params=params)
+
+
+def as_json(found: "Sequence[Compared]") -> str:
+    """All that was found, as JSON."""
+    document = []
+    for one in found:
+        plain = asdict(one)
+        for attribution, original in zip(plain["attributions"], one.attributions, strict=True):
+            attribution["relevance"] = original.relevance.tolist()
+        document.append(plain)
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def as_page(found: "Sequence[Compared]", content: Any, palette: str) -> str:
+    """A grid of all methods, as one HTML page."""
+    from transexplain.reports.comparison import comparison_page
+
+    return comparison_page(
+        found, picture=None if isinstance(content, str) else content, palette=palette
+    )
+
+
+def print_all(found: "Sequence[Compared]", palette: str) -> None:
+    """A table for the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from transexplain.reports.tokens import token_ansi
+
+    explained = [one for one in found if one.attributions]
+    table = Table("method", "unit", "seconds", show_lines=False)
+    for attribution in explained[0].attributions if explained else ():
+        table.add_column(Text(f"{attribution.class_name} {attribution.logit:+.3f}"))
+    for one in explained:
+        cells = [
+            token_ansi(each, palette=palette)
+            if each.relevance.ndim == 1
+            else Text(f"{each.relevance.sum():+.4g} in all")
+            for each in one.attributions
+        ]
+        table.add_row(one.method, one.attributions[0].unit, f"{one.seconds:.2f}", *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    for one in found:
+        if one.error:
+            console.print(Text(f"{one.method}: {one.error}", style="dim"))
+
+
+def write(found: "Sequence[Compared]", content: Any, output: Path | None, palette: str) -> str:
+    """The document for a file; raises ConfigurationError for a form that it does not have."""
+    if output is not None and output.suffix == ".html":
+        return as_page(found, content, palette)
+    if output is None or output.suffix == ".json":
+        return as_json(found)
+    raise ConfigurationError("--method all writes .html or .json")
