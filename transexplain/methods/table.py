@@ -16,7 +16,7 @@ _RELEVANCE = {
     "attnlrp": MethodFacts(place=_LRP, source="Achtibat et al. 2024"),
     "lrp-epsilon": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 58"),
     "lrp-gamma": MethodFacts(place=_LRP, source="Montavon et al. 2019, section 10.2"),
-    "lrp-alpha-beta": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 60", reads_target="weakly"),
+    "lrp-alpha-beta": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 60"),
     "chefer-lrp": MethodFacts(
         place="transexplain.methods.relevance:explain_chefer",
         source="Chefer et al. 2021a, Eq. 3-10",
@@ -80,6 +80,7 @@ _ATTENTION = {
         place="transexplain.methods.partial_lrp:explain",
         source="Voita et al. 2019, section 5.1",
         unit="unit_relevance",
+        reads_target="weakly",
         needs_rules=True,
         cost=relevance_and_gradient,
     ),
