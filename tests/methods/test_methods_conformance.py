@@ -18,7 +18,15 @@ NAMES = (
     *("ViT", "DeiT distilled", "Swin", "DINOv2"),
 )
 #: few samples, for speed
-FAST: dict[str, dict[str, Any]] = {}
+FAST: dict[str, dict[str, Any]] = {
+    "lime": {"samples": 24},
+    "kernel-shap": {"samples": 24},
+    "shapley-sampling": {"samples": 2},
+}
+#: the items of texts here are ids without a tokenizer, so a baseline is named
+FOR_TEXTS: dict[str, dict[str, Any]] = {
+    method: {"baseline": 1} for method in ("occlusion", "lime", "kernel-shap", "shapley-sampling")
+}
 #: they need an attention map over all positions, read at a class token
 GLOBAL_MAP = {
     *("attention-last", "rollout", "attention-flow", "attention-gradcam", "gae"),
@@ -26,6 +34,11 @@ GLOBAL_MAP = {
 }
 #: architectures without such a map, and what the error names
 NO_GLOBAL_MAP = {"Swin": "windows", "DINOv2": "pools"}
+
+
+def params_of(name: str, method: str) -> dict[str, Any]:
+    texts = ready(name).architecture.modality == "text"
+    return {**FAST.get(method, {}), **(FOR_TEXTS.get(method, {}) if texts else {})}
 
 
 def items_of(name: str) -> list[Item]:
@@ -39,7 +52,7 @@ def items_of(name: str) -> list[Item]:
 
 def explained(name: str, method: str, items: Sequence[Item]) -> list[Attribution]:
     found: list[Attribution] = te.explain(
-        ready(name).model, items, method, "all", batch_tokens=TOGETHER, **FAST.get(method, {})
+        ready(name).model, items, method, "all", batch_tokens=TOGETHER, **params_of(name, method)
     )
     return found
 
@@ -103,7 +116,7 @@ def test_contrasts_and_own_classes(method: str) -> None:
         method,
         [f"contrast:{names[0]}-{names[1]}", "both", f"class:{names[0]}", "predicted"],
         classifications=[{"name": "both", "classes": list(names[:2])}],
-        **FAST.get(method, {}),
+        **params_of("BERT", method),
     )
     assert len(found) == 4
     assert found[0].class_index is None

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from transexplain.methods import perturbation_costs
 from transexplain.methods.facts import MethodFacts, no_backward, relevance_and_gradient
 
 _LRP = "transexplain.methods.relevance:explain"
@@ -91,6 +92,34 @@ ATTENTION = {
     for name, facts in _ATTENTION.items()
 }
 
+_PERTURBATION = {
+    "occlusion": MethodFacts(
+        place="transexplain.methods.occlusion:explain",
+        source="Zeiler & Fergus 2014, section 4.2",
+        cost=perturbation_costs.occlusion,
+    ),
+    "lime": MethodFacts(
+        place="transexplain.methods.lime:explain",
+        source="Ribeiro et al. 2016, Eq. 2",
+        cost=perturbation_costs.lime,
+    ),
+    "shapley-sampling": MethodFacts(
+        place="transexplain.methods.shapley_sampling:explain",
+        source="Castro et al. 2009; Strumbelj & Kononenko 2010",
+        cost=perturbation_costs.shapley_sampling,
+    ),
+    "kernel-shap": MethodFacts(
+        place="transexplain.methods.kernel_shap:explain",
+        source="Lundberg & Lee 2017, Theorem 2",
+        cost=perturbation_costs.kernel_shap,
+    ),
+}
+
+#: a position that can be absent has to be a token or a patch
+PERTURBATION = {
+    name: replace(facts, modalities=("text", "image")) for name, facts in _PERTURBATION.items()
+}
+
 FLOOR = {
     "random": MethodFacts(
         place="transexplain.methods.random:explain",
@@ -101,4 +130,10 @@ FLOOR = {
     ),
 }
 
-TABLE: dict[str, MethodFacts] = {**RELEVANCE, **GRADIENT, **ATTENTION, **FLOOR}
+TABLE: dict[str, MethodFacts] = {
+    **RELEVANCE,
+    **GRADIENT,
+    **ATTENTION,
+    **PERTURBATION,
+    **FLOOR,
+}

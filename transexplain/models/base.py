@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ItemError
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, eval_mode
 from transexplain.models.invariance import Invariance, InvarianceTest
 from transexplain.models.leaves import Sites, tapped
 from transexplain.plans import Modality, ModelRef
@@ -131,6 +131,15 @@ class LoadedModel:
                 f"{self.ref.source} has no leaf {at!r}; it has: {', '.join(self.leaves) or 'none'}"
             )
         logits = tapped(self.module, self.caller, self.sites, batch.inputs, at=at, taps=taps)
+        return self._checked(logits, batch)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits (B, C) of one plain forward pass in eval mode; see `run`."""
+        with eval_mode(self.module):
+            logits = self.caller(self.module, batch.inputs)
+        return self._checked(logits, batch)
+
+    def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
         expected = (len(batch.encoded), len(self.classes))
         if tuple(logits.shape) != expected:
             raise EngineError(

@@ -1,0 +1,729 @@
+"""Perturbation methods against brute force, other libraries and their own promises."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import Occlusion, ShapleyValueSampling
+from PIL import Image
+from sklearn.linear_model import Ridge
+from tiny_models import bert, vit, wordpiece
+from torch import nn
+
+import transexplain as te
+from transexplain.errors import ConfigurationError
+from transexplain.methods import cost_of, facts_of
+from transexplain.methods.kernel_shap import coalitions
+from transexplain.methods.lime import nearness, neighbours
+from transexplain.methods.occlusion import windows
+from transexplain.methods.presence import cells
+from transexplain.methods.seeds import generator_of
+from transexplain.methods.shapley_sampling import gains, permutations, prefixes
+from transexplain.models.base import LoadedModel
+from transexplain.plans import MethodSpec
+from transexplain.types import Attribution, ItemFailure
+
+METHODS = ("occlusion", "lime", "shapley-sampling", "kernel-shap")
+SHAPLEY = ("shapley-sampling", "kernel-shap")
+CLASSES = ("bad", "so-so", "good")
+MASK, UNK, PAD = 4, 1, 0
+SIX = "a nice good film x e"
+TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "film film", SIX]
+TARGETS = ["predicted", "all", "top:2", "contrast:good-bad", "critical"]
+GROUPS = [{"name": "critical", "classes": ["bad", "so-so"]}]
+
+
+class Bag(nn.Module):
+    """Logits that are a function of the sum of the attended tokens' vectors."""
+
+    def __init__(self, of_sum: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.table = nn.Embedding(18, 3)
+        self.table.weight.data = torch.randn(18, 3, generator=generator)
+        self.of_sum = of_sum
+        self.rows: list[int] = []  # of every forward pass
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(input_ids))
+        return self.of_sum((self.table(input_ids) * attention_mask[:, :, None]).sum(dim=1))
+
+
+class Mixing(Bag):
+    """An item's logits depend on what shares its batch."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(input_ids, attention_mask)
+        return logits + logits.mean(dim=0, keepdim=True)
+
+
+def linear(sums: torch.Tensor) -> torch.Tensor:
+    return 2 * sums + 1
+
+
+def pairwise(sums: torch.Tensor) -> torch.Tensor:
+    """No more than two tokens interact."""
+    return sums.square() + sums[:, [1, 2, 0]] * sums
+
+
+def entangled(sums: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(sums) * sums[:, [1, 2, 0]] + sums.square() * sums
+
+
+def wrapped(module: nn.Module, **options: Any) -> LoadedModel:
+    given = {"tokenizer": wordpiece(), "classes": CLASSES, **options}
+    return te.wrap(module.double(), modality="text", **given)
+
+
+@pytest.fixture(scope="module")
+def tangled() -> LoadedModel:
+    return wrapped(Bag(entangled))
+
+
+@pytest.fixture(scope="module")
+def image_model() -> LoadedModel:
+    return te.wrap(vit().double(), modality="image", transform=transform)
+
+
+def transform(image: Image.Image) -> torch.Tensor:
+    pixels = np.asarray(image.resize((24, 24)), dtype=np.float64)
+    return torch.from_numpy(pixels.transpose(2, 0, 1) / 127.5 - 1)
+
+
+def picture(seed: int = 0) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def explain(model: LoadedModel, items: Any, method: str, **options: Any) -> list[Attribution]:
+    return te.explain(model, items, method, **options)
+
+
+def content(one: Attribution) -> np.ndarray:
+    """(F, ...) relevance without special positions."""
+    return np.array([r for r, t in zip(one.relevance, one.features, strict=True) if not t.special])
+
+
+def answers(model: LoadedModel, text: str, masks: Sequence[Any], fill: int = MASK) -> np.ndarray:
+    """(N, C) logits of a text of which only some tokens are present, one pass each."""
+    ids = torch.tensor(wordpiece()(text)["input_ids"])
+    found = []
+    for mask in masks:
+        kept = torch.tensor([True, *map(bool, mask), True])
+        row = torch.where(kept, ids, fill)[None]
+        with torch.no_grad():
+            found.append(model.module(row, torch.ones_like(row))[0].numpy())
+    return np.array(found)
+
+
+def exact_shapley(value: Callable[[tuple[bool, ...]], np.ndarray], features: int) -> np.ndarray:
+    """(F, C) from the definition, over all 2^F coalitions."""
+    values = {mask: value(mask) for mask in itertools.product((False, True), repeat=features)}
+    found = []
+    for feature in range(features):
+        total = 0
+        for mask, without in values.items():
+            if not mask[feature]:
+                size = sum(mask)
+                weight = math.factorial(size) * math.factorial(features - size - 1)
+                joined = (*mask[:feature], True, *mask[feature + 1 :])
+                total = total + weight / math.factorial(features) * (values[joined] - without)
+        found.append(total)
+    return np.array(found)
+
+
+def text_shapley(model: LoadedModel, text: str, features: int) -> np.ndarray:
+    return exact_shapley(lambda mask: answers(model, text, [mask])[0], features)
+
+
+# --- what the methods are -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_linear_model_is_recovered(method: str) -> None:
+    model = wrapped(Bag(linear))
+    table = model.module.table.weight.detach().numpy()
+    ids = wordpiece()(SIX)["input_ids"][1:-1]
+    expected = 2 * (table[ids] - table[MASK])  # (F, C)
+    coefficients = {
+        "bad": [1, 0, 0],
+        "so-so": [0, 1, 0],
+        "good": [0, 0, 1],
+        "good-bad": [-1, 0, 1],
+        "critical": [1, 1, 0],
+    }
+    targets = ["all", "contrast:good-bad", "critical"]
+    found = explain(model, SIX, method, target=targets, classifications=GROUPS)
+    assert len(found) == 5
+    for one in found:
+        seed = np.array(coefficients[one.class_name])
+        np.testing.assert_allclose(content(one), expected @ seed, atol=1e-9)
+        assert (one.relevance[0], one.relevance[-1]) == (0, 0)
+        assert (one.unit, one.at, one.ledger) == ("logits", "inputs", None)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_contrast_alone_is_the_difference_of_its_classes(tangled, method: str) -> None:
+    good, bad = explain(tangled, SIX, method, target=["class:good", "class:bad"])
+    (one,) = explain(tangled, SIX, method, target="contrast:good-bad")
+    np.testing.assert_allclose(one.relevance, good.relevance - bad.relevance, atol=1e-10)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(1, 1), (2, 1), (3, 2), (9, 4)])
+def test_occlusion_is_the_fall_of_the_logit(tangled, window: int, stride: int) -> None:
+    (whole,) = answers(tangled, SIX, [[True] * 6])
+    totals, counts = np.zeros((6, 3)), np.zeros((6, 1))
+    begin = 0
+    while True:
+        gone = [begin <= place < begin + window for place in range(6)]
+        (without,) = answers(tangled, SIX, [[not one for one in gone]])
+        totals[gone] += whole - without
+        counts[gone] += 1
+        if begin + window >= 6:
+            break
+        begin += stride
+    found = explain(tangled, SIX, "occlusion", target="all", window=window, stride=stride)
+    by_class = {one.class_index: content(one) for one in found}
+    for index in range(3):
+        np.testing.assert_allclose(by_class[index], (totals / counts)[:, index], atol=1e-12)
+
+
+def test_occlusion_in_parts_is_the_same(tangled, monkeypatch) -> None:
+    whole = explain(tangled, TEXTS, "occlusion", target="all", window=2)
+    monkeypatch.setattr("transexplain.methods.occlusion.CELLS_AT_ONCE", 100)
+    parts = explain(tangled, TEXTS, "occlusion", target="all", window=2)
+    for left, right in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(left.relevance, right.relevance, atol=1e-12)
+
+
+def test_shapley_sampling_walks_all_orders_where_they_are_few(tangled) -> None:
+    text = "nice good film"
+    expected = text_shapley(tangled, text, 3)
+    for one in explain(tangled, text, "shapley-sampling", target="all", samples=6):
+        np.testing.assert_allclose(content(one), expected[:, one.class_index], atol=1e-12)
+    (few,) = explain(tangled, text, "shapley-sampling", target="class:bad", samples=1)
+    assert np.abs(content(few) - expected[:, 0]).max() > 1e-3
+
+
+def test_shapley_sampling_comes_near_with_samples(tangled) -> None:
+    expected = text_shapley(tangled, SIX, 6)
+    scale = np.abs(expected).max(axis=0)
+    off = {}
+    for samples in (10, 700):
+        runs = [
+            np.array(
+                [
+                    content(one) - expected[:, one.class_index]
+                    for one in explain(
+                        tangled, SIX, "shapley-sampling", target="all", samples=samples, seed=seed
+                    )
+                ]
+            )
+            for seed in range(8)
+        ]
+        off[samples] = np.sqrt(np.mean(np.square(runs)))
+    assert off[700] < 0.05 * scale.max()
+    # the error falls with the root of the samples: 8.4 times
+    assert 5 < off[10] / off[700] < 13
+
+
+def test_reversed_orders_are_exact_for_pairs() -> None:
+    model = wrapped(Bag(pairwise))
+    expected = text_shapley(model, SIX, 6)
+    found = {
+        antithetic: [
+            np.abs(content(one) - expected[:, one.class_index]).max()
+            for one in explain(
+                model, SIX, "shapley-sampling", target="all", samples=2, antithetic=antithetic
+            )
+        ]
+        for antithetic in (True, False)
+    }
+    assert max(found[True]) < 1e-12
+    assert min(found[False]) > 1e-3
+    orders = permutations(4, 3, generator_of(0, "x"), antithetic=True)
+    assert orders.shape == (3, 4)
+    assert (orders[1] == orders[0][::-1]).all()
+
+
+@pytest.mark.parametrize("samples", [62, 5000])
+def test_kernel_shap_is_exact_with_every_coalition(tangled, samples: int) -> None:
+    expected = text_shapley(tangled, SIX, 6)
+    for one in explain(tangled, SIX, "kernel-shap", target="all", samples=samples):
+        np.testing.assert_allclose(content(one), expected[:, one.class_index], atol=1e-10)
+
+
+def test_kernel_shap_comes_near_with_a_sample(tangled) -> None:
+    text = "a nice good film x e a film"
+    expected = text_shapley(tangled, text, 8)
+    off = {}
+    for samples in (20, 160):
+        runs = [
+            content(one) - expected[:, one.class_index]
+            for seed in range(8)
+            for one in explain(
+                tangled, text, "kernel-shap", target="all", samples=samples, seed=seed
+            )
+        ]
+        off[samples] = np.sqrt(np.mean(np.square(runs)))
+    assert off[160] < 0.1 * np.abs(expected).max()
+    assert off[160] < off[20] / 2
+
+
+@pytest.mark.parametrize("method", SHAPLEY)
+@pytest.mark.parametrize("samples", [1, 7, 40])
+def test_relevance_sums_to_the_rise_from_nothing(tangled, method: str, samples: int) -> None:
+    for one in explain(tangled, TEXTS, method, target="all", samples=samples):
+        features = len(content(one))
+        (nothing,) = answers(tangled, one.text, [[False] * features])[:, one.class_index]
+        np.testing.assert_allclose(one.relevance.sum(), one.logit - nothing, atol=1e-10)
+        assert f"with every position absent the logit is {nothing:.6g}" in one.notes
+
+
+@pytest.mark.parametrize("ridge", [0.0, 2.0])
+def test_lime_is_the_weighted_regression(tangled, ridge: float) -> None:
+    masks = neighbours(6, 40, generator_of(3, "0", "lime"))
+    distance = 1 - masks.sum(axis=1) / (np.sqrt(6) * np.sqrt(np.maximum(masks.sum(axis=1), 1)))
+    weights = np.sqrt(np.exp(-(distance**2) / 0.5**2))
+    np.testing.assert_allclose(nearness(masks, 0.5), weights, rtol=1e-12)
+    twin = Ridge(alpha=ridge, solver="svd" if ridge else "lsqr", tol=1e-13)
+    twin.fit(masks.astype(float), answers(tangled, SIX, masks), sample_weight=weights)
+    found = explain(
+        tangled, SIX, "lime", target="all", samples=40, kernel_width=0.5, ridge=ridge, seed=3
+    )
+    by_class = {one.class_index: content(one) for one in found}
+    for index in range(3):
+        np.testing.assert_allclose(by_class[index], twin.coef_[index], atol=1e-8)
+
+
+def test_neighbours_lack_any_number_of_features() -> None:
+    masks = neighbours(5, 4000, generator_of(0, "x"))
+    assert masks[0].all()
+    lacking = 5 - masks[1:].sum(axis=1)
+    np.testing.assert_allclose(np.bincount(lacking, minlength=6) / 4000, [0, *[0.2] * 5], atol=0.03)
+    np.testing.assert_allclose(masks[1:].mean(axis=0), 0.4, atol=0.03)
+
+
+def test_coalitions_have_the_weights_of_the_kernel() -> None:
+    masks, weights = coalitions(5, 30, generator_of(0, "x"))
+    assert len(np.unique(masks, axis=0)) == 30
+    sizes = masks.sum(axis=1)
+    kernel = [4 / (math.comb(5, size) * size * (5 - size)) for size in sizes]
+    np.testing.assert_allclose(weights, kernel)
+    some, some_weights = coalitions(12, 100, generator_of(0, "x"))
+    assert len(some) == 100
+    assert set(range(1, 12)) >= set(some.sum(axis=1).tolist())
+    assert (some.sum(axis=1)[:24] % 10 == 1).all()  # all of sizes 1 and 11 stand first
+    total = sum(11 / (size * (12 - size)) for size in range(1, 12))
+    np.testing.assert_allclose(some_weights.sum(), total)
+    for few in (1, 2, 3):
+        assert len(coalitions(12, few, generator_of(0, "x"))[0]) == few
+
+
+# --- other libraries ------------------------------------------------------------------------
+
+
+def test_captum_finds_the_same_shapley_values(tangled) -> None:
+    orders = permutations(6, 5, generator_of(0, "0", "shapley-sampling"))
+
+    def logits(present: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(answers(tangled, SIX, present.numpy()))
+
+    theirs = ShapleyValueSampling(logits)
+    theirs.permutation_generator = lambda _features, _samples: orders.tolist()
+    expected = theirs.attribute(torch.ones(1, 6), n_samples=5)[0].numpy()
+    np.testing.assert_allclose(
+        gains(orders, answers(tangled, SIX, prefixes(orders))), expected.T, rtol=1e-4, atol=1e-5
+    )
+    for one in explain(tangled, SIX, "shapley-sampling", target="all", samples=5):
+        np.testing.assert_allclose(content(one), expected[one.class_index], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(1, 1), (2, 1), (2, 2)])
+def test_captum_finds_the_same_occlusion_of_pictures(image_model, window: int, stride: int) -> None:
+    pixels = transform(picture())[None]
+
+    def logits(given: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return image_model.module(given).logits
+
+    size, step = 8 * window, 8 * stride
+    expected = Occlusion(logits).attribute(
+        pixels, sliding_window_shapes=(3, size, size), strides=(3, step, step), baselines=0
+    )
+    options = {"window": window, "stride": stride}
+    for one in explain(image_model, picture(), "occlusion", target="all", **options):
+        patches = expected[one.class_index, 0, ::8, ::8].numpy()
+        np.testing.assert_allclose(one.relevance, patches, rtol=1e-4, atol=1e-7)
+
+
+# --- pictures -------------------------------------------------------------------------------
+
+
+def test_kernel_shap_of_patches_is_exact(image_model) -> None:
+    pixels = transform(picture())
+
+    def value(mask: tuple[bool, ...]) -> np.ndarray:
+        there = np.kron(np.array(mask).reshape(3, 3), np.ones((8, 8)))
+        with torch.no_grad():
+            return image_model.module((pixels * torch.from_numpy(there))[None]).logits[0].numpy()
+
+    expected = exact_shapley(value, 9)
+    for one in explain(image_model, picture(), "kernel-shap", target="all"):
+        np.testing.assert_allclose(one.relevance.ravel(), expected[:, one.class_index], atol=1e-10)
+        assert one.relevance.shape == (3, 3)
+        assert one.prefix_relevance == (0.0,)
+
+
+@pytest.mark.parametrize("baseline", ["mean", "black", "blur"])
+def test_absent_patches(image_model, baseline: str) -> None:
+    pixels = transform(picture())
+    other = {
+        "mean": torch.zeros_like(pixels),
+        "black": torch.full_like(pixels, -1),
+        "blur": torch.from_numpy(_blur(pixels.numpy(), 8.0)),
+    }[baseline]
+    without = pixels.clone()
+    without[:, 8:16, 16:] = other[:, 8:16, 16:]
+    with torch.no_grad():
+        whole, part = image_model.module(torch.stack([pixels, without])).logits
+    for one in explain(image_model, picture(), "occlusion", target="all", baseline=baseline):
+        fall = (whole - part)[one.class_index]
+        np.testing.assert_allclose(one.relevance[1, 2], fall, atol=1e-12)
+        assert len(one.notes) == 1
+
+
+def _blur(pixels: np.ndarray, sigma: float) -> np.ndarray:
+    """A Gaussian blur by its definition, edges repeated."""
+    reach = int(3 * sigma + 0.5)
+    steps = np.arange(-reach, reach + 1)
+    kernel = np.exp(-(steps**2) / (2 * sigma**2))
+    kernel /= kernel.sum()
+    for axis in (1, 2):
+        ends = [(0, 0)] * 3
+        ends[axis] = (reach, reach)
+        padded = np.pad(pixels, ends, mode="edge")
+        pixels = sum(
+            weight * np.take(padded, range(place, place + 24), axis=axis)
+            for place, weight in enumerate(kernel)
+        )
+    return pixels
+
+
+def test_every_pixel_is_in_one_patch() -> None:
+    assert cells(24, 3).tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    assert cells(30, 4).bincount().tolist() == [8, 8, 8, 6]  # a model that pads its last patch
+    assert cells(9, 6).unique().tolist() == list(range(6))
+    assert windows((2, 3), 2, 1).sum(axis=1).tolist() == [4, 4]
+    assert windows((3, 3), 2, 2).sum(axis=1).tolist() == [4, 2, 2, 1]
+
+
+# --- the house's promises -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("over", ["tokens", "words"])
+def test_batches_padding_and_neighbours_change_nothing(tangled, method: str, over: str) -> None:
+    options = {"target": TARGETS, "classifications": GROUPS, "over": over}
+    together = explain(tangled, TEXTS, method, batch_tokens=10_000, **options)
+    alone = explain(tangled, TEXTS, method, batch_tokens=1, **options)
+    assert len(together) == len(TEXTS) * 8
+    for left, right in zip(together, alone, strict=True):
+        assert left.relevance.dtype == np.float64
+        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-9)
+        assert left.notes == right.notes
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_small_memory_changes_nothing(tangled, method: str, monkeypatch) -> None:
+    whole = explain(tangled, TEXTS, method, target="all")
+    monkeypatch.setattr("transexplain.methods.presence.ANSWERS_AT_ONCE", 1)
+    monkeypatch.setattr("transexplain.methods.presence.POSITIONS_AT_ONCE", 50)
+    parts = explain(tangled, TEXTS, method, target="all")
+    for left, right in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(left.relevance, right.relevance, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_that_mixes_its_batch_is_asked_row_by_row(method: str) -> None:
+    model = wrapped(Mixing(entangled))
+    found = explain(model, TEXTS[0], method, target="all")
+    expected = explain(wrapped(Bag(entangled)), TEXTS[0], method, target="all")
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left.relevance, 2 * right.relevance, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_seeds_threads_and_random_state(method: str) -> None:
+    model = wrapped(Bag(entangled))
+    options = {} if method == "occlusion" else {"samples": 9, "seed": 5}
+    before = torch.get_rng_state()
+    numpy_before = np.random.get_state()[1].copy()
+    first = explain(model, TEXTS, method, **options)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (np.random.get_state()[1] == numpy_before).all()
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: explain(model, TEXTS, method, **options), range(4)))
+    for run in runs:
+        for left, right in zip(first, run, strict=True):
+            np.testing.assert_array_equal(left.relevance, right.relevance)
+    if options:
+        other = explain(model, TEXTS, method, **{**options, "seed": 6})
+        assert np.abs(other[4].relevance - first[4].relevance).max() > 1e-6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_model_is_left_as_it_was(method: str) -> None:
+    module = bert(id2label=dict(enumerate(CLASSES))).double().train()
+    model = te.wrap(module, modality="text", tokenizer=wordpiece())
+    weights = {name: values.clone() for name, values in module.state_dict().items()}
+    first, second = (explain(model, TEXTS[0], method)[0] for _ in range(2))
+    np.testing.assert_array_equal(first.relevance, second.relevance)  # no dropout
+    assert all(part.training for part in module.modules())
+    assert all((weights[name] == values).all() for name, values in module.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "rows"),
+    [
+        ("occlusion", {}, 1 + 6),
+        ("occlusion", {"window": 2, "stride": 2}, 1 + 3),
+        ("lime", {"samples": 20}, None),
+        ("shapley-sampling", {"samples": 3}, None),
+        ("kernel-shap", {"samples": 40}, None),
+        ("kernel-shap", {"samples": 10_000}, 1 + 1 + 62),
+    ],
+)
+def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None) -> None:
+    model = wrapped(Bag(entangled))
+    explain(model, SIX, method, **params)  # what the model does to batches is measured once
+    counts = []
+    for target in ("predicted", TARGETS):
+        model.module.rows.clear()
+        explain(model, SIX, method, target=target, classifications=GROUPS, **params)
+        counts.append(sum(model.module.rows))
+    declared = cost_of(MethodSpec(name=method, params=params), 8)
+    assert counts[0] == counts[1] <= declared.of(8)[0]
+    assert declared.of(8)[1] == 0
+    assert rows is None or counts[0] == rows
+    assert facts_of(method).modalities == ("text", "image")
+
+
+def test_what_is_asked_twice_is_computed_once() -> None:
+    model = wrapped(Bag(entangled))
+    explain(model, "good film", "lime")
+    model.module.rows.clear()
+    explain(model, "good film", "lime", samples=500)
+    assert sum(model.module.rows) == 1 + 3  # none, the first, the second; all is known
+
+
+def test_items_share_forward_passes() -> None:
+    model = wrapped(Bag(entangled))
+    texts = [SIX] * 8
+    explain(model, texts, "shapley-sampling")
+    model.module.rows.clear()
+    explain(model, texts, "shapley-sampling", samples=5)
+    assert len(model.module.rows) == 2  # the items, and all that is absent somewhere
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_word_pieces_share_the_relevance_of_their_word(tangled, method: str) -> None:
+    text = "a unbelievably film"
+    (one,) = explain(tangled, text, method, target="class:good", over="words")
+    pieces = one.relevance[2:5]
+    assert pieces[0] == pieces[1] == pieces[2] != 0
+    words = [word.relevance for word in one.words()]
+    if method in ("shapley-sampling", "kernel-shap"):
+
+        def value(mask: tuple[bool, ...]) -> np.ndarray:
+            return answers(tangled, text, [(mask[0], *[mask[1]] * 3, mask[2])])[0]
+
+        expected = exact_shapley(value, 3)[:, 2]
+        np.testing.assert_allclose(words, expected, atol=1e-10)
+    assert len(words) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_token_and_no_token(tangled, method: str) -> None:
+    (one,) = explain(tangled, "nice", method, target="class:bad")
+    whole, nothing = answers(tangled, "nice", [[True], [False]])[:, 0]
+    np.testing.assert_allclose(one.relevance, [0, whole - nothing, 0], atol=1e-10)
+    items = [{"input_ids": [2, 3]}, {"input_ids": [2, 6, 3]}]
+    none, some = explain(tangled, items, method, target="class:bad", batch_tokens=1000)
+    np.testing.assert_array_equal(none.relevance, [0, 0])
+    assert some.relevance[1] != 0
+
+
+# --- what stands where a token is absent ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("baseline", "fill", "note"),
+    [
+        ("auto", MASK, "absent tokens are replaced by [MASK]"),
+        ("mask", MASK, "absent tokens are replaced by [MASK]"),
+        ("unk", UNK, "absent tokens are replaced by [UNK]"),
+        ("pad", PAD, "absent tokens are replaced by [PAD]"),
+        (9, 9, "absent tokens are replaced by token 9"),
+    ],
+)
+def test_absent_tokens(tangled, baseline: Any, fill: int, note: str) -> None:
+    masks = [[True] * 6, *(np.arange(6) != place for place in range(6))]
+    whole, *without = answers(tangled, SIX, masks, fill)[:, 1]
+    (one,) = explain(tangled, SIX, "occlusion", target="class:so-so", baseline=baseline)
+    np.testing.assert_allclose(content(one), whole - np.array(without), atol=1e-12)
+    assert one.notes == (note,)
+
+
+def test_removed_tokens_are_not_attended(tangled) -> None:
+    ids = torch.tensor([wordpiece()(SIX)["input_ids"]])
+    attended = torch.ones_like(ids)
+    attended[0, 3] = 0
+    with torch.no_grad():
+        fall = tangled.module(ids, torch.ones_like(ids)) - tangled.module(ids, attended)
+    (one,) = explain(tangled, SIX, "occlusion", target="class:bad", baseline="remove")
+    np.testing.assert_allclose(one.relevance[3], fall[0, 0], atol=1e-12)
+    assert one.notes == ("absent tokens are not attended",)
+
+
+def without(**tokens: Any) -> Any:
+    """The tokenizer without [MASK]."""
+    tokenizer = wordpiece()
+    for name, token in {"mask_token": None, **tokens}.items():
+        setattr(tokenizer, name, token)
+    return tokenizer
+
+
+def test_the_first_token_that_the_tokenizer_has() -> None:
+    model = wrapped(Bag(entangled), tokenizer=without())
+    (one,) = explain(model, SIX, "occlusion")
+    assert one.notes == ("absent tokens are replaced by [UNK]",)
+    with pytest.raises(ConfigurationError, match='no mask token; use baseline="remove"'):
+        explain(model, SIX, "occlusion", baseline="mask")
+    ends = wrapped(Bag(entangled), tokenizer=without(pad_token="[UNK]"))
+    (one,) = explain(ends, SIX, "occlusion")
+    assert one.notes == ("absent tokens are replaced by [UNK], which is also its padding",)
+
+
+def test_encoded_items_without_a_tokenizer() -> None:
+    model = wrapped(Bag(entangled), tokenizer=None)
+    items = [{"input_ids": [6, 7, 11]}, {"input_ids": [5]}]
+    for baseline in ("auto", "mask"):
+        with pytest.raises(ConfigurationError, match='baseline="remove" or baseline=<id'):
+            explain(model, items, "lime", baseline=baseline)
+    for method in SHAPLEY:
+        for one in explain(model, items, method, target="class:bad", baseline="remove"):
+            assert one.relevance.sum() == pytest.approx(one.logit, abs=1e-12)  # 0 of nothing
+        found = explain(model, items, method, target="class:bad", baseline=MASK)
+        assert [len(one.relevance) for one in found] == [3, 1]
+
+
+# --- wrong requests -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "told"),
+    [
+        ("lime", {"samples": 0}, "samples is a whole number of at least 1, not 0"),
+        ("shapley-sampling", {"samples": -3}, "samples is a whole number"),
+        ("kernel-shap", {"samples": 2.5}, "samples is a whole number"),
+        ("kernel-shap", {"samples": True}, "samples is a whole number"),
+        ("occlusion", {"window": 0}, "window is a whole number"),
+        ("occlusion", {"window": 2, "stride": 3}, "use at most 2"),
+        ("occlusion", {"baseline": "nothing"}, "auto, mask, unk, pad, remove, the id of a token"),
+        ("occlusion", {"baseline": "blur"}, "unknown baseline 'blur'"),
+        ("occlusion", {"baseline": True}, "unknown baseline True"),
+        ("occlusion", {"baseline": 18}, "its ids are 0 to 17"),
+        ("occlusion", {"baseline": -1}, "its ids are 0 to 17"),
+        ("occlusion", {"over": "letters"}, "tokens or words"),
+        ("lime", {"kernel_width": 0}, "kernel_width is above 0"),
+        ("lime", {"ridge": -1}, "ridge at least 0"),
+        ("lime", {"ridge": math.nan}, "ridge at least 0"),
+    ],
+)
+def test_wrong_parameters_are_named(tangled, method: str, params: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        explain(tangled, SIX, method, **params)
+
+
+def test_wrong_parameters_of_pictures_are_named(image_model) -> None:
+    with pytest.raises(ConfigurationError, match="auto, mean, black, blur"):
+        explain(image_model, picture(), "lime", baseline="mask")
+    with pytest.raises(ConfigurationError, match="its patches"):
+        explain(image_model, picture(), "lime", over="words")
+    bare = te.wrap(vit().double(), modality="image")
+    item = {"pixel_values": transform(picture())}
+    with pytest.raises(ConfigurationError, match='use baseline="mean" or "blur"'):
+        explain(bare, item, "lime", baseline="black")
+
+
+def test_models_without_attention_mask() -> None:
+    class Blind(Bag):
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return super().forward(input_ids, torch.ones_like(input_ids))
+
+    model = wrapped(Blind(entangled))
+    with pytest.raises(ConfigurationError, match="takes no attention_mask"):
+        explain(model, SIX, "occlusion", baseline="remove")
+    (one,) = explain(model, SIX, "occlusion")
+    (same,) = explain(wrapped(Bag(entangled)), SIX, "occlusion")
+    np.testing.assert_allclose(one.relevance, same.relevance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_logits_that_are_not_finite_cost_their_item_only(method: str) -> None:
+    good = wrapped(Bag(lambda sums: sums)).module.table.weight[11]
+
+    def fails(sums: torch.Tensor) -> torch.Tensor:
+        """NaN where the token `good` is replaced and nothing else is there."""
+        alone = (sums - 2 * good).abs().sum(dim=1, keepdim=True) < 1e-9
+        return sums / torch.where(alone, 0 * sums, 1)
+
+    model = wrapped(Bag(fails))
+    table = model.module.table.weight.data
+    table[[2, 3]] = 0  # CLS and SEP
+    table[MASK] = 2 * good.detach().double()
+    table[11] = 0.3
+    found = te.explain(model, ["film nice", "good"], method, on_error="record")
+    assert isinstance(found[0], Attribution)
+    assert isinstance(found[1], ItemFailure)
+    assert "not finite for item 1 where absent tokens are replaced by [MASK]" in found[1].message
+
+
+@pytest.mark.parametrize("method", ["lime", "kernel-shap"])
+def test_too_few_samples_are_noted(tangled, method: str) -> None:
+    (few,) = explain(tangled, SIX, method, samples=3)
+    assert "too few samples" in few.notes[-1]
+    (enough,) = explain(tangled, SIX, method, samples=60)
+    assert "too few" not in " ".join(enough.notes)
+
+
+def test_a_batch_of_float32_gives_float32(tangled) -> None:
+    single = replace(tangled, module=Bag(entangled).float())
+    for method in METHODS:
+        (one,) = explain(single, SIX, method)
+        (double,) = explain(tangled, SIX, method)
+        assert one.relevance.dtype == np.float32
+        np.testing.assert_allclose(one.relevance, double.relevance, atol=1e-4)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("method", METHODS)
+def test_real_models(shared_dir: Path, method: str) -> None:
+    model = te.load_model(shared_dir / "real" / "models" / "minilm-sst2")
+    options = {} if method == "occlusion" else {"samples": 60}
+    text = "a gorgeous film that never bores"
+    (one,) = explain(model, text, method, target="contrast:positive-negative", **options)
+    words = {word.text: word.relevance for word in one.words()}
+    assert max(words, key=lambda name: words[name]) in ("gorgeous", "never")
+    if method in SHAPLEY:
+        base = float(one.notes[1].rpartition(" ")[2])
+        assert one.relevance.sum() == pytest.approx(one.logit - base, abs=2e-3)

@@ -1,0 +1,126 @@
+"""LIME: the slopes of a linear model around the item."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.absence import Baseline
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.perturbed import Estimate, explain_presence, whole_number
+from transexplain.methods.presence import Masks, Over, Presence
+from transexplain.methods.records import Array
+from transexplain.methods.seeds import generator_of
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    samples: int = 512,
+    kernel_width: float = 0.25,
+    ridge: float = 0.0,
+    seed: int = 0,
+    baseline: Baseline = "auto",
+    over: Over = "tokens",
+) -> BatchExplanation:
+    """The slopes of a weighted linear regression on presence (Ribeiro et al. 2016, Eq. 2).
+
+    Neighbours lack a number of positions drawn from 1 to F, and count by exp(-d^2 / (2 w^2)),
+    where d is the cosine distance to the item. All positions are kept (no K-Lasso), so that every
+    target is explained by one regression.
+
+    Args:
+        model, batch, resolve, method: B items, and the name in the registry.
+        samples: neighbours of each item, besides itself; more than its positions.
+        kernel_width: w; the authors' code has 0.25.
+        ridge: penalty on squared slopes, which shrinks them; the authors' code has 1.
+        seed: with the item's id it decides the neighbours, whatever the batch.
+        baseline: what absent positions are replaced by; see `absence.absence`.
+        over: `tokens` (patches of a picture) or `words`.
+
+    Returns relevance in logits. Raises ConfigurationError for wrong parameters.
+    """
+    whole_number("samples", samples)
+    if not kernel_width > 0 or not ridge >= 0:
+        raise ConfigurationError(
+            f"kernel_width is above 0 and ridge at least 0, not {kernel_width} and {ridge}"
+        )
+    fit = partial(_fit, kernel_width=kernel_width, ridge=ridge)
+    estimator = partial(_estimates, fit=fit, samples=samples, seed=seed, purpose=method)
+    return explain_presence(
+        model, batch, resolve, estimator, method=method, baseline=baseline, over=over
+    )
+
+
+def _estimates(
+    presence: Presence,
+    *,
+    fit: Callable[[Masks, Array], Estimate],
+    samples: int,
+    seed: int,
+    purpose: str,
+) -> list[Estimate]:
+    estimates: list[Estimate] = []
+    for items in presence.groups(samples + 1):
+        masks = [
+            neighbours(
+                presence.features[row],
+                samples,
+                generator_of(seed, presence.batch.encoded[row].item.id, purpose),
+            )
+            for row in items
+        ]
+        estimates += map(fit, masks, presence.ask(items, masks))
+    return estimates
+
+
+def _fit(masks: Masks, logits: Array, *, kernel_width: float, ridge: float) -> Estimate:
+    slopes, certain = regression(masks, logits, nearness(masks, kernel_width), ridge)
+    return Estimate(slopes, note="" if certain else _FEW)
+
+
+_FEW = "too few samples for one answer: of all regressions that fit, the smallest was taken"
+
+
+def neighbours(features: int, samples: int, generator: torch.Generator) -> Masks:
+    """(1 + N, F) the item itself, then neighbours that lack 1 to F features."""
+    if not features:
+        return np.ones((1, 0), dtype=bool)
+    lacking = torch.randint(1, features, (samples, 1), generator=generator)
+    keys = torch.rand(samples, features, generator=generator, dtype=torch.float64)
+    place = keys.argsort(dim=1).argsort(dim=1)
+    itself = torch.ones(1, features, dtype=torch.bool)
+    present: Masks = torch.cat([itself, place >= lacking]).numpy()
+    return present
+
+
+def nearness(masks: Masks, kernel_width: float) -> Array:
+    """(N,) the weight of every neighbour (N, F) by its cosine distance to the whole item."""
+    # between ones and a mask of s ones the cosine is sqrt(s / F)
+    cosine = np.sqrt(masks.mean(axis=1)) if masks.shape[1] else np.ones(len(masks))
+    near: Array = np.exp(-((1 - cosine) ** 2) / (2 * kernel_width**2))
+    return near
+
+
+def regression(masks: Masks, logits: Array, near: Array, ridge: float) -> tuple[Array, bool]:
+    """Slopes (F, K) of `logits` (N, K) on `masks` (N, F), and whether they are the only ones.
+
+    Weighted by `near` (N,), with a free intercept, in float64. Where too few neighbours leave
+    slopes open the smallest are taken.
+    """
+    share = near[:, None] / near.sum()
+    design = masks - (share * masks).sum(axis=0)
+    heard = logits - (share * logits).sum(axis=0)
+    root = np.sqrt(near)[:, None]
+    features = masks.shape[1]
+    penalty = np.sqrt(ridge) * np.eye(features)
+    left = np.concatenate([root * design, penalty])
+    right = np.concatenate([root * heard, np.zeros((features, logits.shape[1]))])
+    slopes, _, rank, _ = np.linalg.lstsq(left, right, rcond=None)
+    return slopes, bool(rank == features)

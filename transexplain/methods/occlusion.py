@@ -1,0 +1,114 @@
+"""Occlusion: how far a logit falls when a window of positions is absent."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from captum.attr import FeatureAblation
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.absence import Baseline
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.perturbed import Estimate, explain_presence, whole_number
+from transexplain.methods.presence import Masks, Over, Presence
+from transexplain.methods.records import Array
+from transexplain.models.base import Batch, LoadedModel
+
+#: windows x items x logits x windows that Captum multiplies at once: 128 MiB
+CELLS_AT_ONCE = 2**24
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    window: int = 1,
+    stride: int = 1,
+    baseline: Baseline = "auto",
+    over: Over = "tokens",
+) -> BatchExplanation:
+    """The logit minus the logit without a window (Zeiler & Fergus 2014, section 4.2).
+
+    A position in several windows has their mean. With windows of more than one position
+    relevance does not add up: each position has the fall of its whole window.
+
+    Args:
+        model, batch, resolve, method: B items, and the name in the registry.
+        window: positions of a text, or patches along each side of a square.
+        stride: from one window to the next; at most `window`, so that none is left out.
+        baseline: what absent positions are replaced by; see `absence.absence`.
+        over: `tokens` (patches of a picture) or `words`.
+
+    Returns relevance in logits. Raises ConfigurationError for wrong parameters.
+    """
+    whole_number("window", window)
+    if whole_number("stride", stride) > window:
+        raise ConfigurationError(
+            f"stride={stride} leaves positions between windows of {window} out; use at most "
+            f"{window}"
+        )
+    estimator = partial(_estimates, window=window, stride=stride)
+    return explain_presence(
+        model, batch, resolve, estimator, method=method, baseline=baseline, over=over
+    )
+
+
+def windows(shape: tuple[int, ...], window: int, stride: int) -> Masks:
+    """(W, F) the features of every window over a line (F,) or a grid (rows, cols).
+
+    The last window along a side may be smaller, one larger than the side is cut to it.
+    """
+    lines = [_along(side, window, stride) for side in shape]
+    if len(lines) == 1:
+        return lines[0]
+    down, across = lines
+    squares = down[:, None, :, None] & across[None, :, None, :]
+    return squares.reshape(len(down) * len(across), -1)
+
+
+def _along(side: int, window: int, stride: int) -> Masks:
+    begins = stride * np.arange(-(-max(0, side - window) // stride) + 1)[:, None]
+    places = np.arange(side)[None]
+    covered: Masks = (places >= begins) & (places < begins + window)
+    return covered
+
+
+def _estimates(presence: Presence, *, window: int, stride: int) -> list[Estimate]:
+    covered = [windows(presence.shape(row), window, stride) for row in range(len(presence.owners))]
+    falls = _falls(presence, covered)
+    estimates = []
+    for row, over in enumerate(covered):
+        fall = falls[row, :, : len(over)].T
+        counts = np.maximum(over.sum(axis=0), 1)
+        estimates.append(Estimate(over.T.astype(float) @ fall / counts[:, None]))
+    return estimates
+
+
+def _falls(presence: Presence, covered: list[Masks]) -> Array:
+    """(B, K, W) the fall of every logit for every window; 0 beyond an item's own windows.
+
+    Captum leaves the windows out. Its own `Occlusion` would also average them, in float32 only.
+    """
+    items, most = len(covered), max(len(over) for over in covered)
+    everything = torch.ones(items, most, dtype=torch.float64)
+    cells = everything.numel() * max(1, len(presence.classes))
+    found: Tensor = FeatureAblation(partial(_logits, presence, covered)).attribute(
+        everything,
+        baselines=0,
+        perturbations_per_eval=min(most, max(1, CELLS_AT_ONCE // cells)),
+    )
+    return found.numpy().reshape(items, len(presence.classes), most)
+
+
+def _logits(presence: Presence, covered: list[Masks], kept: Tensor) -> Tensor:
+    """(N * B, K) the logits of B items in turn, with the windows `kept` (N * B, W)."""
+    lost = (kept == 0).numpy().reshape(-1, len(covered), kept.shape[1])
+    masks = [
+        ~(lost[:, row, : len(over)].astype(np.int64) @ over).astype(bool)
+        for row, over in enumerate(covered)
+    ]
+    answers = np.stack(presence.ask(range(len(covered)), masks), axis=1)
+    return torch.from_numpy(answers.reshape(len(kept), -1))

@@ -1,0 +1,207 @@
+"""The model as a function of which positions are present: what perturbation methods ask."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.methods.absence import Absence, Baseline, absence
+from transexplain.methods.leaf_forward import POSITIONS_AT_ONCE, as_array, repeated
+from transexplain.methods.records import Array, content_mask
+from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.types import PatchGrid, Token
+
+#: what is present or absent as one: `tokens` means patches where the item is a picture
+Over = Literal["tokens", "words"]
+Masks = NDArray[np.bool_]
+
+#: logits that are held at once: 32 MiB of them
+ANSWERS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Presence:
+    """Logits of the items of a batch where only some of their features are present.
+
+    An item has F features: its tokens, words or patches, never its special positions, which are
+    always there. `shape` of a picture's features is (rows, cols).
+    """
+
+    model: LoadedModel
+    batch: Batch
+    logits: Array  #: (B, K) with everything present
+    classes: Sequence[int]  #: (K,) the logits that are asked for
+    absent: Absence
+    #: per item (T,) the feature that a position belongs to, -1 where it is always there
+    owners: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: LoadedModel,
+        batch: Batch,
+        logits: Array,
+        classes: Sequence[int],
+        *,
+        baseline: Baseline = "auto",
+        over: Over = "tokens",
+    ) -> "Presence":
+        """What the model says of `batch`, given its `logits` (B, C); raises ConfigurationError."""
+        if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
+            known = "tokens or words" if model.modality == "text" else "tokens: its patches"
+            raise ConfigurationError(f"over={over!r} is unknown; a {model.modality} has {known}")
+        return cls(
+            model,
+            batch,
+            logits[:, classes],
+            classes,
+            absence(model, batch, baseline),
+            tuple(_owners(encoded, over) for encoded in batch.encoded),
+        )
+
+    @property
+    def features(self) -> list[int]:
+        """F of every item."""
+        return [int(owner.max(initial=-1)) + 1 for owner in self.owners]
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """How the features of an item lie: (F,) or (rows, cols)."""
+        grid = self.batch.encoded[row].features
+        if isinstance(grid, PatchGrid):
+            return (grid.rows, grid.cols)
+        return (self.features[row],)
+
+    def groups(self, asked: int) -> Iterator[range]:
+        """Items to ask together where each is asked `asked` times: the answers fit in memory."""
+        step = max(1, ANSWERS_AT_ONCE // max(1, asked * len(self.classes)))
+        items = len(self.batch.encoded)
+        for begin in range(0, items, step):
+            yield range(begin, min(begin + step, items))
+
+    def ask(self, items: Sequence[int], masks: Sequence[Masks]) -> list[Array]:
+        """The logits of `items` where the features in `masks` are present.
+
+        Args:
+            items: rows of the batch.
+            masks: (N, F) for each of them; what is asked twice is computed once.
+
+        Returns:
+            (N, K) float64 for each item. Raises ItemError where a logit is not finite.
+        """
+        asked = [np.unique(mask, axis=0, return_inverse=True) for mask in masks]
+        whole = [unique.all(axis=1) for unique, _ in asked]
+        found = [np.empty((len(unique), len(self.classes))) for unique, _ in asked]
+        for row, everything, answers in zip(items, whole, found, strict=True):
+            answers[everything] = self.logits[row]
+        places = [
+            (one, number)
+            for one, everything in enumerate(whole)
+            for number in np.flatnonzero(~everything)
+        ]
+        for chunk in self._chunks([items[one] for one, _ in places]):
+            part = places[chunk]
+            rows = [items[one] for one, _ in part]
+            answers = self._logits(rows, [asked[one][0][number] for one, number in part])
+            for (one, number), answer in zip(part, answers, strict=True):
+                found[one][number] = answer
+        return [
+            answers[inverse.reshape(-1)] for answers, (_, inverse) in zip(found, asked, strict=True)
+        ]
+
+    def spread(self, row: int, weights: Array, width: int) -> Array:
+        """(`width`,) relevance of positions from the weights (F,) of what they belong to.
+
+        The pieces of a word share its weight equally, so that their sum is the word's.
+        """
+        positions = np.zeros(width)
+        owner = self.owners[row]
+        held = owner >= 0
+        if held.any():
+            pieces = np.bincount(owner[held], minlength=len(weights))
+            positions[: len(owner)][held] = (weights / pieces)[owner[held]]
+        return positions
+
+    def _chunks(self, rows: Sequence[int]) -> Iterator[slice]:
+        """Slices of `rows` that are few enough for one pass."""
+        lengths = [self.batch.encoded[row].length for row in rows]
+        alone = not self.model.invariance(self.batch.encoded[0], ragged=False).batch
+        begin, longest = 0, 0
+        for place, length in enumerate(lengths):
+            longest = max(longest, length)
+            if place > begin and (alone or (place + 1 - begin) * longest > POSITIONS_AT_ONCE):
+                yield slice(begin, place)
+                begin, longest = place, length
+        if lengths:
+            yield slice(begin, len(lengths))
+
+    def _logits(self, rows: Sequence[int], masks: Sequence[Masks]) -> Array:
+        """(N, K) of one forward pass with the features `masks` (F,) of the items `rows`."""
+        where = torch.tensor(rows, device=self.batch.lengths.device)
+        some = repeated(self.batch, where)
+        given = some.inputs[self.absent.name]
+        there = self._there(rows, masks, given.shape).to(given.device)
+        swapped = torch.where(there, given, self.absent.values[where])
+        inputs = _trimmed({**some.inputs, self.absent.name: swapped}, some, self.model)
+        with torch.no_grad():
+            logits = self.model.logits(dataclasses.replace(some, inputs=inputs))
+        found = as_array(logits)[:, self.classes]
+        for row, answer in zip(rows, found, strict=True):
+            if not np.isfinite(answer).all():
+                raise ItemError(
+                    "not-finite",
+                    f"the model's logits are not finite for item "
+                    f"{self.batch.encoded[row].item.id} where {self.absent.note}; choose another "
+                    "baseline",
+                )
+        return found
+
+    def _there(self, rows: Sequence[int], masks: Sequence[Masks], shape: torch.Size) -> Tensor:
+        """(N, T) or (N, 1, H, W) what is present of an input of `shape`."""
+        grid = self.batch.encoded[0].features
+        if isinstance(grid, PatchGrid):
+            patches = torch.from_numpy(np.stack(masks)).reshape(-1, 1, grid.rows, grid.cols)
+            down, across = cells(shape[-2], grid.rows), cells(shape[-1], grid.cols)
+            return patches[:, :, down][:, :, :, across]
+        there = np.ones(tuple(shape), dtype=bool)
+        for line, row, mask in zip(there, rows, masks, strict=True):
+            owner = self.owners[row]
+            line[: len(owner)] = np.append(mask, True)[owner]  # -1 reads what is always there
+        return torch.from_numpy(there)
+
+
+def cells(pixels: int, patches: int) -> Tensor:
+    """(`pixels`,) the row or column of patches that each pixel is in; the last may be smaller."""
+    side = -(-pixels // patches)
+    places = torch.arange(pixels)
+    whole = places // side
+    return whole if whole[-1] == patches - 1 else places * patches // pixels
+
+
+def _owners(encoded: Encoded, over: Over) -> NDArray[np.int64]:
+    owners = np.full(encoded.length, -1)
+    content = content_mask(encoded, encoded.length)
+    owners[content] = np.arange(int(content.sum()))
+    if over == "words" and not isinstance(encoded.features, PatchGrid):
+        names = [_word(place, encoded.features[place]) for place in np.flatnonzero(content)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        owners[content] = [numbers[name] for name in names]
+    return owners
+
+
+def _word(place: Any, token: Token) -> tuple[str, int]:
+    """The word of a token; one that belongs to none is a word of its own."""
+    return ("position", int(place)) if token.word is None else ("word", token.word)
+
+
+def _trimmed(inputs: dict[str, Tensor], batch: Batch, model: LoadedModel) -> dict[str, Tensor]:
+    """Inputs of texts without the padding that none of them needs."""
+    if model.modality != "text":
+        return inputs
+    longest = int(batch.lengths.max())
+    return {name: values[:, :longest] for name, values in inputs.items()}
