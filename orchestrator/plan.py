@@ -12,7 +12,7 @@ from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ModelLoadError, SpecError
-from transexplain.methods import bound, unit_of
+from transexplain.methods import bound, facts_of, unit_of
 from transexplain.plans import (
     AuditPlan,
     Classification,
@@ -89,6 +89,9 @@ def _plan(
         labels=spec.labels,
         long_text=spec.long_text,
         max_length=spec.max_length,
+        window=spec.window,
+        stride=spec.stride,
+        long_text_join=spec.long_text_join,
         batch_tokens=spec.batch_tokens,
         shard_size=spec.shard_size,
         payload=spec.payload,
@@ -132,6 +135,17 @@ def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]
         yield (
             f"{len(unknown)} labels of the dataset are no class of the model ({shown}); "
             "these items count as unlabelled. Map them with `labels: {dataset label: class}`"
+        )
+    facts = facts_of(plan.method.name)
+    if facts.reads_target == "no":
+        yield (
+            f"method {plan.method.name!r} gives the same relevance whatever class is asked: what "
+            "is listed for a class shows which items are in it, not what speaks for it"
+        )
+    elif facts.reads_target == "weakly":
+        yield (
+            f"method {plan.method.name!r} depends on the class that is asked in form, but hardly "
+            "in practice; read its class sensitivity in the report"
         )
     if groups and unit_of(plan.method.name) != "logits":
         yield (

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from transexplain.errors import SpecError
+from transexplain.errors import ConfigurationError, SpecError
+from transexplain.plans import Join, LongTexts, check_long_texts
 
 
 class _Strict(BaseModel):
@@ -89,13 +97,32 @@ class AuditSpec(_Strict):
         default_factory=dict, description="dataset label -> class"
     )
     groups: Annotated[GroupsSection, _from_string("lexicon")] | None = None
-    long_text: Literal["truncate", "error"] = "truncate"
+    long_text: LongTexts = "truncate"
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
+    window: int | None = Field(default=None, ge=3, description="positions per window")
+    stride: int | None = Field(
+        default=None, ge=1, description="positions of text between windows; default: no overlap"
+    )
+    long_text_join: Join = Field(default="mean", description="of the windows' logits")
     batch_tokens: int = Field(default=2048, ge=1, description="positions per batch")
     shard_size: int = Field(default=256, ge=1, description="items per shard")
     payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
     tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
     max_attempts: int = Field(default=3, ge=1)
+
+    @model_validator(mode="after")
+    def _long_texts_agree(self) -> "AuditSpec":
+        try:
+            check_long_texts(
+                self.long_text,
+                max_length=self.max_length,
+                window=self.window,
+                stride=self.stride,
+                join=self.long_text_join,
+            )
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 def load_spec(

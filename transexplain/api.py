@@ -7,6 +7,7 @@ from typing import Any, Literal
 from transexplain.data.images import load_image
 from transexplain.errors import ItemError
 from transexplain.explaining import Explained, Request, explain_items
+from transexplain.methods import parameters_of
 from transexplain.models.base import LoadedModel
 from transexplain.models.load import load_model
 from transexplain.models.wrap import wrap
@@ -23,7 +24,7 @@ __all__ = ["explain", "explain_iter", "load_model", "wrap"]
 def explain(
     model: LoadedModel,
     items: Any,
-    method: str = "lrp",
+    method: str | MethodSpec = "lrp",
     target: TargetLike | Sequence[TargetLike] = "predicted",
     *,
     on_error: OnError = "raise",
@@ -34,18 +35,23 @@ def explain(
     Args:
         model: what `load_model` or `wrap` gave.
         items: a text, a picture or its path, encoded inputs, an `Item`, or an iterable of these.
-        method: name in the method registry.
+        method: name in the method registry, or a MethodSpec with its parameters.
         target: `predicted`, `label`, `all`, `class:<id|name>`, `top:<k>`, `contrast:<a>-<b>`, a
             mapping form, a classification, or several of these.
         on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
             in its place.
-        params: `classifications`, `labels`, `long_text`, `max_length`, `batch_tokens`; the rest
-            are parameters of the method, such as `at`.
+        params: `classifications`, `labels`, `max_length`, `batch_tokens`, and what becomes of
+            texts that the model cannot read at once: `long_text` is `truncate`, `error`, or
+            `window`, with `window` (positions of one), `stride` (positions of text between them,
+            default: no overlap) and `long_text_join` (`mean` or `sum` of their logits). The rest
+            are parameters of the method, such as `at`; a method's own `window` or `stride` is
+            meant unless `long_text` is `window`.
 
     Raises:
         ItemError: an item could not be explained and `on_error` is `raise`.
         TargetError: a class that the model does not have.
         EngineError: an operator without a rule.
+        ConfigurationError: parameters that the method does not have or that contradict each other.
     """
     found = explain_iter(model, _several(items), method, target, on_error=on_error, **params)
     return list(found)
@@ -54,7 +60,7 @@ def explain(
 def explain_iter(
     model: LoadedModel,
     items: Iterable[Any],
-    method: str = "lrp",
+    method: str | MethodSpec = "lrp",
     target: TargetLike | Sequence[TargetLike] = "predicted",
     *,
     on_error: OnError = "raise",
@@ -81,7 +87,7 @@ def _results(explained: Explained, on_error: OnError) -> Iterator[Attribution | 
 
 def _request(
     model: LoadedModel,
-    method: str,
+    method: str | MethodSpec,
     target: TargetLike | Sequence[TargetLike],
     params: dict[str, Any],
 ) -> Request:
@@ -93,17 +99,27 @@ def _request(
         ],
     )
     specs = [target] if isinstance(target, str | Mapping) else list(target)
-    options = {
-        name: params.pop(name)
-        for name in ("labels", "long_text", "max_length", "batch_tokens")
-        if name in params
-    }
+    options = {name: params.pop(name) for name in _option_names(method, params) if name in params}
     return Request(
-        method=MethodSpec(name=method, params=params),
+        method=_method(method, params),
         targets=tuple(parse_target(spec, names) for spec in specs),
         names=names,
         **options,
     )
+
+
+def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[str]:
+    """Which parameters are not the method's."""
+    names = ["labels", "long_text", "max_length", "batch_tokens", "long_text_join"]
+    own = () if isinstance(method, MethodSpec) else parameters_of(method)
+    windows = params.get("long_text") == "window"
+    return names + [name for name in ("window", "stride") if windows or name not in own]
+
+
+def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
+    if not isinstance(method, MethodSpec):
+        return MethodSpec(name=method, params=params)
+    return MethodSpec(name=method.name, params={**method.params, **params})
 
 
 def _several(items: Any) -> Iterable[Any]:

@@ -4,13 +4,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
+from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
 Modality = Literal["text", "image", "nodes"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
+LongTexts = Literal["truncate", "window", "error"]
+Join = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +103,11 @@ class AuditPlan:
     targets: tuple[str, ...] = ("predicted",)
     classifications: tuple[Classification, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)  #: dataset label -> class name
-    long_text: Literal["truncate", "error"] = "truncate"
+    long_text: LongTexts = "truncate"
     max_length: int | None = None  #: positions; default: what the model takes
+    window: int | None = None  #: positions of a window; default: where texts would be cut
+    stride: int | None = None  #: positions of text between windows; default: no overlap
+    long_text_join: Join = "mean"  #: of the windows' logits
     batch_tokens: int = 2048  #: positions per batch, padding included
     shard_size: int = 256
     payload: Payload = "float16"  #: stored relevance
@@ -116,6 +122,36 @@ class AuditPlan:
         """Sha256 of the canonical JSON: names what was audited and how."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_long_texts(
+    long_text: str,
+    *,
+    max_length: int | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    join: str = "mean",
+) -> None:
+    """Raise ConfigurationError for parameters of long texts that contradict each other."""
+    if long_text not in get_args(LongTexts):
+        raise ConfigurationError(
+            f"long_text={long_text!r} is none of {', '.join(get_args(LongTexts))}"
+        )
+    if join not in get_args(Join):
+        raise ConfigurationError(f"long_text_join={join!r} is none of {', '.join(get_args(Join))}")
+    given = {"window": window, "stride": stride, "long_text_join": None if join == "mean" else join}
+    for name, value in given.items():
+        if value is not None and long_text != "window":
+            raise ConfigurationError(
+                f'{name}={value} is for long_text="window", but long_text is "{long_text}"'
+            )
+        if isinstance(value, int) and value < 1:
+            raise ConfigurationError(f"{name}={value} must be at least 1")
+    if window is not None and max_length is not None:
+        raise ConfigurationError(
+            f"window={window} and max_length={max_length} both say how many positions are read at "
+            "once; give one of them"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,11 +28,15 @@ def explain(  # noqa: PLR0913 - the options of a command line
     *,
     model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
     target: opt.Targets = None,
-    method: Annotated[str, typer.Option("--method", help="explanation method")] = "lrp",
+    method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: Annotated[
         str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
     ] = None,
     param: opt.Params = None,
+    long_text: opt.LongText = None,
+    window: opt.Window = None,
+    stride: opt.Stride = None,
+    join: opt.Join = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
     ] = None,
@@ -45,12 +49,47 @@ def explain(  # noqa: PLR0913 - the options of a command line
 ) -> None:
     """Explain one text or picture."""
     from transexplain import api
+    from transexplain.plans import MethodSpec
 
     form = _form(output, as_json=json_)
     loaded = api.load_model(model, device=device)
     content = _content(loaded, item)
-    params = {**opt.parameters(param), **({"at": at} if at else {})}
-    found = api.explain(loaded, content, method, target or ["predicted"], **params)
+    if method == "all":
+        _compare(loaded, content, target, opt.parameters(param), form, output, palette)
+        return
+    spec = MethodSpec(name=method, params={**opt.parameters(param), **({"at": at} if at else {})})
+    long = opt.long_texts(long_text, window, stride, join)
+    found = api.explain(loaded, content, spec, target or ["predicted"], **long)
+    _show(content, found, form, output, palette=palette, alpha=alpha)
+
+
+def _compare(
+    model: "LoadedModel",
+    content: Any,
+    targets: list[str] | None,
+    given: dict[str, Any],
+    form: str,
+    output: Path | None,
+    palette: str,
+) -> None:
+    from orchestrator.cli import comparing
+
+    found = comparing.compared(model, content, targets, given)
+    if form == "terminal":
+        comparing.print_all(found, palette)
+    else:
+        _emit(comparing.write(found, content, output, palette), output)
+
+
+def _show(
+    content: Any,
+    found: "list[Attribution]",
+    form: Literal["terminal", "json", "html", "png"],
+    output: Path | None,
+    *,
+    palette: str,
+    alpha: float,
+) -> None:
     if form == "json":
         _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
     elif form == "html":

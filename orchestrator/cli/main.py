@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import audit, demo, doctor, explain, fleet, reading
+from orchestrator.cli import audit, demo, doctor, explain, fleet, planning, reading
 from transexplain.errors import TransExplainError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _module in (demo, audit, reading, explain, doctor, fleet):
+for _module in (demo, planning, audit, reading, explain, doctor, fleet):
     _module.register(app)
 
 

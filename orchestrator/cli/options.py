@@ -42,6 +42,20 @@ Name = Annotated[str | None, typer.Option("--name", help="name of the audit")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="set any key, e.g. --set data.limit=100")
 ]
+LongText = Annotated[
+    str | None,
+    typer.Option("--long-text", help="texts too long for the model: truncate, window or error"),
+]
+Window = Annotated[
+    int | None, typer.Option("--window", help="positions of a window (with --long-text window)")
+]
+Stride = Annotated[
+    int | None,
+    typer.Option("--stride", help="positions of text between windows; default: no overlap"),
+]
+Join = Annotated[
+    str | None, typer.Option("--join", help="mean (default) or sum of the windows' logits")
+]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option("--db", help="SQLAlchemy URL; default $TRANSEXPLAIN_DATABASE_URL or SQLite here"),
@@ -63,6 +77,19 @@ def open_store(settings: Settings) -> "Database":
     from transexplain.store.database import open_database
 
     return open_database(settings.database_url, upgrade=settings.database_url.startswith("sqlite"))
+
+
+def long_texts(
+    long_text: str | None, window: int | None, stride: int | None, join: str | None
+) -> dict[str, Any]:
+    """The options of long texts under their names in a specification; what is not given, not."""
+    given = {
+        "long_text": long_text,
+        "window": window,
+        "stride": stride,
+        "long_text_join": join,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def parameters(given: list[str] | None) -> dict[str, Any]:

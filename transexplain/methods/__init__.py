@@ -33,6 +33,11 @@ def cost_of(spec: MethodSpec, positions: int) -> Cost:
     return facts_of(spec.name).cost(given, positions)
 
 
+def parameters_of(method: str) -> tuple[str, ...]:
+    """The names of a method's own parameters; raises ConfigurationError for an unknown one."""
+    return tuple(_parameters(METHODS.load(method)))
+
+
 def bound(spec: MethodSpec) -> "partial[Any]":
     """The method's function with its name and parameters filled in.
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ItemError
@@ -13,7 +15,15 @@ from transexplain.models.leaves import Sites, tapped
 from transexplain.plans import Modality, ModelRef
 from transexplain.types import Item, ItemFailure, PatchGrid, Token
 
-LongText = Literal["truncate", "error"]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Windows:
+    """Long texts are read in windows, each of `max_length` positions."""
+
+    stride: int | None = None  #: positions of text from window to window; None: no overlap
+
+
+LongText = Literal["truncate", "error"] | Windows
 
 
 class Taps(Protocol):
@@ -38,6 +48,15 @@ class Encoded:
     features: tuple[Token, ...] | PatchGrid
     length: int  #: T: positions, special ones included, padding never
     truncated: bool
+    windows: "tuple[Window, ...]" = ()  #: of an item that is too long for one pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A part of a long text, framed by the special positions of the whole."""
+
+    encoded: Encoded
+    places: NDArray[np.intp]  #: (T,) of every position: which one of the whole text it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -102,8 +121,9 @@ class LoadedModel:
 
         `max_length` counts positions, special ones included; texts beyond it (or beyond what
         the model takes) are cut and flagged, or fail with kind `too-long` under
-        `long_text="error"`. Raises ConfigurationError when `max_length` leaves no room for a
-        word; everything wrong with one item comes back as its ItemFailure.
+        `long_text="error"`, or come back whole, with their windows, under `Windows()`. Raises
+        ConfigurationError when `max_length` leaves no room for a word, or a window or its stride
+        does not fit; everything wrong with one item comes back as its ItemFailure.
         """
         return self.encoder.encode(items, long_text=long_text, max_length=max_length)
 

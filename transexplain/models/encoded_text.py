@@ -72,7 +72,9 @@ def _unpadded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _check(ids: Tensor, room: int | None, vocabulary: int | None) -> None:
     if room is not None and ids.shape[0] > room:
         raise ItemError(
-            "too-long", f"{ids.shape[0]} encoded positions where at most {room} are taken"
+            "too-long",
+            f"{ids.shape[0]} encoded positions where at most {room} are taken; cut them, or use "
+            'long_text="window" with a model that has a tokenizer',
         )
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or (vocabulary is not None and high >= vocabulary):

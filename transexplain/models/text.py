@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.models.base import Batch, Encoded, LongText, failure
+from transexplain.models.base import Batch, Encoded, LongText, Windows, failure
 from transexplain.models.encoded_text import encode_given
 from transexplain.models.tokens import tokens_of
+from transexplain.models.windows import in_windows
 from transexplain.types import Item, ItemFailure
 
 
@@ -44,12 +45,14 @@ class TextEncoder:
         """Token ids and tokens of each item, in order; see `LoadedModel.encode`."""
         room = self._room(max_length)
         text_room = self._room(self.usual if max_length is None else max_length)
+        if isinstance(long_text, Windows):
+            self._check_windows(long_text, text_room, max_length)
         results: dict[int, Encoded | ItemFailure] = {}
         strings: list[tuple[int, Item]] = []
         for place, item in enumerate(items):
             try:
                 if isinstance(item.content, Mapping):
-                    results[place] = self._given(item, room)
+                    results[place] = self._given(item, room, long_text)
                 else:
                     self._check_string(item.content)
                     strings.append((place, item))
@@ -100,13 +103,28 @@ class TextEncoder:
             )
         return room
 
-    def _given(self, item: Item, room: int | None) -> Encoded:
+    def _check_windows(self, windows: Windows, room: int | None, max_length: int | None) -> None:
+        if max_length is not None and self.limit is not None and max_length > self.limit:
+            raise ConfigurationError(
+                f"a window of {max_length} positions does not fit: the model takes {self.limit}"
+            )
+        special = self.tokenizer.num_special_tokens_to_add() if self.tokenizer is not None else 0
+        if windows.stride is not None and room is not None and windows.stride > room - special:
+            raise ConfigurationError(
+                f"stride={windows.stride} leaves out text: a window of {room} positions has "
+                f"{special} special ones; use at most {room - special}"
+            )
+
+    def _given(self, item: Item, room: int | None, long_text: LongText) -> Encoded:
         unknown = [name for name in item.content if not self.takes(str(name))]
         if unknown and "attention_mask" not in unknown:
             raise ItemError("bad-input", f"the model takes no input {unknown[0]!r}")
-        encoded = encode_given(item, self.tokenizer, room, self.vocabulary)
+        # without a tokenizer nobody knows which positions frame a window
+        windows = isinstance(long_text, Windows) and self.tokenizer is not None
+        encoded = encode_given(item, self.tokenizer, None if windows else room, self.vocabulary)
         inputs = {name: row for name, row in encoded.inputs.items() if self.takes(name)}
-        return replace(encoded, inputs=inputs)
+        encoded = replace(encoded, inputs=inputs)
+        return in_windows(encoded, room, long_text)
 
     def _check_string(self, content: Any) -> None:
         if content is None:
@@ -137,7 +155,7 @@ class TextEncoder:
         with self._lock:
             rows = self.tokenizer(
                 [item.content for _, item in strings],
-                truncation=room is not None,
+                truncation=room is not None and not isinstance(long_text, Windows),
                 max_length=room,
                 padding=False,
                 return_attention_mask=True,
@@ -161,7 +179,7 @@ class TextEncoder:
             raise ItemError(
                 "too-long",
                 f"the text of {len(item.content)} characters needs more than {room} positions; "
-                'shorten it or use long_text="truncate"',
+                'shorten it or use long_text="window" or "truncate"',
             )
         tokens = tokens_of(item.content, encoding)
         if all(token.special for token in tokens):
@@ -171,6 +189,7 @@ class TextEncoder:
             for name, values in rows.items()
             if name != "special_tokens_mask" and self.takes(name)
         }
-        return Encoded(
+        encoded = Encoded(
             item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=truncated
         )
+        return in_windows(encoded, room, long_text)

@@ -53,6 +53,9 @@ class Audited:
     long_text: str
     max_length: int | None
     payload: str  #: number type of stored relevance
+    window: int | None = None  #: positions of a window, where long texts are read in windows
+    stride: int | None = None  #: positions of text between windows; None: no overlap
+    long_text_join: str = "mean"  #: of the windows' logits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -110,6 +110,9 @@ def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
         long_text=plan.long_text,
         max_length=plan.max_length,
         payload=plan.payload,
+        window=plan.window,
+        stride=plan.stride,
+        long_text_join=plan.long_text_join,
     )
 
 

@@ -1,0 +1,79 @@
+"""What an audit would cost, from a sample of its items."""
+
+from dataclasses import dataclass
+
+from orchestrator.plan import Prepared
+from transexplain.data.reader import read_shard
+from transexplain.methods import cost_of, facts_of
+from transexplain.plans import Shard
+from transexplain.targets import ClassNames, parse_target
+from transexplain.types import Item, ItemFailure
+
+_SAMPLE = 256  # rows that lengths are measured on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """Passes through the model for one item, and for all."""
+
+    items: int
+    shards: int
+    method: str
+    unit: str
+    source: str
+    targets: int  #: explained for every item
+    positions: float  #: mean over a sample
+    windows: float  #: mean over a sample; 1 where texts are not read in windows
+    forwards: float  #: for one item of that length, with all its targets
+    backwards: float
+
+    def spoken(self) -> str:
+        """Three lines for the terminal."""
+        return (
+            f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
+            f"{self.positions:.0f} positions on average\n"
+            f"{self.method} ({self.source}), in {self.unit}\n"
+            f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
+            f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all"
+        )
+
+
+def estimate(prepared: Prepared) -> Estimate:
+    """Count what the method declares for an item of mean length."""
+    plan = prepared.plan
+    names = ClassNames(plan.model.classes, plan.classifications)
+    kinds = [parse_target(spec, names) for spec in plan.targets]
+    classes = len(plan.model.classes)
+    counts = {"all": classes}
+    targets = sum(
+        min(one.k, classes) if one.kind == "top" else counts.get(one.kind, 1) for one in kinds
+    )
+    positions, windows = _sizes(prepared)
+    forwards, backwards = cost_of(plan.method, round(positions / windows)).of(targets)
+    facts = facts_of(plan.method.name)
+    return Estimate(
+        items=plan.dataset.rows,
+        shards=len(prepared.shards),
+        method=plan.method.name,
+        unit=facts.unit,
+        source=facts.source,
+        targets=targets,
+        positions=positions,
+        windows=windows,
+        forwards=windows * forwards,
+        backwards=windows * backwards,
+    )
+
+
+def _sizes(prepared: Prepared) -> tuple[float, float]:
+    """Mean positions and mean windows of an item, over a sample."""
+    plan = prepared.plan
+    rows = Shard(index=0, start=0, stop=min(_SAMPLE, plan.dataset.rows))
+    items = [entry for entry in read_shard(plan.dataset, rows) if isinstance(entry, Item)]
+    from transexplain.explaining import Request
+
+    encoded = Request.from_plan(plan).encode(prepared.model, items)
+    readable = [one for one in encoded if not isinstance(one, ItemFailure)]
+    count = max(1, len(readable))
+    positions = sum(one.length for one in readable) / count
+    return max(1.0, positions), max(1.0, sum(len(one.windows) or 1 for one in readable) / count)

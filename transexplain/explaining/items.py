@@ -1,0 +1,167 @@
+"""The loop over items: read some, encode them, explain them in batches of similar length."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.explaining.request import (
+    Explained,
+    Member,
+    Request,
+    Stopped,
+    finished,
+    model_failure,
+)
+from transexplain.explaining.windows import explain_in_windows
+from transexplain.methods import facts_of
+from transexplain.methods.batching import batches_of
+from transexplain.models.base import Encoded, LoadedModel
+from transexplain.plans import Modality, Observer
+from transexplain.targets import label_index
+from transexplain.types import Item, ItemFailure, ResolvedTarget
+
+#: items that are read and sorted by length together; pictures are large and all of one length
+READ_TOGETHER: Mapping[Modality, int] = {"text": 256, "image": 32, "nodes": 32}
+
+
+class Silent:
+    """The observer of a caller who does not watch."""
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Nothing."""
+
+    def item_done(self, item_id: str) -> None:
+        """Nothing."""
+
+    def should_stop(self) -> bool:
+        """Never."""
+        return False
+
+
+def explain_items(
+    model: LoadedModel,
+    items: Iterable[Item | ItemFailure],
+    request: Request,
+    *,
+    observer: Observer | None = None,
+) -> Iterator[Explained]:
+    """Explain items in batches of similar length; results come in the order of the items.
+
+    A few hundred items are read at a time, so that neither a long stream nor large pictures fill
+    the memory. A failing item costs only itself: the batch it is in is halved until it is alone.
+
+    Raises:
+        Stopped: the observer asked to stop.
+        EngineError: the model has an operator without a rule.
+        ConfigurationError: `window`, `stride` or the method does not fit the model.
+    """
+    _check_modality(model, request)
+    stream = iter(items)
+    while given := list(islice(stream, READ_TOGETHER[model.modality])):
+        yield from _explain_some(model, given, request, observer or Silent())
+
+
+def _check_modality(model: LoadedModel, request: Request) -> None:
+    name = request.method.name
+    takes = facts_of(name).modalities
+    if model.modality not in takes:
+        raise ConfigurationError(
+            f"method {name!r} is for {' and '.join(takes)}, and this model reads {model.modality}"
+        )
+
+
+def _explain_some(
+    model: LoadedModel, given: list[Item | ItemFailure], request: Request, watch: Observer
+) -> list[Explained]:
+    done: dict[int, Explained] = {}
+    accepted: list[Member] = []
+    for place, encoded in _encoded(model, given, request):
+        if isinstance(encoded, ItemFailure):
+            done[place] = _failed(given[place], encoded, watch)
+            continue
+        label = label_index(encoded.item.label, request.names, request.labels)
+        if label is None and any(target.kind == "label" for target in request.targets):
+            done[place] = _failed(encoded.item, _no_label(encoded.item), watch)
+        else:
+            accepted.append(Member(place, encoded, label))
+    long = [member for member in accepted if member.encoded.windows]
+    whole = [member for member in accepted if not member.encoded.windows]
+    for member, result in (
+        *_explain_whole(model, whole, request, watch),
+        *explain_in_windows(model, long, request, watch),
+    ):
+        done[member.place] = result
+    return [done[place] for place in range(len(given))]
+
+
+def _encoded(
+    model: LoadedModel, given: Sequence[Item | ItemFailure], request: Request
+) -> Iterator[tuple[int, Encoded | ItemFailure]]:
+    places = [place for place, entry in enumerate(given) if isinstance(entry, Item)]
+    readable = [entry for entry in given if isinstance(entry, Item)]
+    yield from zip(places, request.encode(model, readable), strict=True)
+    yield from (
+        (place, entry) for place, entry in enumerate(given) if isinstance(entry, ItemFailure)
+    )
+
+
+def _failed(item: Item | ItemFailure, failure: ItemFailure, watch: Observer) -> Explained:
+    watch.item_done(failure.item_id)
+    return Explained(item=item if isinstance(item, Item) else None, failure=failure)
+
+
+def _no_label(item: Item) -> ItemFailure:
+    given = "no label" if item.label is None else f"label {item.label!r}, which is no class"
+    return ItemFailure(
+        item_id=item.id,
+        index=item.index,
+        kind="no-label",
+        message=f"the target `label` was asked but item {item.id!r} has {given}",
+    )
+
+
+def _explain_whole(
+    model: LoadedModel, accepted: Sequence[Member], request: Request, watch: Observer
+) -> Iterator[tuple[Member, Explained]]:
+    """Items that the model reads in one pass, several in a batch."""
+    for batch in batches_of(model, [one.encoded for one in accepted], request.batch_tokens):
+        if watch.should_stop():
+            raise Stopped
+        members = [accepted[index] for index in batch]
+        watch.batch_started([member.encoded.item.id for member in members])
+        results = _explain_batch(model, members, request)
+        for member, result in zip(members, results, strict=True):
+            watch.item_done(member.encoded.item.id)
+            yield member, result
+
+
+def _explain_batch(
+    model: LoadedModel, members: Sequence[Member], request: Request
+) -> list[Explained]:
+    """Explain a batch; on an error halve it, so that only the item at fault is lost."""
+
+    def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
+        return [
+            request.resolve(model, row, member.label)
+            for row, member in zip(logits, members, strict=True)
+        ]
+
+    try:
+        batch = model.collate([member.encoded for member in members])
+        explained = request.run(model, batch, resolve)
+    except (EngineError, ConfigurationError):
+        raise
+    except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        if len(members) > 1:
+            middle = len(members) // 2
+            halves = (members[:middle], members[middle:])
+            return [one for half in halves for one in _explain_batch(model, half, request)]
+        return [model_failure(members[0].encoded.item, error)]
+    return [
+        finished(model, member, explained.logits[row], explained.attributions[row])
+        for row, member in enumerate(members)
+    ]

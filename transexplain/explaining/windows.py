@@ -1,0 +1,187 @@
+"""Long texts: their windows are explained for one target and joined to one attribution."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.explaining.joining import joined, window_weights
+from transexplain.explaining.request import (
+    Explained,
+    Member,
+    Request,
+    Stopped,
+    finished,
+    model_failure,
+)
+from transexplain.methods import facts_of
+from transexplain.methods.batching import batches_of
+from transexplain.methods.leaf_forward import LeafForward
+from transexplain.models.base import Batch, LoadedModel, Window
+from transexplain.plans import Observer
+from transexplain.types import Attribution, ResolvedTarget
+
+Array = NDArray[np.float64]
+Targets = list[list[ResolvedTarget]]  #: of each member
+
+
+def explain_in_windows(
+    model: LoadedModel, members: Sequence[Member], request: Request, watch: Observer
+) -> Iterator[tuple[Member, Explained]]:
+    """Explain items that are longer than the model reads, each by the join of its windows.
+
+    What is explained is F(x) = sum_w a_w f_w(x), f_w the logits (C,) of window w and a_w the
+    weights of `window_weights`. The targets are those of F, for every window the same, and
+    relevance and ledger are the same weighted sum as F, which they therefore add up to.
+    """
+    for group in _groups(members, request.batch_tokens):
+        results = _attempt(model, group, request, watch, request.batch_tokens)
+        for member, result in zip(group, results, strict=True):
+            watch.item_done(member.encoded.item.id)
+            yield member, result
+
+
+def _groups(members: Sequence[Member], budget: int) -> Iterator[list[Member]]:
+    """Items whose windows share batches, so that few batches are left half empty."""
+    group: list[Member] = []
+    room = budget
+    for member in members:
+        size = sum(window.encoded.length for window in member.encoded.windows)
+        if group and size > room:
+            yield group
+            group, room = [], budget
+        group.append(member)
+        room -= size
+    if group:
+        yield group
+
+
+def _attempt(
+    model: LoadedModel, members: Sequence[Member], request: Request, watch: Observer, budget: int
+) -> list[Explained]:
+    """Explain a group; on an error smaller groups, then smaller batches, are tried.
+
+    So a window at fault costs only its own item, and a device short of memory costs time.
+    """
+    try:
+        return _Group.of(model, members, request, watch, budget).explain()
+    except (EngineError, ConfigurationError, Stopped):
+        raise
+    except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        if len(members) > 1:
+            middle = len(members) // 2
+            halves = (members[:middle], members[middle:])
+            return [one for half in halves for one in _attempt(model, half, request, watch, budget)]
+        encoded = members[0].encoded
+        if budget > max(window.encoded.length for window in encoded.windows):
+            return _attempt(model, members, request, watch, budget // 2)
+        return [model_failure(encoded.item, error)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """The windows of some items, and which of them share a batch."""
+
+    model: LoadedModel
+    members: Sequence[Member]
+    request: Request
+    watch: Observer
+    windows: list[tuple[int, Window]]  #: number of the member, and a window of it; in order
+    batches: list[list[int]]  #: indices into `windows`
+    weights: list[Array]  #: (W,) of each member
+
+    @classmethod
+    def of(  # the arguments of `_attempt`
+        cls,
+        model: LoadedModel,
+        members: Sequence[Member],
+        request: Request,
+        watch: Observer,
+        budget: int,
+    ) -> "_Group":
+        windows = [
+            (number, window)
+            for number, member in enumerate(members)
+            for window in member.encoded.windows
+        ]
+        batches = batches_of(model, [window.encoded for _, window in windows], budget)
+        weights = [window_weights(one.encoded, request.long_text_join) for one in members]
+        return cls(model, members, request, watch, windows, batches, weights)
+
+    def explain(self) -> list[Explained]:
+        """One result per member."""
+        targets = self._targets()
+        logits: dict[int, Array] = {}
+        found: dict[int, list[Attribution]] = {}
+        for rows in self.batches:
+            resolve = partial(self._resolve, rows, targets)
+            explained = self.request.run(self.model, self._batch(rows), resolve)
+            logits.update(zip(rows, explained.logits, strict=True))
+            found.update(zip(rows, explained.attributions, strict=True))
+        return [
+            self._finished(number, self._joined_logits(number, logits), found)
+            for number in range(len(self.members))
+        ]
+
+    def _targets(self) -> Targets | None:
+        """Targets of the joined logits; None where one batch holds every window.
+
+        Then they are resolved in it, and the forward pass that is made here is saved.
+        """
+        if len(self.batches) == 1:
+            return None
+        if not any(target.kind in ("predicted", "top") for target in self.request.targets):
+            nothing = np.zeros(len(self.model.classes))
+            return self._resolved(dict.fromkeys(range(len(self.windows)), nothing))
+        logits: dict[int, Array] = {}
+        for rows in self.batches:
+            logits.update(zip(rows, self._logits(self._batch(rows)), strict=True))
+        return self._resolved(logits)
+
+    def _logits(self, batch: Batch) -> Array:
+        """(B, C) logits as the method sees them."""
+        if facts_of(self.request.method.name).needs_rules:  # these cut a final softmax off
+            return self.request.run(self.model, batch, lambda seen: [[] for _ in seen]).logits
+        return LeafForward.of(self.model, batch, None).logits
+
+    def _resolve(
+        self, rows: Sequence[int], targets: Targets | None, logits: NDArray[np.floating[Any]]
+    ) -> Targets:
+        """The targets of the windows `rows`: those of their items."""
+        of = self._resolved(dict(zip(rows, logits, strict=True))) if targets is None else targets
+        return [of[self.windows[row][0]] for row in rows]
+
+    def _resolved(self, logits: dict[int, Array]) -> Targets:
+        return [
+            self.request.resolve(self.model, self._joined_logits(number, logits), member.label)
+            for number, member in enumerate(self.members)
+        ]
+
+    def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
+        """(C,) sum of a member's logits, weighted."""
+        return self.weights[number] @ np.stack([logits[row] for row in self._rows(number)])
+
+    def _rows(self, number: int) -> list[int]:
+        return [row for row, (owner, _) in enumerate(self.windows) if owner == number]
+
+    def _batch(self, rows: Sequence[int]) -> Batch:
+        if self.watch.should_stop():
+            raise Stopped
+        owners = dict.fromkeys(self.windows[row][0] for row in rows)
+        self.watch.batch_started([self.members[owner].encoded.item.id for owner in owners])
+        return self.model.collate([self.windows[row][1].encoded for row in rows])
+
+    def _finished(
+        self, number: int, logits: Array, found: dict[int, list[Attribution]]
+    ) -> Explained:
+        member = self.members[number]
+        of_targets = zip(*(found[row] for row in self._rows(number)), strict=True)
+        attributions = [
+            joined(member.encoded, parts, self.weights[number], self.request.long_text_join)
+            for parts in of_targets
+        ]
+        return finished(self.model, member, logits, attributions)
