@@ -120,6 +120,20 @@ PERTURBATION = {
     name: replace(facts, modalities=("text", "image")) for name, facts in _PERTURBATION.items()
 }
 
+LAYER = {
+    "layer-gradcam": MethodFacts(
+        place="transexplain.methods.layer_gradcam:explain",
+        source="Selvaraju et al. 2017, Eq. 1 and 2, over the hidden units of a layer",
+        unit="score",
+    ),
+    "decoded-gradcam": MethodFacts(
+        place="transexplain.methods.decoded_gradcam:explain",
+        source="Hou and Castanon 2023, Algorithm 1",
+        unit="score",
+        modalities=("text",),
+    ),
+}
+
 FLOOR = {
     "random": MethodFacts(
         place="transexplain.methods.random:explain",
@@ -135,5 +149,6 @@ TABLE: dict[str, MethodFacts] = {
     **GRADIENT,
     **ATTENTION,
     **PERTURBATION,
+    **LAYER,
     **FLOOR,
 }

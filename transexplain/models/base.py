@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,8 @@ class LoadedModel:
     caller: Caller
     sites: Sites
     _invariance: InvarianceTest = field(default_factory=InvarianceTest, init=False, repr=False)
+    #: language-model heads read for this model, by where they are from
+    heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def default_at(self) -> str:

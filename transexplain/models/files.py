@@ -92,7 +92,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     else:
         raise _no_weights(folder)
     for path in found:
-        _check_header(path)
+        check_header(path)
     return tuple(found)
 
 
@@ -120,7 +120,8 @@ def _no_weights(folder: Path) -> ModelLoadError:
     return ModelLoadError(f"{folder} holds no weights; expected {_WEIGHTS} or {_INDEX}")
 
 
-def _check_header(path: Path) -> None:
+def check_header(path: Path) -> None:
+    """Raise ModelLoadError unless `path` is a whole safetensors file with a tensor in it."""
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())

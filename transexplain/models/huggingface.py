@@ -12,6 +12,7 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
 from transexplain.models.base import LoadedModel
 from transexplain.models.files import check_keys, digest_of_folder, weight_files
+from transexplain.models.lm_head import head_names
 from transexplain.models.positions import saved_truncation
 from transexplain.models.quiet import quiet
 
@@ -158,6 +159,9 @@ def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
         raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
     # many encoders are saved with a pooler that their classifier has no use for
     unexpected = [name for name in told["unexpected_keys"] if ".pooler." not in f".{name}"]
+    if unexpected and modality == "text":  # some keep the head that they were pretrained with
+        known = head_names(module.config)
+        unexpected = [name for name in unexpected if name not in known]
     wrong = [str(entry[0]) for entry in told["mismatched_keys"]]
     check_keys(told["missing_keys"], unexpected, wrong, str(folder))
     loaded: nn.Module = module

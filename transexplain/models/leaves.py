@@ -218,6 +218,11 @@ class _Hooks:
         return back(self.leaf(there(tensor)), tensor)
 
 
+def sequence_of(tensor: Tensor, layout: Layout) -> Tensor:
+    """A tensor in the layout of the blocks as (B, T, D)."""
+    return _REARRANGED[layout][0](tensor)
+
+
 def _channels_first_back(sequence: Tensor, like: Tensor) -> Tensor:
     return sequence.transpose(1, 2).reshape(like.shape)
 

@@ -1,0 +1,478 @@
+"""Grad-CAM over layers, and decoded to the vocabulary, against the same by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny_models import bert, hooks_of, text_items, vit, wordpiece
+from torch import Tensor, nn
+
+import transexplain as te
+from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.methods import cost_of, facts_of
+from transexplain.methods.decoded_gradcam import most_salient
+from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.models.blocks import blocks_of, run_layers
+from transexplain.models.lm_head import head_names, lm_head
+from transexplain.plans import MethodSpec
+
+TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "good good film"]
+LAYERS = 3
+NAMES = {0: "bad", 1: "so-so", 2: "good"}
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    """A tiny BERT whose weights are far from their start, so that no effect is near zero."""
+    found = bert(id2label=NAMES, num_hidden_layers=LAYERS).double()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.add_(
+                torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 3
+            )
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(module: Any) -> LoadedModel:
+    return te.wrap(module, tokenizer=wordpiece(), modality="text")
+
+
+@pytest.fixture(scope="module")
+def language_model(module: Any) -> Any:
+    """The masked language model of the same encoder, its head moved off its start too."""
+    torch.manual_seed(3)
+    found = transformers.BertForMaskedLM(module.config).double().eval()
+    found.bert.load_state_dict(module.bert.state_dict(), strict=False)
+    with torch.no_grad():
+        for parameter in found.cls.predictions.transform.parameters():
+            parameter.add_(torch.randn_like(parameter) / 3)
+        found.cls.predictions.bias.add_(torch.randn(18))
+    return found
+
+
+@pytest.fixture(scope="module")
+def head(language_model: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("head")
+    language_model.save_pretrained(folder)
+    return str(folder)
+
+
+def by_hand(module: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor]) -> Any:
+    """Ids, hidden vectors behind a layer and their gradient, by transformers and autograd."""
+    inputs = wordpiece()(text, return_tensors="pt")
+    out = module(**inputs, output_hidden_states=True)
+    hidden = out.hidden_states[layer + 1]
+    (gradient,) = torch.autograd.grad(weigh(out.logits[0]), hidden)
+    return inputs["input_ids"][0], hidden[0].detach(), gradient[0]
+
+
+#: target -> rank -> the sum of logits that is explained
+SUMS: dict[str, list[Callable[[Tensor], Tensor]]] = {
+    "all": [lambda logits: logits[0], lambda logits: logits[1], lambda logits: logits[2]],
+    "top:2": [lambda logits: logits.max(), lambda logits: logits.sort(descending=True)[0][1]],
+    "contrast:good-bad": [lambda logits: logits[2] - logits[0]],
+}
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+@pytest.mark.parametrize("target", SUMS)
+def test_layer_gradcam_is_what_autograd_gives_by_hand(
+    model: LoadedModel, module: Any, layer: int, target: str
+) -> None:
+    signed = te.explain(model, TEXTS, "layer-gradcam", layer=layer, target=target, relu=False)
+    cut = te.explain(model, TEXTS, "layer-gradcam", layer=layer, target=target)
+    local = te.explain(
+        model, TEXTS, "layer-gradcam", layer=layer, target=target, relu=False, weights="local"
+    )
+    assert len(signed) == len(TEXTS) * len(SUMS[target])
+    for one, positive, own in zip(signed, cut, local, strict=True):
+        _, hidden, gradient = by_hand(module, one.text or "", layer, SUMS[target][one.rank])
+        expected = (hidden @ gradient.mean(dim=0)).numpy()
+        np.testing.assert_allclose(one.relevance, expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(positive.relevance, expected.clip(min=0), atol=1e-12)
+        np.testing.assert_allclose(own.relevance, (hidden * gradient).sum(-1), atol=1e-12)
+        assert (one.unit, one.at, one.ledger) == ("score", f"layer {layer}", None)
+
+
+def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
+    signed = te.explain(model, TEXTS, "layer-gradcam", target="all", relu=False)
+    cut = te.explain(model, TEXTS, "layer-gradcam", target="all")
+    assert {bool(sign) for one in signed for sign in one.relevance > 0} == {True, False}
+    for before, after in zip(signed, cut, strict=True):
+        nothing = not (before.relevance > 0).any()
+        told = "no position of layer 1 speaks for the target"
+        assert before.notes == after.notes == ((told,) if nothing else ())
+    assert {one.notes for one in cut} == {(), (told,)}
+
+
+def decoded_by_hand(
+    module: Any, language_model: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Scores among the item's tokens and among the vocabulary, token by token."""
+    ids, hidden, gradient = by_hand(module, text, layer, weigh)
+    saliency = (hidden @ gradient.mean(dim=0)).clamp(min=0)
+    with torch.no_grad():
+        every = language_model.cls(hidden[None])[0].softmax(-1)  # (T, V)
+    present = sorted(set(ids.tolist()))
+    entries = {entry: (saliency * every[:, entry]).sum() for entry in present}
+    among = every[:, present] / every[:, present].sum(dim=1, keepdim=True)
+    own = {entry: (saliency * among[:, n]).sum() for n, entry in enumerate(present)}
+    times = {entry: ids.tolist().count(entry) for entry in present}
+    in_text = torch.stack([own[entry] / times[entry] for entry in ids.tolist()])
+    in_vocabulary = torch.stack([entries[entry] / times[entry] for entry in ids.tolist()])
+    return in_text, in_vocabulary
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+@pytest.mark.parametrize("target", SUMS)
+def test_decoded_gradcam_is_what_the_language_model_gives_by_hand(
+    model: LoadedModel, module: Any, language_model: Any, head: str, layer: int, target: str
+) -> None:
+    params: dict[str, Any] = {"layer": layer, "target": target, "head": head}
+    among = te.explain(model, TEXTS, "decoded-gradcam", **params)
+    every = te.explain(model, TEXTS, "decoded-gradcam", among="vocabulary", **params)
+    for one, whole in zip(among, every, strict=True):
+        in_text, in_vocabulary = decoded_by_hand(
+            module, language_model, one.text or "", layer, SUMS[target][one.rank]
+        )
+        np.testing.assert_allclose(one.relevance, in_text, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(whole.relevance, in_vocabulary, rtol=1e-9, atol=1e-12)
+        assert (one.unit, one.at) == ("score", f"layer {layer}")
+    if target == "all":
+        assert any(one.relevance.max() > 0 for one in among[6:9])
+
+
+def test_decoding_moves_saliency_and_loses_none(model: LoadedModel, head: str) -> None:
+    there = te.explain(model, TEXTS, "layer-gradcam", layer=1, target="all")
+    decoded = te.explain(model, TEXTS, "decoded-gradcam", layer=1, target="all", head=head)
+    for before, after in zip(there, decoded, strict=True):
+        assert after.relevance.sum() == pytest.approx(before.relevance.sum(), rel=1e-9)
+    assert any(
+        not np.allclose(a.relevance, b.relevance) for a, b in zip(there, decoded, strict=True)
+    )
+    for one in decoded[-3:]:  # one word twice: one entry of the vocabulary
+        assert one.relevance[1] == pytest.approx(one.relevance[2], rel=1e-12)
+    assert any(one.relevance[1] > 0 for one in decoded[-3:])
+
+
+def test_tau_puts_the_least_salient_positions_aside(model: LoadedModel, head: str) -> None:
+    saliency = torch.tensor([0.1, 0.5, 0.0, 0.3, 0.2, 0.5, 0.9, 0.4, 0.6, 0.7])
+    assert most_salient(saliency, 0.0).equal(saliency)
+    assert most_salient(saliency, 0.7).nonzero().flatten().tolist() == [6, 8, 9]
+    assert most_salient(saliency, 0.99).nonzero().flatten().tolist() == [6]
+    there = te.explain(model, TEXTS, "layer-gradcam", target="all")
+    kept = te.explain(model, TEXTS, "decoded-gradcam", target="all", head=head, tau=0.99)
+    for before, after in zip(there, kept, strict=True):
+        assert after.relevance.sum() == pytest.approx(before.relevance.max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["layer-gradcam", "decoded-gradcam"])
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_batches_and_padding_change_nothing(
+    model: LoadedModel, head: str, method: str, layer: int
+) -> None:
+    params: dict[str, Any] = {"layer": layer, "target": ["top:2", "contrast:good-bad"]}
+    if method == "decoded-gradcam":
+        params |= {"head": head, "tau": 0.5}
+    hooks = hooks_of(model.module)  # transformers adds its own where hidden states are asked for
+    before = {name: value.clone() for name, value in model.module.state_dict().items()}
+    together = te.explain(model, TEXTS, method, batch_tokens=10_000, **params)
+    alone = te.explain(model, TEXTS, method, batch_tokens=1, **params)
+    for left, right in zip(together, alone, strict=True):
+        assert left.relevance.dtype == np.float64
+        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-12)
+    assert hooks_of(model.module) == hooks
+    assert all(before[k].equal(v) for k, v in model.module.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in model.module.parameters())
+
+
+def test_layers_count_from_both_ends_and_the_last_but_one_is_the_default(
+    model: LoadedModel,
+) -> None:
+    default, asked, counted = (
+        te.explain(model, TEXTS[0], "layer-gradcam", **params)[0]
+        for params in ({}, {"layer": 1}, {"layer": -2})
+    )
+    assert default.at == asked.at == counted.at == "layer 1"
+    np.testing.assert_array_equal(default.relevance, asked.relevance)
+    single = te.wrap(bert(num_hidden_layers=1), tokenizer=wordpiece(), modality="text")
+    assert te.explain(single, "film", "layer-gradcam")[0].at == "layer 0"
+    for wrong in (3, -4):
+        with pytest.raises(ConfigurationError, match=r"has 3 layers, so layer is -3..2"):
+            te.explain(model, "film", "layer-gradcam", layer=wrong)
+    for wrong_kind in (1.0, True, "last"):
+        with pytest.raises(ConfigurationError, match="whole number"):
+            te.explain(model, "film", "layer-gradcam", layer=wrong_kind)
+
+
+def test_a_last_layer_that_is_read_at_the_class_token_only_says_so(model: LoadedModel) -> None:
+    (last,) = te.explain(model, TEXTS[0], "layer-gradcam", layer=-1, weights="local", relu=False)
+    assert last.notes == ("the logits read layer 2 at special positions only",)
+    assert last.relevance[0] != 0
+    np.testing.assert_array_equal(last.relevance[1:], 0)
+    (pooled,) = te.explain(model, TEXTS[0], "layer-gradcam", layer=-1, relu=False)
+    assert (pooled.relevance != 0).all()
+    for one in te.explain(model, TEXTS, "layer-gradcam", layer=1, target="all"):
+        assert not any("special" in note for note in one.notes)
+
+
+def test_one_module_used_many_times_is_many_layers() -> None:
+    torch.manual_seed(0)
+    config = transformers.AlbertConfig(
+        vocab_size=18, embedding_size=8, hidden_size=16, num_hidden_layers=4,
+        num_attention_heads=2, intermediate_size=24, max_position_embeddings=20,
+    )  # fmt: skip
+    shared = transformers.AlbertForSequenceClassification(config).double().eval()
+    model = te.wrap(shared, tokenizer=wordpiece(), modality="text")
+    assert len(blocks_of(model)) == 1
+    for layer in range(4):
+        (one,) = te.explain(model, "a good film", "layer-gradcam", layer=layer, relu=False)
+        _, hidden, gradient = by_hand(shared, "a good film", layer, lambda logits: logits.max())
+        np.testing.assert_allclose(one.relevance, hidden @ gradient.mean(0), atol=1e-12)
+
+
+def test_pictures_have_relevance_per_patch() -> None:
+    module = vit().double()
+    model = te.wrap(module, modality="image")
+    pixels = torch.randn(3, 24, 24, generator=torch.Generator().manual_seed(1)).double()
+    (one,) = te.explain(
+        model, {"pixel_values": pixels}, "layer-gradcam", layer=0, relu=False, target="class:1"
+    )
+    out = module(pixel_values=pixels[None], output_hidden_states=True)
+    hidden = out.hidden_states[1]
+    (gradient,) = torch.autograd.grad(out.logits[0, 1], hidden)
+    expected = (hidden[0] @ gradient[0].mean(0)).detach().numpy()
+    assert one.relevance.shape == (3, 3)
+    np.testing.assert_allclose(one.relevance, expected[1:].reshape(3, 3), atol=1e-12)
+    assert one.prefix_relevance == pytest.approx(expected[:1])
+    with pytest.raises(ConfigurationError, match="is for text, and this model reads image"):
+        te.explain(model, {"pixel_values": pixels}, "decoded-gradcam")
+
+
+def test_layers_that_merge_positions_are_refused() -> None:
+    torch.manual_seed(0)
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4
+    )
+    swin = transformers.SwinForImageClassification(config).eval()
+    model = te.wrap(swin, modality="image")
+    pixels = {"pixel_values": torch.randn(3, 32, 32, generator=torch.Generator().manual_seed(1))}
+    with pytest.raises(ConfigurationError, match="one vector for each of 64 positions"):
+        te.explain(model, pixels, "layer-gradcam", layer=0)
+
+
+def collated(model: LoadedModel, *texts: str) -> Batch:
+    encoded = model.encode(text_items(*texts))
+    return model.collate([one for one in encoded if isinstance(one, Encoded)])
+
+
+class Positional(nn.Module):
+    """Layers in lists of lists, positions first, that give tuples and write in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(18, 4)
+        self.stages = nn.ModuleList(nn.ModuleList(Named(4) for _ in range(2)) for _ in range(2))
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden = self.words(input_ids).transpose(0, 1)
+        for stage in self.stages:
+            for layer in stage:
+                hidden = layer(hidden)[1]
+                hidden *= 2
+        mask = attention_mask.T[:, :, None]
+        pooled: Tensor = self.out((hidden * mask).sum(0) / mask.sum(0))
+        return pooled
+
+
+class Named(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor) -> tuple[str, Tensor]:
+        return "hidden", self.inner(hidden).tanh()
+
+
+def test_layers_in_any_layout_that_write_in_place() -> None:
+    torch.manual_seed(0)
+    module = Positional().double().eval()
+    model = te.wrap(module, tokenizer=wordpiece(), modality="text", classes=["no", "yes"])
+    assert model.sites.layout == "positions_first"
+    assert blocks_of(model) == tuple(layer for stage in module.stages for layer in stage)
+    batch = collated(model, *TEXTS[:2])
+    layers = run_layers(model, batch)
+    hidden = [module.words(batch.inputs["input_ids"])]
+    for layer in blocks_of(model):
+        hidden.append(layer(hidden[-1] * (1 if len(hidden) == 1 else 2))[1])
+    for number in range(4):
+        torch.testing.assert_close(layers.hidden(number), hidden[number + 1].detach())
+    seed = torch.tensor([[1.0, -1.0], [0.0, 1.0]]).double()
+    slope = 2 * (seed @ module.out.weight)[:, None] / batch.lengths[:, None, None]
+    own = batch.inputs["attention_mask"][:, :, None]
+    torch.testing.assert_close(layers.gradient(3, seed), (slope * own).detach())
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "electra": {"embedding_size": 8},
+    "albert": {"embedding_size": 8},
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
+    "deberta-v2": {},
+    "megatron-bert": {},  # ends in a norm of its own
+    "modernbert": {"bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3},
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_head_is_what_the_language_model_does_after_its_encoder(
+    kind: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 18, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 24, "max_position_embeddings": 40, "pad_token_id": 0,
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model(kind, **{**sizes, **FAMILIES[kind]})
+    language = transformers.AutoModelForMaskedLM.from_config(config).double().eval()
+    with torch.no_grad():
+        for parameter in language.parameters():
+            parameter.add_(torch.randn_like(parameter) / 10)
+    classifier = transformers.AutoModelForSequenceClassification.from_config(config).double()
+    classifier.base_model.load_state_dict(language.base_model.state_dict(), strict=False)
+    language.save_pretrained(tmp_path)
+    model = te.wrap(classifier, tokenizer=wordpiece(model_max_length=20), modality="text")
+    batch = collated(model, *TEXTS[:2])
+    layers = run_layers(model, batch)
+    found = lm_head(model, str(tmp_path))(layers.closed(layers.index(-1)))
+    with torch.no_grad():
+        expected = language(**batch.inputs).logits
+    for row, length in enumerate(batch.lengths.tolist()):
+        torch.testing.assert_close(found[row, :length], expected[row, :length])
+    assert layers.closed(0).shape == layers.hidden(0).shape
+
+
+def head_tensors(language_model: Any) -> dict[str, Tensor]:
+    return {
+        name: value.clone().contiguous()
+        for name, value in language_model.state_dict().items()
+        if name in head_names(language_model.config)
+    }
+
+
+def test_a_head_beside_the_classifier_is_found_and_its_decoder_tied(
+    module: Any, language_model: Any, head: str, tmp_path: Path
+) -> None:
+    module.save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    tensors = head_tensors(language_model)
+    del tensors["cls.predictions.decoder.weight"]
+    save_file({**weights, **tensors}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded = te.load_model(tmp_path, dtype="float64")
+    own = te.explain(loaded, TEXTS[2], "decoded-gradcam", target="all")
+    given = te.explain(loaded, TEXTS[2], "decoded-gradcam", target="all", head=head)
+    for left, right in zip(own, given, strict=True):
+        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9)
+    assert max(one.relevance.max() for one in own) > 0.01
+    junk = {**weights, **tensors, "cls.other.weight": torch.zeros(1)}
+    save_file(junk, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"not of this model: cls\.other\.weight\)"):
+        te.load_model(tmp_path)
+
+
+def test_a_single_file_without_decoder_takes_the_words_of_the_classifier(
+    model: LoadedModel, language_model: Any, head: str, tmp_path: Path
+) -> None:
+    tensors = head_tensors(language_model)
+    del tensors["cls.predictions.decoder.weight"]
+    save_file(tensors, tmp_path / "head.safetensors")
+    file = str(tmp_path / "head.safetensors")
+    found = decoded(model, file)
+    np.testing.assert_allclose(found, decoded(model, head), rtol=1e-9)
+    tensors["cls.predictions.decoder.weight"] = torch.zeros(18, 16).double()
+    save_file(tensors, tmp_path / "own.safetensors")
+    assert not np.allclose(decoded(model, str(tmp_path / "own.safetensors")), found)
+
+
+def decoded(model: LoadedModel, head: str) -> Any:
+    every = te.explain(model, TEXTS[2], "decoded-gradcam", target="all", head=head)
+    return np.stack([one.relevance for one in every])
+
+
+def test_heads_that_do_not_fit_are_refused(
+    model: LoadedModel, language_model: Any, bert_dir: Path, tmp_path: Path
+) -> None:
+    tensors = head_tensors(language_model)
+    file = tmp_path / "model.safetensors"
+
+    def refused(match: str, error: type[Exception] = ConfigurationError, **params: Any) -> None:
+        with pytest.raises(error, match=match):
+            te.explain(model, "film", "decoded-gradcam", **params)
+
+    refused("was not read from files; give head=")
+    refused("is no directory, .safetensors file or hub id", head="/no/such/../place")
+    save_file({**tensors, "cls.predictions.bias": torch.zeros(7)}, file)
+    refused(r"cls\.predictions\.bias is \(7,\), the encoder's \(18,\)", head=str(tmp_path))
+    kept = {name: value for name, value in tensors.items() if "transform.dense" not in name}
+    save_file(kept, file)
+    refused(r"lacks cls\.predictions\.transform\.dense\.bias", head=str(tmp_path))
+    refused(r"no language-model head: looked for cls\.predictions\.bias", head=str(bert_dir))
+    file.rename(tmp_path / "pytorch_model.bin")
+    refused("which can run code", ModelLoadError, head=str(tmp_path))
+    (tmp_path / "torn.safetensors").write_bytes(b"no header")
+    refused("not a whole safetensors", ModelLoadError, head=str(tmp_path / "torn.safetensors"))
+
+
+def test_encoders_without_a_head_are_refused(head: str) -> None:
+    torch.manual_seed(0)
+    plain = te.wrap(
+        Positional().eval(), tokenizer=wordpiece(), modality="text", classes=["no", "yes"]
+    )
+    with pytest.raises(ConfigurationError, match=r"\(Positional\) is no encoder"):
+        te.explain(plain, "film", "decoded-gradcam", head=head)
+    assert head_names(transformers.GPT2Config()) == frozenset()
+
+
+def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
+    for tau in (-0.1, 1, 1.5, "half", True):
+        with pytest.raises(ConfigurationError, match="tau is the share of positions"):
+            te.explain(model, "film", "decoded-gradcam", head=head, tau=tau)
+    with pytest.raises(ConfigurationError, match="among is 'text' or 'vocabulary', not 'all'"):
+        te.explain(model, "film", "decoded-gradcam", head=head, among="all")
+    with pytest.raises(ConfigurationError, match="weights is 'pooled' or 'local', not 'max'"):
+        te.explain(model, "film", "layer-gradcam", weights="max")
+    with pytest.raises(ConfigurationError, match="no parameter 'heads'"):
+        te.explain(model, "film", "decoded-gradcam", heads=head)
+
+
+def test_what_the_table_says(model: LoadedModel) -> None:
+    assert facts_of("decoded-gradcam").modalities == ("text",)
+    for name in ("layer-gradcam", "decoded-gradcam"):
+        assert facts_of(name).unit == "score"
+        assert cost_of(MethodSpec(name=name), 10).of(3) == (1, 3)
+
+
+@pytest.mark.shared
+def test_a_real_head_names_the_words_of_a_real_sentence(shared_dir: Path) -> None:
+    models = shared_dir / "real" / "models"
+    model = te.load_model(models / "minilm-sst2")
+    head = str(models / "minilm-mlm-head")
+    text = "a charming and often affecting journey"
+    batch = collated(model, text)
+    named = lm_head(model, head)(run_layers(model, batch).hidden(0))[0].argmax(-1)
+    assert (named == batch.inputs["input_ids"][0])[1:-1].float().mean() > 0.5
+    there, decoded = (
+        te.explain(model, text, method, layer=2, **params)[0]
+        for method, params in (("layer-gradcam", {}), ("decoded-gradcam", {"head": head}))
+    )
+    assert decoded.relevance.sum() == pytest.approx(there.relevance.sum(), rel=1e-4)

@@ -1,0 +1,106 @@
+"""Grad-CAM over the hidden units behind one layer of a transformer.
+
+Selvaraju et al. 2017, Eq. 1 and 2, with hidden units as feature maps. With h (T, D) the output of
+the layer and y the explained sum of logits, hidden unit d weighs a_d = mean over t of dy/dh[t, d],
+and the relevance of position t is ReLU(sum_d a_d h[t, d]). The mean runs over all positions of
+the item, special ones included (a class token carries the whole gradient where only it is read),
+and never over padding.
+"""
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.leaf_forward import as_array, is_double
+from transexplain.methods.records import Array, Mark, Turn, content_mask, explain_turns
+from transexplain.models.base import Batch, LoadedModel
+from transexplain.models.blocks import Layers, run_layers
+
+Weights = Literal["pooled", "local"]
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    layer: int | None = None,
+    weights: Weights = "pooled",
+    relu: bool = True,
+) -> BatchExplanation:
+    """Grad-CAM at one layer, as the module says.
+
+    Args:
+        model, batch, resolve, method: a model with a repeated layer list, B items.
+        layer: 0..L-1, or from the end with -1 the last. Default: the last but one (with one
+            layer, that), for most classifiers read the output of the last at the class token
+            alone, so what it holds elsewhere has no part in the logits.
+        weights: `pooled` as above; `local` is ReLU(sum_d dy/dh[t, d] h[t, d]), every position
+            with its own gradient: 0 where the model reads nothing behind the layer.
+        relu: False keeps what the definition leaves out: evidence against the target.
+
+    Returns relevance (T,) or (rows, cols) in `score`. Raises ConfigurationError for a layer that
+    is not there or has other positions than the item.
+    """
+    check_weights(weights)
+    layers = run_layers(model, batch)
+    index = layers.index(layer)
+
+    def take(seed: Array, last: bool) -> Turn:
+        gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
+        scores = class_activation(layers, index, gradient, weights=weights)
+        positions = scores.clamp(min=0) if relu else scores
+        return Turn(positions.cpu().numpy(), notes=layer_notes(batch, gradient, scores, index))
+
+    mark = mark_of(layers, index, method)
+    return explain_turns(batch, as_array(layers.logits), resolve, take, mark)
+
+
+def mark_of(layers: Layers, layer: int, method: str) -> Mark:
+    """What the attributions of a pass by layers have in common."""
+    return Mark(method=method, at=f"layer {layer}", unit="score", double=is_double(layers.logits))
+
+
+def check_weights(weights: str) -> None:
+    """ConfigurationError for a word that is none of the weightings."""
+    if weights not in get_args(Weights):
+        raise ConfigurationError(
+            f"weights is {' or '.join(map(repr, get_args(Weights)))}, not {weights!r}"
+        )
+
+
+def class_activation(
+    layers: Layers, layer: int, gradient: Tensor, *, weights: Weights = "pooled"
+) -> Tensor:
+    """(B, T) float64, signed: hidden vectors times the weights that `gradient` (B, T, D) gives."""
+    hidden, slope = layers.hidden(layer).double(), gradient.double()
+    if weights == "local":
+        return (slope * hidden).sum(dim=-1)
+    lengths = layers.batch.lengths.to(slope.device)
+    own = torch.arange(slope.shape[1], device=slope.device) < lengths[:, None]
+    pooled = (slope * own[:, :, None]).sum(dim=1) / lengths[:, None]
+    return torch.einsum("btd,bd->bt", hidden, pooled)
+
+
+def layer_notes(
+    batch: Batch, gradient: Tensor, scores: Tensor, layer: int
+) -> list[tuple[str, ...]]:
+    """Per item, what `gradient` (B, T, D) and the signed `scores` (B, T) leave nothing to say of.
+
+    That no gradient stands at its content behind the layer; that no score is above 0.
+    """
+    moved, above = ((part > 0).cpu().numpy() for part in (gradient.abs().amax(dim=-1), scores))
+    notes = []
+    for row, encoded in enumerate(batch.encoded):
+        told = []
+        if not np.any(moved[row, content_mask(encoded, moved.shape[1])]):
+            told.append(f"the logits read layer {layer} at special positions only")
+        if not np.any(above[row, : encoded.length]):
+            told.append(f"no position of layer {layer} speaks for the target")
+        notes.append(tuple(told))
+    return notes
