@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.reports import heatmap
@@ -10,7 +12,7 @@ from transexplain.reports.tokens import page as html
 from transexplain.reports.tokens import token_ansi as ansi
 from transexplain.types import Attribution, PatchGrid
 
-__all__ = ["ansi", "comparison", "html", "overlay"]
+__all__ = ["ansi", "comparison", "html", "overlay", "segments"]
 
 
 def overlay(attribution: Attribution, image: Any, **options: Any) -> Image.Image:
@@ -27,3 +29,24 @@ def overlay(attribution: Attribution, image: Any, **options: Any) -> Image.Image
     if not isinstance(attribution.features, PatchGrid):
         raise TypeError("overlay() is for pictures; this attribution is of a text")
     return heatmap.overlay(image, attribution.relevance, box=attribution.features.box, **options)
+
+
+def segments(
+    attribution: Attribution, labels: NDArray[Any], picture: Any = None, **options: Any
+) -> Image.Image:
+    """The relevance of nodes that are parts of a picture, each part in one colour.
+
+    Args:
+        attribution: of a graph, T nodes; virtual nodes are left out.
+        labels: (rows, cols) the node, 0 to T - 1, that each place of the picture belongs to;
+            -1: to none.
+        picture: PIL image or array (H, W[, 3]) to lie below; None: white.
+        options: `alpha`, `scale` and `palette` of `reports.heatmap.segments`.
+
+    Raises TypeError for an attribution of a picture.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        raise TypeError("segments() is for graphs; overlay() draws pictures on a grid of patches")
+    nodes = [not token.special for token in attribution.features]
+    relevance = attribution.relevance[np.asarray(nodes)]
+    return heatmap.segments(relevance, labels, picture=picture, **options)

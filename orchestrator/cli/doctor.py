@@ -153,7 +153,7 @@ def _batches(found: "Diagnosis") -> Iterator[str]:
     told = found.invariance
     neighbours = f"on neighbours: {_dependence(told.batch, told.batch_difference)}"
     padding = f"; on padding: {_dependence(told.padding, told.padding_difference)}"
-    shown = padding if found.model.modality == "text" else ""
+    shown = padding if found.model.modality != "image" else ""
     yield f"logits depend {neighbours}{shown}. Batches: {found.batching}"
 
 

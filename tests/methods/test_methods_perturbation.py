@@ -500,6 +500,7 @@ def test_the_model_is_left_as_it_was(method: str) -> None:
         ("shapley-sampling", {"samples": 3}, None),
         ("kernel-shap", {"samples": 40}, None),
         ("kernel-shap", {"samples": 10_000}, 1 + 1 + 62),
+        ("kernel-shap", {}, 1 + 1 + 62),
     ],
 )
 def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None) -> None:
@@ -515,6 +516,16 @@ def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None
     assert declared.of(8)[1] == 0
     assert rows is None or counts[0] == rows
     assert facts_of(method).modalities == ("text", "image")
+
+
+def test_what_a_long_item_costs_by_default() -> None:
+    forwards = {name: cost_of(MethodSpec(name=name), 196).of(1)[0] for name in METHODS}
+    assert forwards == {
+        "occlusion": 197,
+        "lime": 513,
+        "shapley-sampling": 2 + 25 * 195,
+        "kernel-shap": 2 + 25 * 196,
+    }
 
 
 def test_what_is_asked_twice_is_computed_once() -> None:

@@ -82,12 +82,9 @@ def test_picture_size_is_asked_for_only_where_nothing_tells() -> None:
         wrap(module, modality="image", transform=lambda _: torch.zeros(3))
 
 
-@pytest.mark.parametrize(
-    ("modality", "told"), [("nodes", "not supported yet"), ("sound", "known: text, image")]
-)
-def test_other_modalities_are_refused(modality: str, told: str) -> None:
-    with pytest.raises(ModelLoadError, match=told):
-        wrap(nn.Linear(2, 2), modality=modality)
+def test_other_modalities_are_refused() -> None:
+    with pytest.raises(ModelLoadError, match="known: text, image, nodes"):
+        wrap(nn.Linear(2, 2), modality="sound")
 
 
 def test_what_is_no_classifier_is_refused() -> None:

@@ -11,7 +11,14 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.heatmap import colour_bar, data_uri, overlay, resized, tile
+from transexplain.reports.heatmap import (
+    colour_bar,
+    data_uri,
+    overlay,
+    resized,
+    segments,
+    tile,
+)
 from transexplain.reports.palettes import PALETTES
 
 GREY = Image.new("RGB", (40, 30), (128, 128, 128))
@@ -193,3 +200,52 @@ def test_data_addresses_hold_the_picture(mode: str, kind: str) -> None:
     assert head == f"data:image/{kind.lower()}"
     with Image.open(io.BytesIO(base64.b64decode(body))) as image:
         assert image.format == kind and image.size == (5, 4)
+
+
+PARTS = np.array([[0, 0, 1], [0, -1, 1]])
+
+
+def test_every_segment_has_one_colour_by_its_sign_and_strength() -> None:
+    grey = np.full((80, 120, 3), 128, dtype=np.uint8)
+    drawn = pixels(segments(np.array([2.0, -1.0]), PARTS, picture=grey))
+    first, second, none = drawn[10, 10], drawn[60, 110], drawn[60, 60]
+    assert first[0] > 128 > first[2] and second[2] > 128 > second[0]
+    assert np.abs(first - 128).sum() > np.abs(second - 128).sum()
+    assert (none == 128).all(), "what belongs to no node stays as it was"
+    assert (drawn[2:38, 2:78] == first).all() and (drawn[42:, 2:38] == first).all()
+    weaker = pixels(segments(np.array([2.0, -1.0]), PARTS, picture=grey, scale=8.0))
+    assert np.abs(weaker[10, 10] - 128).sum() < np.abs(first - 128).sum()
+
+
+def test_segments_are_outlined_and_zero_relevance_changes_nothing_else() -> None:
+    drawn = pixels(segments(np.zeros(2), PARTS))
+    assert drawn.shape == (128, 192, 3)
+    changed = np.argwhere((drawn != 255).any(axis=-1))
+    assert len(changed) == 4 * 64 - 1, "four borders of 64 pixels, two share a corner"
+    assert set(changed[changed[:, 0] < 64][:, 1]) == {128}
+    labels = np.zeros((2, 2), dtype=np.int64)
+    assert (pixels(segments(np.zeros(1), labels)) == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("relevance", "labels", "told"),
+    [
+        (np.zeros(2), PARTS.astype(float), "integers"),
+        (np.zeros(2), np.zeros(4, dtype=int), "rows, cols"),
+        (np.zeros(2), np.zeros((0, 4), dtype=int), "rows, cols"),
+        (np.zeros(1), PARTS, "from -1 to 1 do not fit"),
+        (np.zeros((2, 2)), PARTS, r"shape \(2, 2\)"),
+        (np.zeros(2), PARTS - 1, "from -2"),
+        (np.array([np.nan, 0.0]), PARTS, "NaN"),
+    ],
+)
+def test_segments_that_do_not_fit_are_refused(
+    relevance: np.ndarray, labels: np.ndarray, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        segments(relevance, labels)
+
+
+def test_alpha_of_segments_is_checked() -> None:
+    with pytest.raises(ConfigurationError, match="alpha"):
+        segments(np.zeros(2), PARTS, alpha=1.5)

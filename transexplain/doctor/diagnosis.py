@@ -81,7 +81,7 @@ class Diagnosis:
         """How items of this model are put into batches."""
         if not self.invariance.batch:
             return "item by item"
-        if self.model.modality != "text":
+        if self.model.modality == "image":
             return "any items together"
         return "equal lengths" if self.invariance.padding is False else "similar lengths, padded"
 

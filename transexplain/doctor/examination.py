@@ -56,14 +56,14 @@ def examine(
         ConfigurationError: an unknown method or leaf, or a model without an encoder for `item`.
         ItemError: the item cannot be encoded, or the model itself fails on it.
     """
-    leaf = at or model.default_at
     composite(method)  # told before anything runs
+    encoded = _encoded(model, item)  # before the leaf: a graph model finds its own at a graph
+    leaf = at or model.default_at
     spec = MethodSpec(name=method, params={**params, "at": leaf})
     explain, rules = bound(spec), rules_of(method, leaf, params)
     if leaf not in model.leaves:
         known = ", ".join(model.leaves) or "none"
         raise ConfigurationError(f"{model.ref.source} has no leaf {leaf!r}; it has: {known}")
-    encoded = _encoded(model, item)
     batch = model.collate([encoded])
     case = _Case(model, batch, explain, rules, leaf, _plain_logits(model, batch))
     census = Census(root=model.module)
@@ -191,7 +191,7 @@ def _diagnosis(
         logits_difference=max((float(np.abs(one - plain).max()) for one in logits), default=None),
         logits_tolerance=tolerance_of(model),
         timing=timing,
-        invariance=model.invariance(encoded, ragged=model.modality == "text"),
+        invariance=model.invariance(encoded, ragged=model.modality != "image"),
     )
 
 

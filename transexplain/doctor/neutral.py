@@ -15,11 +15,15 @@ from transexplain.models.text import TextEncoder
 def neutral_content(model: LoadedModel) -> Any:
     """A plain sentence, or a picture whose colours change from side to side.
 
-    Raises ConfigurationError for a text model without a tokenizer.
+    Raises ConfigurationError for a graph model and for a text model without a tokenizer.
     """
     encoder = model.encoder
     if isinstance(encoder, ImageEncoder):
         return _picture(encoder)
+    if model.modality == "nodes":
+        raise ConfigurationError(
+            f"no graph suits every model: pass an item, {{'{model.caller.main}': (T, F), ...}}"
+        )
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is None:
         raise ConfigurationError(
             "this model was wrapped without a tokenizer: pass an item, {'input_ids': ...}"

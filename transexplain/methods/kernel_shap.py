@@ -9,6 +9,7 @@ import torch
 
 from transexplain.methods.absence import Baseline
 from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.perturbation_costs import default_samples
 from transexplain.methods.perturbed import Estimate, explain_presence, whole_number
 from transexplain.methods.presence import Masks, Over, Presence
 from transexplain.methods.records import Array
@@ -22,7 +23,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    samples: int = 512,
+    samples: int | None = None,
     seed: int = 0,
     baseline: Baseline = "auto",
     over: Over = "tokens",
@@ -36,27 +37,32 @@ def explain(
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        samples: coalitions of each item, besides all and none; more than its positions.
+        samples: coalitions of each item, besides all and none; default: 25 for each position, as
+            many as `shapley-sampling` asks for, but at least 512.
         seed: with the item's id it decides the coalitions, whatever the batch.
         baseline: what absent positions are replaced by; see `absence.absence`.
         over: `tokens` (patches of a picture) or `words`.
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
-    whole_number("samples", samples)
+    if samples is not None:
+        whole_number("samples", samples)
     estimator = partial(_estimates, samples=samples, seed=seed, purpose=method)
     return explain_presence(
         model, batch, resolve, estimator, method=method, baseline=baseline, over=over
     )
 
 
-def _estimates(presence: Presence, *, samples: int, seed: int, purpose: str) -> list[Estimate]:
+def _estimates(
+    presence: Presence, *, samples: int | None, seed: int, purpose: str
+) -> list[Estimate]:
     estimates: list[Estimate] = []
-    for items in presence.groups(samples + 1):
+    features = presence.features
+    for items in presence.groups((samples or default_samples(max(features))) + 1):
         chosen = [
             coalitions(
-                presence.features[row],
-                samples,
+                features[row],
+                samples or default_samples(features[row]),
                 generator_of(seed, presence.batch.encoded[row].item.id, purpose),
             )
             for row in items
@@ -66,9 +72,8 @@ def _estimates(presence: Presence, *, samples: int, seed: int, purpose: str) -> 
             items, chosen, presence.ask(items, asked), strict=True
         ):
             nothing = answer[0]
-            weights, certain = regression(
-                masks, answer[1:] - nothing, kernel, presence.logits[row] - nothing
-            )
+            total = presence.logits[row] - nothing
+            weights, certain = regression(masks, answer[1:] - nothing, kernel, total)
             estimates.append(Estimate(weights, nothing, "" if certain else _FEW))
     return estimates
 

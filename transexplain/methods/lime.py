@@ -92,7 +92,7 @@ def neighbours(features: int, samples: int, generator: torch.Generator) -> Masks
     """(1 + N, F) the item itself, then neighbours that lack 1 to F features."""
     if not features:
         return np.ones((1, 0), dtype=bool)
-    lacking = torch.randint(1, features, (samples, 1), generator=generator)
+    lacking = torch.randint(1, features + 1, (samples, 1), generator=generator)
     keys = torch.rand(samples, features, generator=generator, dtype=torch.float64)
     place = keys.argsort(dim=1).argsort(dim=1)
     itself = torch.ones(1, features, dtype=torch.bool)

@@ -70,8 +70,10 @@ def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
 
 
 def features_at(leaf: str, encoded: Encoded) -> Features:
-    """What the positions of the leaf are: the item's own, or single pixels."""
+    """What the positions of the leaf are: the item's own, single pixels, or nodes alone."""
     features = encoded.features
+    if leaf == "nodes" and not isinstance(features, PatchGrid):
+        return tuple(token for token in features if not token.special)
     if leaf == "pixels" and isinstance(features, PatchGrid):
         return dataclasses.replace(features, rows=features.height, cols=features.width, prefix=0)
     return features

@@ -25,5 +25,11 @@ def shapley_sampling(params: Parameters, positions: int) -> Cost:
 
 def kernel_shap(params: Parameters, positions: int) -> Cost:
     """Everything, nothing, and each coalition, of which there may be fewer than samples."""
+    samples = params["samples"] or default_samples(positions)
     most = max(0.0, 2.0 ** min(positions, 64) - 2)
-    return Cost(forwards=2 + min(params["samples"], most), target_backwards=0)
+    return Cost(forwards=2 + min(samples, most), target_backwards=0)
+
+
+def default_samples(features: int) -> int:
+    """Coalitions of kernel SHAP: as many as `shapley-sampling` asks for, but at least 512."""
+    return max(512, 25 * features)

@@ -16,7 +16,7 @@ from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.passes import explain_by
 from transexplain.models.base import Batch, LoadedModel
 
-Leaf = Literal["encoder", "words", "pixels"]
+Leaf = Literal["encoder", "words", "pixels", "nodes"]
 
 
 def explain(  # noqa: PLR0913 - each parameter of a method is a keyword

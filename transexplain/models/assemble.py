@@ -12,6 +12,8 @@ from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import Caller
 from transexplain.models.image import ImageEncoder
 from transexplain.models.leaves import Sites, find_embeddings
+from transexplain.models.node_sites import NodeProbe
+from transexplain.models.nodes import NodeEncoder
 from transexplain.models.placement import dtype_name
 from transexplain.models.positions import capacity
 from transexplain.models.probe import logits_of, probing_pictures
@@ -67,7 +69,7 @@ def assemble_text(
         ref=_ref(module, "text", classes, origin),
         encoder=encoder,
         caller=caller,
-        sites=sites,
+        located=lambda: sites,
     )
 
 
@@ -106,7 +108,28 @@ def assemble_image(
         ref=_ref(module, "image", classes, origin),
         encoder=ImageEncoder(transform, shape=shape, grid=grid, dtype=dtype, device=device),
         caller=caller,
-        sites=sites,
+        located=lambda: sites,
+    )
+
+
+def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:
+    """A graph model; its first graph will show where the nodes are at the leaf `encoder`."""
+    caller = Caller.of(module, "nodes")
+    probe = NodeProbe(module, caller)
+    return LoadedModel(
+        module=module,
+        modality="nodes",
+        classes=tuple(classes),
+        ref=_ref(module, "nodes", classes, origin),
+        encoder=NodeEncoder(
+            main=caller.main,
+            takes=caller.takes,
+            probe=probe,
+            dtype=_dtype(module),
+            device=_device(module),
+        ),
+        caller=caller,
+        located=probe.sites,
     )
 
 

@@ -1,6 +1,6 @@
 """What a loaded model offers: encode items, make batches, run with a tap at the leaf."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -24,6 +24,8 @@ class Windows:
 
 
 LongText = Literal["truncate", "error"] | Windows
+#: the leaf before everything else, by modality
+_INPUT_LEAF: Mapping[Modality, str] = {"text": "words", "image": "pixels", "nodes": "nodes"}
 
 
 class Taps(Protocol):
@@ -32,7 +34,8 @@ class Taps(Protocol):
     def leaf(self, tensor: Tensor) -> Tensor:
         """Take the tensor at the leaf and give what the model shall use in its place.
 
-        Shape (B, T, D) at `encoder` and `words`, (B, 3, H, W) at `pixels`; same shape back.
+        Shape (B, T, D) at `encoder` and `words`, (B, 3, H, W) at `pixels`, (B, T, F) at `nodes`;
+        same shape back.
         """
 
     def encoder_begins(self) -> None:
@@ -69,7 +72,7 @@ class Batch:
 
 
 class Encoder(Protocol):
-    """Turns items into model inputs: `text.TextEncoder` or `image.ImageEncoder`."""
+    """Turns items into model inputs: one each in `text`, `image` and `nodes`."""
 
     def encode(
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
@@ -90,26 +93,29 @@ class LoadedModel:
     ref: ModelRef  #: with its digest filled in
     encoder: Encoder
     caller: Caller
-    sites: Sites
+    #: where its leaves are; a graph model knows that after its first graph only
+    located: Callable[[], Sites]
     _invariance: InvarianceTest = field(default_factory=InvarianceTest, init=False, repr=False)
     #: language-model heads read for this model, by where they are from
     heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
+    def sites(self) -> Sites:
+        """Where the leaves of this model are."""
+        return self.located()
+
+    @property
     def default_at(self) -> str:
-        """`encoder`, or `words`/`pixels` where the model has no repeated layer list."""
-        if self.sites.block is not None:
-            return "encoder"
-        return "words" if self.modality == "text" else "pixels"
+        """`encoder`, or the input where the model has no repeated layer list."""
+        return "encoder" if self.sites.block is not None else _INPUT_LEAF[self.modality]
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """The values of `at` that `run` takes for this model."""
-        names = ["encoder"] if self.sites.block is not None else []
-        if self.modality == "image":
-            names.append("pixels")
-        elif self.sites.embeddings:
-            names.append("words")
+        sites = self.sites
+        names = ["encoder"] if sites.block is not None else []
+        if self.modality != "text" or sites.embeddings:
+            names.append(_INPUT_LEAF[self.modality])
         return tuple(names)
 
     def encode(

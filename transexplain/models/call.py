@@ -4,14 +4,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
+from transexplain.plans import Modality
 
-#: the input that carries the item, by modality
+#: the input that carries the item, by modality; of graph models it is their first
 MAIN_INPUT = {"text": "input_ids", "image": "pixel_values"}
 
 
@@ -19,21 +20,21 @@ MAIN_INPUT = {"text": "input_ids", "image": "pixel_values"}
 class Caller:
     """The calling convention of one module, read from its signature."""
 
-    main: str  #: input_ids | pixel_values
+    main: str  #: input_ids | pixel_values | the first input of a graph model
     positional: bool  #: the main input goes first, without a name
     names: frozenset[str] | None  #: keyword inputs it takes; None: any
     fixed: Mapping[str, Any]  #: constants of every call
 
     @classmethod
-    def of(cls, module: nn.Module, modality: Literal["text", "image"]) -> "Caller":
+    def of(cls, module: nn.Module, modality: Modality) -> "Caller":
         """Read the convention of `module.forward`; ModelLoadError for scripted modules."""
         if isinstance(module, torch.jit.ScriptModule):
             raise ModelLoadError(
                 f"{type(module).__name__} is a scripted module, whose operators cannot be seen; "
                 "pass the module it was scripted from"
             )
-        main = MAIN_INPUT[modality]
         parameters = inspect.signature(module.forward).parameters
+        main = MAIN_INPUT.get(modality) or _first_input(module, parameters)
         named = frozenset(
             name
             for name, p in parameters.items()
@@ -56,6 +57,16 @@ class Caller:
         keywords = {name: tensor for name, tensor in inputs.items() if self.takes(name)}
         first = (keywords.pop(self.main),) if self.positional else ()
         return _logits(module(*first, **keywords, **self.fixed))
+
+
+def _first_input(module: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> str:
+    first = next(iter(parameters.values()), None)
+    if first is None or first.kind in (first.VAR_POSITIONAL, first.VAR_KEYWORD):
+        raise ModelLoadError(
+            f"the forward of {type(module).__name__} does not name its first input, the features "
+            "of the nodes (B, T, F); wrap a module whose forward has named parameters"
+        )
+    return first.name
 
 
 def _logits(output: Any) -> Tensor:

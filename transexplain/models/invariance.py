@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from transexplain.models.node_items import changed, first_nodes
 from transexplain.models.probe import logits_of
 from transexplain.types import Item, ItemFailure
 
@@ -91,12 +92,12 @@ class _Probe:
     def made(cls, model: "LoadedModel", sample: "Encoded") -> "_Probe | None":
         """Of a plain sentence or of `sample`; None where the model fails on it alone."""
         whole = _plain(model) or sample
-        if model.modality != "text":
+        if model.modality == "image":
             shapes = [whole]
         else:
-            whole = _cut(whole, min(whole.length, _LONGEST))
+            whole = _cut(model, whole, min(whole.length, _LONGEST))
             # odd: what pools or strides over pairs of positions then meets padding
-            shapes = [_cut(whole, max(1, whole.length // 2) | 1), whole]
+            shapes = [_cut(model, whole, max(1, whole.length // 2) | 1), whole]
         for short in shapes:
             alone = _rows(model, [short])
             if alone is not None:
@@ -108,7 +109,7 @@ class _Probe:
         return self.short.length < self.long.length
 
     def batch_difference(self, model: "LoadedModel") -> float:
-        return self._difference(_rows(model, [self.short, _other(self.short)]))
+        return self._difference(_rows(model, [self.short, _other(model, self.short)]))
 
     def padding_difference(self, model: "LoadedModel") -> float:
         return self._difference(_rows(model, [self.short, self.long]))
@@ -143,17 +144,24 @@ def _plain(model: "LoadedModel") -> "Encoded | None":
     return None if isinstance(made, ItemFailure) else made
 
 
-def _cut(text: "Encoded", length: int) -> "Encoded":
+def _cut(model: "LoadedModel", text: "Encoded", length: int) -> "Encoded":
     """The first positions of `text` and its last one, which many models read the class from."""
     if length >= text.length:
         return text
+    if model.modality == "nodes":
+        main = model.caller.main
+        nodes = max(1, text.inputs[main].shape[0] - (text.length - length))
+        cut = first_nodes(text.inputs, main, nodes)
+        return replace(text, inputs=cut, length=length)
     kept = torch.tensor([*range(length - 1), text.length - 1])
     inputs = {name: row[kept] for name, row in text.inputs.items()}
     return replace(text, inputs=inputs, length=length)
 
 
-def _other(one: "Encoded") -> "Encoded":
+def _other(model: "LoadedModel", one: "Encoded") -> "Encoded":
     """Another item of the same size: other ids between its ends, or the picture turned around."""
+    if model.modality == "nodes":
+        return replace(one, inputs=changed(one.inputs, model.caller.main))
     if "input_ids" not in one.inputs:
         turned = {name: 0.5 - values.flip(-1) for name, values in one.inputs.items()}
         return replace(one, inputs=turned)

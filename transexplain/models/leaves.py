@@ -116,7 +116,7 @@ def tapped(
     the first time (a model may use one layer many times).
     """
     hooks = _Hooks(sites, at, taps)
-    if at == "pixels":
+    if at in ("pixels", "nodes"):
         inputs = {**inputs, caller.main: hooks.leaf(inputs[caller.main])}
     with eval_mode(module), hooks.placed():
         logits = caller(module, inputs)

@@ -11,6 +11,9 @@ from transexplain.models.files import read_config
 from transexplain.models.hub import fetch, is_hub_id
 from transexplain.models.placement import torch_device, torch_dtype
 
+#: what the source of a wrapped module begins with
+WRAPPED = "module:"
+
 
 def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
     """The text or image classifier at `source`, in eval mode, with its digest.
@@ -25,6 +28,12 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     number, place = torch_dtype(dtype), torch_device(device)
     if text.startswith(timm_models.PREFIX):
         return timm_models.load_named(text, dtype=number, device=place)
+    if text.startswith(WRAPPED):
+        raise ModelLoadError(
+            f"{text} is a module that was wrapped in memory (as graph models always are), which "
+            "no other process can load: explain it with te.wrap and te.explain; audits need a "
+            "directory, a hub id or a timm name"
+        )
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return _from_folder(folder, text, number, place)

@@ -19,13 +19,17 @@ _BESIDE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Module:
+class Probe:
     """A module and the inputs of two items that differ: (B, ...) each, of one shape."""
 
     module: nn.Module
     caller: Caller
     inputs: dict[str, Tensor]
     others: dict[str, Tensor]
+
+    def run(self) -> Tensor:
+        """Logits (B, C) of the inputs; raises what the model raises."""
+        return logits_of(self.module, self.caller, self.inputs)
 
     def leaf(self, sites: Sites, at: str) -> Tensor | None:
         """The tensor at `at`; None where the forward pass does not reach it."""
@@ -44,7 +48,7 @@ class _Module:
         """
         taken, given = _Exchange(), _Exchange()
         with torch.no_grad():
-            first = logits_of(self.module, self.caller, self.inputs)
+            first = self.run()
             second = tapped(self.module, self.caller, sites, self.others, at=at, taps=taken)
             given.instead = taken.seen
             swapped = tapped(self.module, self.caller, sites, self.inputs, at=at, taps=given)
@@ -76,14 +80,14 @@ def image_sites(
     """
     # the second picture is noise all over, and its mirror image differs from it everywhere
     noise = pictures[1:2]
-    cut = _Module(
+    cut = Probe(
         module=module,
         caller=caller,
         inputs={caller.main: noise},
         others={caller.main: noise.flip(-1)},
     )
     every = replace(cut, inputs={caller.main: pictures})
-    for sites in _blocks(module, ()):
+    for sites in sites_of_blocks(module):
         leaf = every.leaf(sites, "encoder")
         if leaf is None:
             continue
@@ -111,7 +115,7 @@ def text_sites(
     else of the item; it is left out where only the word embedding is that. Where neither is a cut
     (a decoder that reads the tokens a second time) the first layer list stays.
     """
-    probe = _Module(module=module, caller=caller, inputs=inputs, others=_reordered(caller, inputs))
+    probe = Probe(module=module, caller=caller, inputs=inputs, others=_reordered(caller, inputs))
     words: Layout | None = None
     if embeddings:
         words = _layout(probe, Sites(block=None, embeddings=embeddings), "words")
@@ -121,7 +125,7 @@ def text_sites(
         words_layout=words or "sequence",
     )
     fitting = []
-    for sites in _blocks(module, ()):
+    for sites in sites_of_blocks(module):
         layout = _layout(probe, sites, "encoder")
         if layout is None:
             continue
@@ -136,10 +140,11 @@ def text_sites(
 
 def first_sites(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Sites:
     """The most likely leaves, for a module that cannot be run yet."""
-    return next(_blocks(module, embeddings), Sites(block=None, embeddings=embeddings))
+    return next(sites_of_blocks(module, embeddings), Sites(block=None, embeddings=embeddings))
 
 
-def _blocks(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Iterator[Sites]:
+def sites_of_blocks(module: nn.Module, embeddings: tuple[nn.Module, ...] = ()) -> Iterator[Sites]:
+    """A candidate for each repeated layer list, most likely first."""
     for name, block in find_blocks(module):
         yield Sites(block=block, block_name=name, embeddings=embeddings)
 
@@ -151,7 +156,7 @@ def _reordered(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**inputs, caller.main: torch.cat([ids[:, :1], inner, ids[:, -1:]], dim=1)}
 
 
-def _layout(probe: _Module, sites: Sites, at: str) -> Layout | None:
+def _layout(probe: Probe, sites: Sites, at: str) -> Layout | None:
     leaf = probe.leaf(sites, at)
     if leaf is None or leaf.ndim != 3:
         return None

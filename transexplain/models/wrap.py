@@ -11,6 +11,7 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import (
     Origin,
     assemble_image,
+    assemble_nodes,
     assemble_text,
     count_classes,
     placed,
@@ -38,9 +39,11 @@ def wrap(
 
     `modality="text"`: `tokenizer` is a fast transformers tokenizer; without one only encoded
     items can be explained. `modality="image"`: `transform` maps an RGB picture to (3, H, W);
-    timm models bring their own, else only `pixel_values` items can be explained. `classes` are
-    the names by index (default: the config's, else the indices), `input_size` = (3, H, W) is
-    asked for only where the module does not tell. Raises ModelLoadError.
+    timm models bring their own, else only `pixel_values` items can be explained.
+    `modality="nodes"`: the module's first input holds the features of the nodes (B, T, F); items
+    are graphs, mappings by the names of its inputs. `classes` are the names by index (default: the
+    config's, else the indices; graph models have to be told), `input_size` = (3, H, W) is asked
+    for only where the module does not tell. Raises ModelLoadError.
     """
     if not isinstance(module, nn.Module):
         raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")
@@ -57,8 +60,18 @@ def wrap(
             module, transform=transform, shape=shape, classes=names, origin=origin
         )
     if modality == "nodes":
-        raise ModelLoadError("modality 'nodes' is not supported yet; use 'text' or 'image'")
-    raise ModelLoadError(f"unknown modality {modality!r}; known: text, image")
+        return assemble_nodes(module, classes=_given_names(module, classes), origin=origin)
+    raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
+
+
+def _given_names(module: nn.Module, classes: Sequence[str] | None) -> tuple[str, ...]:
+    names = tuple(classes) if classes is not None else names_of_config(module)
+    if not names:
+        raise ModelLoadError(
+            f"{type(module).__name__} does not say what its classes are, and without a graph they "
+            "cannot be counted: pass classes= (the class names by index)"
+        )
+    return unique_names(names)
 
 
 def _names(

@@ -11,8 +11,7 @@ from PIL import Image
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.palettes import table
-
-Picture = Image.Image | NDArray[Any]
+from transexplain.reports.pixels import Picture, rgb
 
 
 def overlay(
@@ -41,7 +40,7 @@ def overlay(
     Returns: RGB picture (H, W).
     Raises: ConfigurationError for NaN, infinity, a wrong shape, alpha or scale.
     """
-    base = _rgb(image).copy()
+    base = rgb(image).copy()
     seen = _part(base, box)
     colours, opacity = _layer(relevance, seen.shape[:2], alpha=alpha, scale=scale, palette=palette)
     seen += opacity[..., None] * (colours - seen)
@@ -74,6 +73,58 @@ def tile(
     colours, opacity = _layer(grid, (height, width), alpha=1.0, scale=scale, palette=palette)
     pixels = np.concatenate([colours, opacity[..., None] * 255], axis=-1)
     return Image.fromarray(np.rint(pixels).astype(np.uint8), "RGBA")
+
+
+def segments(
+    relevance: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    picture: Picture | None = None,
+    alpha: float = 0.6,
+    scale: float | None = None,
+    palette: str = "diverging",
+) -> Image.Image:
+    """Relevance of the parts of a picture, each in one colour within its outline.
+
+    Args:
+        relevance: (T,) signed, any unit.
+        labels: (rows, cols) the part, 0 to T - 1, that each place belongs to; -1: to none.
+        picture: what lies below, as in `overlay`; the parts are stretched over it. None: white.
+        alpha, scale, palette: as in `overlay`.
+
+    Returns: RGB picture as large as `picture`, else 192 pixels wide.
+    Raises: ConfigurationError for NaN, infinity, labels that name no part, a wrong shape.
+    """
+    parts = _labels(labels, np.shape(relevance))
+    blank = Image.new("RGB", (192, max(1, round(192 * parts.shape[0] / parts.shape[1]))), "white")
+    base = rgb(blank if picture is None else picture)
+    height, width = base.shape[:2]
+    down = np.arange(height) * parts.shape[0] // height
+    across = np.arange(width) * parts.shape[1] // width
+    place = parts[np.ix_(down, across)]
+    shares = _shares(_grid(np.atleast_2d(relevance)), scale)
+    # -1 reads the last: no relevance
+    colours, opacity = _coloured(np.append(shares, 0.0)[place], alpha, palette)
+    drawn = base + opacity[..., None] * (colours - base)
+    edge = np.zeros(place.shape, dtype=bool)
+    edge[:, 1:] |= place[:, 1:] != place[:, :-1]
+    edge[1:] |= place[1:] != place[:-1]
+    drawn[edge] += 0.5 * (128.0 - drawn[edge])  # grey shows on light and on dark
+    return Image.fromarray(np.rint(drawn).astype(np.uint8))
+
+
+def _labels(labels: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    parts = np.asarray(labels)
+    if parts.ndim != 2 or 0 in parts.shape or not np.issubdtype(parts.dtype, np.integer):
+        raise ConfigurationError(
+            f"labels must be integers of shape (rows, cols), not {parts.dtype} of {parts.shape}"
+        )
+    if len(shape) != 1 or parts.min() < -1 or parts.max() >= shape[0]:
+        raise ConfigurationError(
+            f"labels from {parts.min()} to {parts.max()} do not fit relevance of shape {shape}; "
+            "give relevance (T,) and labels from 0 (or -1: none) to T - 1"
+        )
+    return parts
 
 
 def colour_bar(*, width: int = 256, height: int = 12, palette: str = "diverging") -> Image.Image:
@@ -119,11 +170,17 @@ def _layer(
     palette: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Colours (H, W, 3) in 0 to 255 and opacity (H, W) in 0 to 1."""
-    if not 0.0 <= alpha <= 1.0:
-        raise ConfigurationError(f"alpha must lie between 0 and 1, not {alpha}")
     share = _shares(_grid(relevance), scale)
     share = cv2.resize(share, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR)
-    share = np.clip(share, -1.0, 1.0)
+    return _coloured(np.clip(share, -1.0, 1.0), alpha, palette)
+
+
+def _coloured(
+    share: NDArray[np.float64], alpha: float, palette: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Colours (H, W, 3) in 0 to 255 and opacity (H, W) of shares in -1 to 1."""
+    if not 0.0 <= alpha <= 1.0:
+        raise ConfigurationError(f"alpha must lie between 0 and 1, not {alpha}")
     # opacity says how strong; a pale colour besides would only lighten dark pictures
     deep = np.copysign(0.5 + 0.5 * np.abs(share), share)
     colours = table(palette)[np.rint((deep + 1.0) * 128).astype(np.intp)].astype(np.float64)
@@ -153,48 +210,3 @@ def _grid(relevance: NDArray[Any]) -> NDArray[np.float64]:
     if not np.isfinite(numbers).all():
         raise ConfigurationError("this relevance holds NaN or infinity and cannot be drawn")
     return numbers
-
-
-def _rgb(image: Picture) -> NDArray[np.float64]:
-    """(H, W, 3) in 0 to 255; transparent parts on white."""
-    if isinstance(image, Image.Image):
-        if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to white
-            return _rgb_of_array(np.asarray(image).clip(0, 65535).astype(np.uint16))
-        if image.mode == "F":
-            image = image.convert("L")
-        if image.has_transparency_data:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        return np.asarray(image.convert("RGB")).astype(np.float64)
-    return _rgb_of_array(np.asarray(image))
-
-
-def _rgb_of_array(array: NDArray[Any]) -> NDArray[np.float64]:
-    channels = array.shape[2] if array.ndim == 3 else 1
-    if array.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in array.shape:
-        raise ConfigurationError(
-            f"a picture must be an array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), "
-            f"not {array.shape}"
-        )
-    values = _bytes(array).reshape(*array.shape[:2], channels)
-    if channels == 4:
-        cover = values[..., 3:] / 255.0
-        return values[..., :3] * cover + 255.0 * (1.0 - cover)
-    return np.repeat(values, 3, axis=2) if channels == 1 else values
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Brightness from 0 to 255, read by the array's number type."""
-    numbers = array.astype(np.float64)
-    if array.dtype == np.bool_:
-        return numbers * 255.0
-    if np.issubdtype(array.dtype, np.floating):
-        top = 1.0
-    else:
-        top = 65535.0 if array.dtype == np.uint16 else 255.0
-    if not (np.isfinite(numbers).all() and numbers.min() >= 0.0 and numbers.max() <= top):
-        raise ConfigurationError(
-            f"a picture of type {array.dtype} must lie between 0 and {top:g}; "
-            "give the picture itself, not the model's normalised input"
-        )
-    return numbers * (255.0 / top)

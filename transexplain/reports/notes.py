@@ -30,6 +30,11 @@ _READING = (
     "model would have answered had the text or picture been different."
 )
 
+_PERTURBED = (
+    "Relevance says how the model's answer changed when a token or patch was absent. What stood in "
+    "its place is in the notes of every explanation, and the numbers depend on it."
+)
+
 
 def notes(
     run: AuditRun, leaves: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
@@ -40,7 +45,7 @@ def notes(
         *_sensitivity(sensitivity),
         *_pooling(run),
         *_groups(run),
-        _READING,
+        _PERTURBED if "inputs" in leaves and unit == "logits" else _READING,
     )
 
 
