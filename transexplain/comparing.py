@@ -39,9 +39,9 @@ def compare(
         ConfigurationError: an unknown method, here or in `params`.
     """
     given = params or {}
-    for name in given:
-        METHODS[name]
     names = list(METHODS) if methods is None else list(methods)
+    for name in (*given, *names):
+        METHODS[name]
     classes = ClassNames(model.classes)
     parsed = (parse_target(target, classes),)
     item = Item(id="0", index=0, content=content)

@@ -5,6 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from transexplain.errors import ConfigurationError
 from transexplain.methods import facts_of
 from transexplain.metrics.class_sensitivity import HARDLY, of_attributions
 from transexplain.reports.heatmap import data_uri, overlay, resized, tile
@@ -12,6 +13,8 @@ from transexplain.reports.templating import environment, storable
 from transexplain.reports.tokens import token_html
 from transexplain.types import Attribution, Compared, PatchGrid
 
+#: palette -> positive and negative
+_COLOURS = {"blue-red": ("Red", "blue"), "green-red": ("Green", "red")}
 _CELL = 176  #: pixels that a picture's cell is wide
 
 
@@ -32,7 +35,11 @@ def comparison_page(
         picture: the picture that was explained, to lie under its heatmaps.
         palette: `blue-red` or `green-red`.
         title: of the page.
+
+    Raises ConfigurationError for an unknown palette.
     """
+    if palette not in _COLOURS:
+        raise ConfigurationError(f"palette is one of {', '.join(_COLOURS)}, not {palette!r}")
     explained = [one for one in compared if one.attributions]
     rows = [_row(one, picture, palette) for one in explained]
     return storable(
@@ -40,6 +47,8 @@ def comparison_page(
         .get_template("comparison.html.j2")
         .render(
             title=title,
+            for_class=_COLOURS[palette][0],
+            against=_COLOURS[palette][1],
             classes=[(a.class_name, a.logit) for a in explained[0].attributions]
             if explained
             else [],

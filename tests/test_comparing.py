@@ -1,0 +1,111 @@
+"""One item by every method: in Python, as a page, on the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from report_samples import Visible
+from timm.models.vision_transformer import VisionTransformer
+from tiny_models import bert, wordpiece
+
+import transexplain as te
+from transexplain.errors import ConfigurationError, ItemError, TargetError
+from transexplain.methods import METHODS
+from transexplain.models.base import LoadedModel
+from transexplain.types import Compared
+
+TEXT = "a unbelievably good nice film"
+FEW = {"lime": {"samples": 40}, "kernel-shap": {"samples": 40}}
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return te.wrap(bert().double(), modality="text", tokenizer=wordpiece())
+
+
+@pytest.fixture(scope="module")
+def found(model: LoadedModel) -> list[Compared]:
+    return te.compare(model, TEXT, params=FEW)
+
+
+def test_every_method_speaks_or_says_why_not(found: list[Compared]) -> None:
+    assert [one.method for one in found] == list(METHODS)
+    silent = {one.method: one.error for one in found if not one.attributions}
+    assert set(silent) == {"decoded-gradcam"}
+    assert "language-model head" in str(silent["decoded-gradcam"])
+    for one in found:
+        assert one.seconds > 0
+        assert len(one.attributions) == (0 if one.error else 2)
+
+
+def test_an_attribution_is_that_of_explain(model: LoadedModel, found: list[Compared]) -> None:
+    (plain,) = te.explain(model, te.Item(id="0", index=0, content=TEXT), "attnlrp", "predicted")
+    (one,) = [each for each in found if each.method == "attnlrp"]
+    np.testing.assert_array_equal(one.attributions[0].relevance, plain.relevance)
+
+
+def test_the_page_of_a_text(found: list[Compared]) -> None:
+    page = Visible(te.render.comparison(found))
+    for one in found:
+        assert one.method in page.text
+    assert page.text.count("unbelievably") == 2 * (len(METHODS) - 1)
+    assert "Not defined for this model" in page.text
+    assert page.text.count("the same whatever class is asked") >= 4
+    assert "Red speaks for the class, blue against it" in " ".join(page.text.split())
+    with pytest.raises(ConfigurationError, match="palette"):
+        te.render.comparison(found, palette="pink")
+
+
+def test_the_page_of_a_picture() -> None:
+    torch.manual_seed(0)
+    vit = VisionTransformer(
+        img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=3
+    )
+    model = te.wrap(vit.eval(), modality="image", transform=_tensor)
+    picture = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+    found = te.compare(model, picture, methods=["lrp", "rollout", "decoded-gradcam"])
+    from PIL import Image
+
+    page = Visible(te.render.comparison(found, picture=Image.fromarray(picture)))
+    images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == 4
+    assert all(str(source).startswith("data:image/") for source in images)
+    assert "is for text" in page.text
+
+
+def _tensor(picture: Any) -> torch.Tensor:
+    array = np.asarray(picture.resize((16, 16)), dtype=np.float32) / 255
+    return torch.from_numpy(array).permute(2, 0, 1)
+
+
+def test_wrong_requests(model: LoadedModel) -> None:
+    with pytest.raises(ConfigurationError, match="unknown method 'lpr'"):
+        te.compare(model, TEXT, methods=["lpr"])
+    with pytest.raises(ConfigurationError, match="unknown method 'lpr'"):
+        te.compare(model, TEXT, params={"lpr": {}})
+    with pytest.raises(TargetError):
+        te.compare(model, TEXT, target="class:none")
+    with pytest.raises(ItemError):
+        te.compare(model, " ", methods=["lrp"])
+
+
+def test_the_command_line(bert_dir: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from orchestrator.cli.main import app
+
+    output = tmp_path / "all.json"
+    few = ["--param", "lime.samples=40", "--param", "kernel-shap.samples=40"]
+    call = ["explain", TEXT, "--model", str(bert_dir), "--method", "all", *few]
+    done = CliRunner().invoke(app, [*call, "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    document = json.loads(output.read_text(encoding="utf-8"))
+    assert [one["method"] for one in document] == list(METHODS)
+    done = CliRunner().invoke(app, [*call, "--param", "samples=3"])
+    assert isinstance(done.exception, ConfigurationError)
+    assert "which method 'samples' is for" in str(done.exception)
+    done = CliRunner().invoke(app, [*call, "-o", str(tmp_path / "all.png")])
+    assert "writes .html or .json" in str(done.exception)
