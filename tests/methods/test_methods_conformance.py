@@ -22,6 +22,10 @@ FAST: dict[str, dict[str, Any]] = {
     "lime": {"samples": 24},
     "kernel-shap": {"samples": 24},
     "shapley-sampling": {"samples": 2},
+    "smoothgrad": {"samples": 2},
+    "integrated-gradients": {"steps": 4},
+    "gradient-shap": {"samples": 2},
+    "deeplift-shap": {"references": 2},
 }
 #: the items of texts here are ids without a tokenizer, so a baseline is named
 FOR_TEXTS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ _HELD = "held"
 #: kinds that a rule may hold constant
 _HOLDING = frozenset(("softmax", "scale", "attention"))
 #: what takes a shape and a type, and no value
-_SHAPED = frozenset(
+SHAPED = frozenset(
     (
         *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
         *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
@@ -31,7 +31,7 @@ def mark_output(
     first = args[0] if args else None
     fitted = name.endswith("_as") and isinstance(first, Tensor) and not first.requires_grad
     dependent = [tensor for tensor in given if depends_on_leaf(tensor)]
-    if name in _SHAPED or (fitted and not depends_on_leaf(first)):
+    if name in SHAPED or (fitted and not depends_on_leaf(first)):
         return  # the leaf gave no more than a shape or a type
     if carried or dependent:
         held = KIND.get(name) in _HOLDING if carried else True

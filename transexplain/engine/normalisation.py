@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from transexplain.engine.call import Call
 from transexplain.engine.functions import (
     ConstantScaleGroupNorm,
@@ -50,6 +52,18 @@ def group_norm(mode: "RelevanceMode", call: Call) -> Any:
 
 def batch_norm(mode: "RelevanceMode", call: Call) -> Any:
     """Linear in evaluation; the value at x = 0 is a leaf."""
+    x, scale = call.argument(0, "input", None), batch_scale(call)
+    out = FixedScale.apply(x, call.run_detached, scale)
+    zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})
+    mode.books.constant(out, zero.run(), "norm")
+    return out
+
+
+def batch_scale(call: Call) -> Tensor:
+    """What a batch norm in evaluation multiplies each channel with, (1, C, 1, ...).
+
+    Raises EngineError where it takes its statistics from the batch.
+    """
     x, mean = call.argument(0, "input", None), call.argument(1, "running_mean", None)
     if call.argument(5, "training", False) or mean is None:
         raise EngineError(
@@ -57,10 +71,6 @@ def batch_norm(mode: "RelevanceMode", call: Call) -> Any:
             "the model in evaluation mode (model.eval()), or give the norm running statistics"
         )
     weight, eps = call.argument(3, "weight", None), call.argument(7, "eps", 1e-5)
-    scale = (call.argument(2, "running_var", None) + eps).rsqrt()
-    shape = (1, -1, *[1] * (x.dim() - 2))
-    scale = (scale if weight is None else scale * weight).view(shape)
-    out = FixedScale.apply(x, call.run_detached, scale)
-    zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})
-    mode.books.constant(out, zero.run(), "norm")
-    return out
+    scale: Tensor = (call.argument(2, "running_var", None) + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    return scale.view(1, -1, *[1] * (x.dim() - 2))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transexplain.methods import perturbation_costs
+from transexplain.methods import gradient_costs, perturbation_costs
 from transexplain.methods.facts import MethodFacts, no_backward, relevance_and_gradient
 
 _LRP = "transexplain.methods.relevance:explain"
@@ -39,6 +39,33 @@ GRADIENT = {
         place="transexplain.methods.relevance:explain_gradient",
         source="Shrikumar et al. 2017, section 2.2",
         needs_rules=True,
+    ),
+    "saliency": MethodFacts(
+        place="transexplain.methods.saliency:explain",
+        source="Simonyan et al. 2014, section 3",
+        unit="score",
+        cost=gradient_costs.saliency,
+    ),
+    "smoothgrad": MethodFacts(
+        place="transexplain.methods.smoothgrad:explain",
+        source="Smilkov et al. 2017, section 3, times the input",
+        cost=gradient_costs.smoothgrad,
+    ),
+    "integrated-gradients": MethodFacts(
+        place="transexplain.methods.integrated_gradients:explain",
+        source="Sundararajan et al. 2017, Eq. 1",
+        cost=gradient_costs.integrated_gradients,
+    ),
+    "gradient-shap": MethodFacts(
+        place="transexplain.methods.gradient_shap:explain",
+        source="Lundberg and Lee 2017; Erion et al. 2021, Eq. 2",
+        cost=gradient_costs.gradient_shap,
+    ),
+    "deeplift-shap": MethodFacts(
+        place="transexplain.methods.deeplift_shap:explain",
+        source="Shrikumar et al. 2017, section 3.5.1; Lundberg and Lee 2017, section 4.2",
+        needs_rules=True,
+        cost=gradient_costs.deeplift_shap,
     ),
 }
 

@@ -1,0 +1,372 @@
+"""DeepLIFT: on every operator and model the relevance sums to the difference, or it is refused."""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from operator_examples import EXAMPLES
+from tiny_models import SIZES, bert, text_items, vit, wordpiece
+from torch import Tensor, nn
+from torch.nn import functional as F
+from toy_networks import TinyEncoder, inputs, seeded
+
+import transexplain as te
+from transexplain.engine.rescale import Rescaled, rescaled
+from transexplain.engine.rescale_rules import RESCALE_RULES
+from transexplain.engine.rules import RULES
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods import leaf_forward
+from transexplain.methods.baselines import baseline_of, logits_at
+from transexplain.methods.leaf_forward import LeafForward
+from transexplain.models.base import LoadedModel
+
+#: what rounds the values that it hands on
+ROUNDING = {"float": 1e-5, "half": 1e-2, "bfloat16": 5e-2}
+#: linear only where the order is the same at the reference
+ORDERS = ("topk", "sort")
+TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*upsample.*deprecated")
+
+
+def lifted(function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor) -> Rescaled:
+    return rescaled(lambda taps: function(taps.leaf(x)), x, reference, method="deeplift-shap")
+
+
+def check(
+    function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, tolerance: float = 1e-11
+) -> Tensor:
+    """Relevance of random seeds, after its sum and both values were compared."""
+    passes = lifted(function, x, reference)
+    torch.testing.assert_close(passes.logits.detach(), function(x).detach(), rtol=1e-12, atol=1e-12)
+    there = function(reference).detach()
+    torch.testing.assert_close(passes.reference_logits, there, rtol=1e-12, atol=1e-12)
+    seed = inputs(*there.shape, seed=9)
+    relevance = passes.relevance(seed)
+    wanted = (seed * (function(x) - there)).sum(1).detach()
+    torch.testing.assert_close(relevance.flatten(1).sum(1), wanted, rtol=tolerance, atol=tolerance)
+    return relevance
+
+
+def with_head(name: str) -> Callable[[Tensor], Tensor]:
+    def model(x: Tensor) -> Tensor:
+        hidden = EXAMPLES[name](x)
+        hidden = hidden.reshape(len(x), -1).to(torch.float64)
+        return F.linear(hidden, inputs(2, hidden.shape[1], seed=3))
+
+    return model
+
+
+def test_every_kind_of_operator_has_a_rule() -> None:
+    assert set(RESCALE_RULES) == set(RULES)
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("cuda", *ORDERS)])
+def test_operator_sums_to_its_difference(name: str) -> None:
+    x, other = inputs(3, 4, 6), 0.7 * inputs(3, 4, 6, seed=8)
+    partly = torch.where(torch.arange(4)[:, None] < 2, x, other)
+    for reference in (other, torch.zeros_like(x), partly):
+        check(with_head(name), x, reference, ROUNDING.get(name, 1e-11))
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("cuda", *ORDERS)])
+def test_nothing_is_credited_where_nothing_differs(name: str) -> None:
+    x = inputs(2, 4, 6)
+    passes = lifted(with_head(name), x, x.clone())
+    assert not passes.relevance(torch.ones_like(passes.logits)).any()
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_another_order_is_refused(name: str) -> None:
+    x = inputs(2, 4, 6)
+    check(with_head(name), x, 0.5 * x)
+    with pytest.raises(EngineError, match=f"operator '{name}' .* the order is another"):
+        lifted(with_head(name), x, -x)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_encoder_in_batches_as_alone(fused: bool) -> None:
+    network = seeded(TinyEncoder(fused=fused))
+    x, reference = inputs(3, 5, 12), 0.3 * inputs(3, 5, 12, seed=7)
+    passes = lifted(network, x, reference)
+    together = passes.relevance(torch.ones_like(passes.logits))
+    check(network, x, reference)
+    for row in range(3):
+        alone = lifted(network, x[row : row + 1], reference[row : row + 1])
+        found = alone.relevance(torch.ones_like(alone.logits))
+        torch.testing.assert_close(found[0], together[row], rtol=1e-9, atol=1e-11)
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("far", [1e-7, 1e-3, 1.0, 30.0])
+def test_softmax_multipliers_are_its_gradient_on_the_way(far: float) -> None:
+    """Near the reference they become the Jacobian; anywhere they sum to the difference."""
+    x = inputs(2, 1, 7)
+    reference = x + far * inputs(2, 1, 7, seed=4)
+
+    def function(tensor: Tensor) -> Tensor:
+        return tensor.softmax(-1)[:, 0]
+
+    relevance = check(function, x, reference)
+    if far == 1e-7:
+        seed = inputs(2, 7, seed=9)
+        point = x.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(function(point), point, seed)
+        torch.testing.assert_close(relevance, gradient * (x - reference), rtol=1e-5, atol=1e-15)
+
+
+def test_a_spelled_out_function_has_the_multiplier_of_the_function() -> None:
+    def spelled(x: Tensor) -> Tensor:
+        return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x.pow(3))))
+
+    x, reference = inputs(2, 8), inputs(2, 8, seed=5)
+    one = check(spelled, x, reference)
+    other = check(lambda t: F.gelu(t, approximate="tanh"), x, reference)
+    torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    seed = inputs(2, 8, seed=9)
+    torch.testing.assert_close(one, seed * (spelled(x) - spelled(reference)), rtol=1e-9, atol=0)
+
+
+def test_values_below_one_are_not_taken_for_equal() -> None:
+    """The root under a norm of small activations, in float32: near 0, yet far apart."""
+    x, reference = 1e-3 * inputs(4, 8).float(), 1e-5 * inputs(4, 8, seed=2).float()
+
+    def normed(tensor: Tensor) -> Tensor:
+        return tensor * torch.rsqrt(tensor.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    passes = lifted(normed, x, reference)
+    found = passes.relevance(torch.ones_like(passes.logits)).sum(1)
+    wanted = (normed(x) - normed(reference)).double().sum(1)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+class Convolutional(nn.Module):
+    """A pool stands beside no ReLU: there Captum's own multipliers miss the difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+        self.relu, self.pool, self.relu_again = nn.ReLU(), nn.MaxPool2d(2), nn.ReLU()
+        self.hidden, self.head = nn.Linear(16, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(self.second(self.relu(self.first(x))))
+        return self.head(self.relu_again(self.hidden(x.flatten(1))))
+
+
+def captums(network: nn.Module, x: Tensor, reference: Tensor, target: int) -> Tensor:
+    from captum.attr import DeepLift
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it sets hooks
+        found: Tensor = DeepLift(network).attribute(x, reference, target=target)
+    return found.detach()
+
+
+def test_captum_on_a_relu_network() -> None:
+    network = seeded(Convolutional())
+    x, reference = inputs(2, 3, 8, 8), 0.5 * inputs(2, 3, 8, 8, seed=5)
+    passes = lifted(network, x, reference)
+    for target in range(3):
+        seed = F.one_hot(torch.full((2,), target), 3)
+        wanted = captums(network, x, reference, target)
+        torch.testing.assert_close(passes.relevance(seed), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_captum_shap_over_several_references() -> None:
+    from captum.attr import DeepLiftShap
+
+    network = seeded(nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5), nn.Tanh()))
+    network.append(seeded(nn.Linear(5, 2), 3))
+    x, references = inputs(3, 6), 0.6 * inputs(4, 6, seed=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = DeepLiftShap(network).attribute(x, references, target=1).detach()
+    rows = [lifted(network, x, row.expand(3, 6)) for row in references]
+    found = sum(one.relevance(torch.tensor([[0.0, 1.0]] * 3)) for one in rows) / 4
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_captum_falls_back_to_the_gradient_where_this_sums() -> None:
+    """Captum has no rule for GELU and takes its gradient without a word."""
+    network = seeded(nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 2)))
+    x, reference = 2 * inputs(3, 6), torch.zeros(3, 6, dtype=torch.float64)
+    silent = captums(network, x, reference, 0)
+    point = x.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(network(point)[:, 0].sum(), point)
+    torch.testing.assert_close(silent, gradient * (x - reference), rtol=1e-9, atol=1e-9)
+    wanted = (network(x) - network(reference))[:, 0].detach()
+    assert ((silent.sum(1) - wanted).abs() > 0.01 * wanted.abs()).all()
+    found = lifted(network, x, reference).relevance(torch.tensor([[1.0, 0.0]] * 3))
+    torch.testing.assert_close(found.sum(1), wanted, rtol=1e-11, atol=1e-11)
+
+
+def distilbert() -> nn.Module:
+    settings = {"vocab_size": 18, "dim": 16, "hidden_dim": 24, "n_heads": 2, "n_layers": 2}
+    config = transformers.DistilBertConfig(max_position_embeddings=20, **settings)
+    return transformers.DistilBertForSequenceClassification(config)
+
+
+def llama() -> nn.Module:
+    config = transformers.LlamaConfig(vocab_size=18, pad_token_id=0, **SIZES)
+    return transformers.LlamaForSequenceClassification(config)
+
+
+def swin() -> nn.Module:
+    settings = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 3}
+    config = transformers.SwinConfig(image_size=24, patch_size=4, **settings)
+    return transformers.SwinForImageClassification(config)
+
+
+#: the norms of Llama compute in float32, whatever the model's type
+@pytest.mark.parametrize(
+    ("make", "tolerance"),
+    [(bert, 1e-10), (distilbert, 1e-10), (llama, 1e-5), (vit, 1e-10), (swin, 1e-10)],
+)
+def test_relevance_sums_to_the_difference(make: Callable[[], nn.Module], tolerance: float) -> None:
+    module = make()
+    if module.main_input_name == "input_ids":
+        model = te.wrap(seeded(module), tokenizer=wordpiece(), modality="text")
+        contents: list[object] = list(TEXTS)
+    else:
+        model = te.wrap(seeded(module), modality="image", input_size=(3, 24, 24))
+        contents = [{"pixel_values": inputs(3, 24, 24, seed=seed)} for seed in (1, 2)]
+    for at in model.leaves:
+        found = te.explain(model, contents, "deeplift-shap", target="all", at=at, references=1)
+        items = model.encode(text_items(*contents))
+        for row, encoded in enumerate(items):
+            passed = LeafForward.of(model, model.collate([encoded]), at)
+            wanted = (passed.logits - logits_at(passed, baseline_of(passed, None)))[0]
+            own = [one for one in found if one.item_id == str(row)]
+            sums = [one.relevance.sum() + sum(one.prefix_relevance) for one in own]
+            np.testing.assert_allclose(sums, wanted, rtol=tolerance, atol=tolerance)
+            assert not any(one.notes for one in own)
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return te.wrap(seeded(bert()), tokenizer=wordpiece(), modality="text")
+
+
+def test_more_references_are_drawn_around_the_first(model, monkeypatch) -> None:
+    def explained(**params: object) -> np.ndarray:
+        (one,) = te.explain(model, TEXTS[:1], "deeplift-shap", target="class:0", **params)
+        return one.relevance
+
+    first, four = explained(references=1), explained(references=4)
+    assert not np.allclose(first, four)
+    np.testing.assert_array_equal(four, explained(references=4))
+    assert not np.allclose(four, explained(references=4, seed=1))
+    np.testing.assert_allclose(first, explained(references=4, sigma=0.0), rtol=1e-9)
+    monkeypatch.setattr(leaf_forward, "POSITIONS_AT_ONCE", 1)
+    np.testing.assert_allclose(four, explained(references=4), rtol=1e-9)
+
+
+def test_the_leaf_of_special_tokens_is_its_own_baseline(model) -> None:
+    (one,) = te.explain(model, TEXTS[:1], "deeplift-shap", target="class:0", references=1)
+    special = np.array([token.special for token in one.features])
+    assert not one.relevance[special].any()
+    assert one.relevance[~special].all()
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"references": 0}, "references is a whole number of at least 1, not 0"),
+        ({"references": 2.5}, "references is a whole number of at least 1, not 2.5"),
+        ({"sigma": -0.1}, "sigma is a number of at least 0"),
+        ({"baseline": "black"}, "unknown baseline 'black'.*known: zero, mask, pad, unk"),
+    ],
+)
+def test_wrong_parameters(model, params, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        te.explain(model, TEXTS, "deeplift-shap", **params)
+
+
+def by_sign(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, 0.1 * x)
+
+
+def scripted(x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(by_sign)
+    return torch.tanh(script(x))
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise AssertionError("a model's own backward was used")
+
+
+def filled(x: Tensor) -> Tensor:
+    """A buffer filled piece by piece, and a function that writes in place."""
+    out = torch.zeros_like(x)
+    out[:, :3] = F.silu(x[:, :3])
+    out[:, 3:].copy_(x[:, 3:] * x[:, :3])
+    F.relu(out, inplace=True)
+    out += x.exp()
+    return out
+
+
+def cut_off(x: Tensor) -> Tensor:
+    """What is explained are values, so what the model hides from the gradient counts."""
+    with torch.no_grad():
+        shift = x.exp().sum(-1, keepdim=True)
+    return x * shift + x.detach().tanh() / (1 + x.square())
+
+
+@pytest.mark.parametrize("function", [filled, cut_off, Doubled.apply])
+def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> None:
+    check(function, inputs(2, 6), inputs(2, 6, seed=3))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (by_sign, "operator 'where' .* differs at the reference"),
+        (lambda x: x.gather(1, x.argmax(1, keepdim=True)), "operator 'gather' .* differs"),
+        (lambda x: torch.logsumexp(x, 1, keepdim=True), "operator 'logsumexp' .* no rescale rule"),
+        (lambda x: torch.pow(x.exp(), x), "second argument"),
+        (lambda x: torch.einsum("bi,bi,bi->bi", x, x, x), "more than two carriers"),
+        (lambda x: x / torch.linalg.vector_norm(x, 1, -1, True), "order 2"),
+        (lambda x: F.dropout(x, 0.5), "dropout is active"),
+        (lambda x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
+        (lambda x: torch.div(x, x.exp(), rounding_mode="floor"), "it rounds"),
+        (scripted, "scripted or compiled"),
+        (lambda x: torch.zeros(2, 6), "do not depend on the leaf"),
+    ],
+)
+def test_what_has_no_multiplier_is_refused(function, told: str) -> None:
+    x = inputs(2, 6)
+    with pytest.raises(EngineError, match=told):
+        lifted(function, x, -x)
+
+
+class Deciding(nn.Module):
+    """Python reads a value: at the reference it would go the other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * 8 * 8, 2)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        x = pixel_values.flatten(1)
+        return self.head(x + 3 if x.abs().sum() > 1 else x)
+
+
+def test_a_model_that_decides_by_its_values_is_refused() -> None:
+    model = te.wrap(seeded(Deciding()), modality="image", classes=("a", "b"), input_size=(3, 8, 8))
+    items = [{"pixel_values": inputs(3, 8, 8)}]
+    with pytest.raises(EngineError, match=r"decides in Python .* use 'integrated-gradients'"):
+        te.explain(model, items, "deeplift-shap", at="pixels", references=1)
+    te.explain(model, items, "integrated-gradients", at="pixels")

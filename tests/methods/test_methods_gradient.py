@@ -1,0 +1,334 @@
+"""Gradient methods: against their definitions written out, Captum, and what must not matter."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_models import bert, vit, wordpiece
+from torch import Tensor
+from toy_networks import inputs, seeded
+
+import transexplain as te
+from transexplain.errors import ConfigurationError
+from transexplain.methods import TABLE, cost_of, facts_of, leaf_forward
+from transexplain.methods.baselines import Noise, baseline_of, logits_at, own_part, value_range
+from transexplain.methods.leaf_forward import LeafForward
+from transexplain.models.base import LoadedModel
+from transexplain.plans import MethodSpec
+from transexplain.types import Item
+
+SUMMING = ("integrated-gradients", "gradient-shap", "deeplift-shap")
+SAMPLED = {"smoothgrad": "samples", "gradient-shap": "samples", "deeplift-shap": "references"}
+GRADIENT = (*SUMMING, "smoothgrad", "saliency")
+TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film"]
+
+
+def pixels(image: Image.Image) -> Tensor:
+    """Normalised by a mean of 0.5, so that black is -1."""
+    shown = np.asarray(image.resize((24, 24)), dtype=np.float64)
+    return torch.from_numpy(shown.transpose(2, 0, 1) / 127.5 - 1)
+
+
+@pytest.fixture(scope="module")
+def text() -> LoadedModel:
+    return te.wrap(seeded(bert()), tokenizer=wordpiece(), modality="text")
+
+
+@pytest.fixture(scope="module")
+def image() -> LoadedModel:
+    return te.wrap(seeded(vit()), modality="image", transform=pixels)
+
+
+def picture(seed: int = 0) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def passed(model: LoadedModel, contents: list[Any], at: str | None = None) -> LeafForward:
+    items = [Item(id=str(n), index=n, content=content) for n, content in enumerate(contents)]
+    return LeafForward.of(model, model.collate(model.encode(items)), at)
+
+
+def one(model: LoadedModel, content: Any, method: str, **params: Any) -> np.ndarray:
+    """Relevance of all positions of class 1, special ones too."""
+    (found,) = te.explain(model, [content], method, target="class:1", **params)
+    return np.concatenate([found.prefix_relevance, found.relevance.ravel()])
+
+
+def by_hand(leaf: LeafForward, values: Tensor) -> Tensor:
+    """The gradient of class 1 of a batch of one at `values`, by autograd alone."""
+    points = values.detach().clone().requires_grad_(True)
+    logit = leaf(points, torch.zeros(len(values), dtype=torch.long))[:, 1].sum()
+    return torch.autograd.grad(logit, points)[0]
+
+
+def test_saliency_is_the_norm_of_the_gradient(text, image) -> None:
+    gradient = by_hand(leaf := passed(text, TEXTS[:1]), leaf.start)[0]
+    for norm, wanted in (("l2", gradient.norm(dim=-1)), ("l1", gradient.abs().sum(-1))):
+        found = one(text, TEXTS[0], "saliency", norm=norm)
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-10)
+        assert (found > 0).all()
+    leaf = passed(image, [picture()], "pixels")
+    wanted = by_hand(leaf, leaf.start)[0].norm(dim=0)
+    (found,) = te.explain(image, [picture()], "saliency", target="class:1", at="pixels")
+    assert (found.unit, found.relevance.shape) == ("score", (24, 24))
+    np.testing.assert_allclose(found.relevance, wanted.numpy(), rtol=1e-10)
+
+
+def test_smoothgrad_is_the_mean_gradient_times_the_input(text) -> None:
+    leaf = passed(text, TEXTS[:1])
+    noise = Noise(leaf, 3, "smoothgrad").normal(torch.zeros(5, dtype=torch.long))
+    mean = by_hand(leaf, leaf.start + 0.2 * value_range(leaf) * noise).mean(0)
+    wanted = (leaf.start[0] * mean).sum(-1)
+    found = one(text, TEXTS[0], "smoothgrad", samples=5, sigma=0.2, seed=3)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
+    calm = one(text, TEXTS[0], "smoothgrad", samples=2, sigma=0)
+    np.testing.assert_allclose(calm, one(text, TEXTS[0], "gradient-x-input"), rtol=1e-9)
+
+
+def test_the_range_is_that_of_the_item_itself(text) -> None:
+    leaf = passed(text, TEXTS)
+    for row, content in enumerate(TEXTS):
+        alone = passed(text, [content]).start
+        torch.testing.assert_close(value_range(leaf)[row, 0, 0], alone.max() - alone.min())
+
+
+@pytest.mark.parametrize("baseline", ["zero", "mask"])
+def test_integrated_gradients_of_captum(text, baseline: str) -> None:
+    from captum.attr import IntegratedGradients
+
+    leaf = passed(text, TEXTS[:1])
+
+    def function(values: Tensor) -> Tensor:
+        return leaf(values, torch.zeros(len(values), dtype=torch.long))
+
+    base = baseline_of(leaf, baseline)
+    captum = IntegratedGradients(function)
+    wanted = captum.attribute(leaf.start, base, target=1, n_steps=12, method="gausslegendre")
+    found = one(text, TEXTS[0], "integrated-gradients", steps=12, baseline=baseline)
+    # Captum keeps the places of the steps in float32
+    np.testing.assert_allclose(found, wanted[0].sum(-1).detach().numpy(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "deeplift-shap"])
+@pytest.mark.parametrize("at", ["encoder", "words"])
+@pytest.mark.parametrize("baseline", [None, "mask", "pad", "unk"])
+def test_all_positions_sum_to_the_difference_of_texts(text, method, at, baseline) -> None:
+    params = {"references": 1} if method == "deeplift-shap" else {}
+    for found in te.explain(text, TEXTS, method, target="all", at=at, baseline=baseline, **params):
+        leaf = passed(text, [TEXTS[int(found.item_id)]], at)
+        there = logits_at(leaf, baseline_of(leaf, baseline))
+        wanted = (leaf.logits - there)[0, found.class_index]
+        assert found.relevance.sum() == pytest.approx(wanted, rel=1e-6, abs=1e-8)
+        assert (found.unit, found.notes, found.ledger) == ("logits", (), None)
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "deeplift-shap"])
+@pytest.mark.parametrize("at", ["encoder", "pixels"])
+@pytest.mark.parametrize("baseline", ["mean", "black", "blur"])
+def test_all_positions_sum_to_the_difference_of_pictures(image, method, at, baseline) -> None:
+    params = {"references": 1} if method == "deeplift-shap" else {}
+    leaf = passed(image, [picture()], at)
+    wanted = (leaf.logits - logits_at(leaf, baseline_of(leaf, baseline)))[0, 1]
+    found = one(image, picture(), method, at=at, baseline=baseline, **params)
+    assert found.sum() == pytest.approx(wanted, rel=1e-6, abs=1e-8)
+
+
+def test_too_few_steps_are_told(text) -> None:
+    (found,) = te.explain(
+        text, TEXTS[2:], "integrated-gradients", target="class:1", steps=1, baseline="zero"
+    )
+    leaf = passed(text, TEXTS[2:])
+    wanted = (leaf.logits - logits_at(leaf, torch.zeros_like(leaf.start)))[0, 1]
+    (note,) = found.notes
+    assert note == (
+        f"completeness: integrated-gradients sums to {found.relevance.sum():.4g} "
+        f"where f(x) - f(baseline) is {wanted:.4g}"
+    )
+
+
+def test_gradient_shap_is_its_formula(text) -> None:
+    leaf, rows = passed(text, TEXTS[:1]), torch.zeros(6, dtype=torch.long)
+    noise, places = (Noise(leaf, 0, purpose) for purpose in ("baselines", "places"))
+    base = baseline_of(leaf, "mask") + 0.3 * value_range(leaf) * noise.normal(rows)
+    way = leaf.start - base
+    gradients = by_hand(leaf, base + (1 - places.uniform(rows)) * way)
+    wanted = (way * gradients).mean(0).sum(-1)
+    found = one(text, TEXTS[0], "gradient-shap", samples=6, sigma=0.3, baseline="mask")
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_gradient_shap_without_noise_estimates_integrated_gradients(text) -> None:
+    exact = one(text, TEXTS[0], "integrated-gradients")
+    few, many = (
+        one(text, TEXTS[0], "gradient-shap", samples=samples, sigma=0) for samples in (4, 400)
+    )
+    scale = np.abs(exact).sum()
+    assert np.abs(many - exact).sum() < 0.05 * scale
+    assert np.abs(many - exact).sum() < np.abs(few - exact).sum()
+
+
+@pytest.mark.parametrize("method", GRADIENT)
+def test_neither_batch_nor_padding_nor_chunks_matter(text, method: str, monkeypatch) -> None:
+    together = te.explain(text, TEXTS, method, target="top:2", batch_tokens=1000)
+    alone = te.explain(text, TEXTS, method, target="top:2", batch_tokens=1)
+    monkeypatch.setattr(leaf_forward, "POSITIONS_AT_ONCE", 20)
+    chunked = te.explain(text, TEXTS, method, target="top:2", batch_tokens=1000)
+    for several in zip(together, alone, chunked, strict=True):
+        for other in several[1:]:
+            np.testing.assert_allclose(several[0].relevance, other.relevance, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "gradient-shap", "deeplift-shap"])
+def test_a_contrast_is_the_difference_of_its_classes(text, method: str) -> None:
+    first, second = (te.explain(text, TEXTS, method, target=f"class:{index}") for index in (0, 1))
+    contrasts = te.explain(text, TEXTS, method, target="contrast:LABEL_0-LABEL_1")
+    for one_, other, contrast in zip(first, second, contrasts, strict=True):
+        wanted = one_.relevance - other.relevance
+        np.testing.assert_allclose(contrast.relevance, wanted, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", SAMPLED)
+def test_the_seed_and_the_item_decide_the_draws(text, method: str) -> None:
+    few = {SAMPLED[method]: 3}
+    first = one(text, TEXTS[2], method, **few)
+    np.testing.assert_array_equal(first, one(text, TEXTS[2], method, **few))
+    assert not np.allclose(first, one(text, TEXTS[2], method, seed=1, **few))
+    state = torch.random.get_rng_state()
+    # another item of the same text: another id, other draws
+    twins = te.explain(text, [TEXTS[2]] * 2, method, target="class:1", **few)
+    assert not np.allclose(twins[0].relevance, twins[1].relevance)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_token_baselines_keep_special_tokens_and_padding(text) -> None:
+    leaf = passed(text, TEXTS)
+    zero, mask = baseline_of(leaf, "zero"), baseline_of(leaf, "mask")
+    masked = passed(text, ["[MASK] [MASK] [MASK]", "[MASK]", " ".join(["[MASK]"] * 10)])
+    for row, encoded in enumerate(leaf.batch.encoded):
+        own = slice(encoded.length)
+        assert not zero[row, own].any()
+        torch.testing.assert_close(zero[row, encoded.length :], leaf.start[row, encoded.length :])
+        special = torch.tensor([token.special for token in encoded.features])
+        torch.testing.assert_close(mask[row, own][special], leaf.start[row, own][special])
+        torch.testing.assert_close(mask[row, own], masked.start[row, own])
+    torch.testing.assert_close(baseline_of(leaf, None), mask)
+    assert own_part(leaf)[:, :, 0].sum(1).tolist() == [one.length for one in leaf.batch.encoded]
+
+
+def test_picture_baselines(image) -> None:
+    leaf = passed(image, [picture()], "pixels")
+    assert not baseline_of(leaf, "zero").any()
+    assert not baseline_of(leaf, None).any()
+    assert (baseline_of(leaf, "black") == -1).all()
+    blurred = baseline_of(leaf, "blur")
+    assert blurred.std() < 0.5 * leaf.start.std()
+    assert blurred.mean() == pytest.approx(leaf.start.mean().item(), abs=0.05)
+    mean = baseline_of(passed(image, [picture()], "encoder"), "mean")
+    assert mean.any()  # the class token and the positions stay
+    zeros = passed(image, [{"pixel_values": np.zeros((3, 24, 24))}], "encoder")
+    torch.testing.assert_close(mean, zeros.start)
+
+
+def test_without_a_tokenizer_the_baseline_is_zero() -> None:
+    bare = te.wrap(seeded(bert()), modality="text")
+    item = {"input_ids": [2, 5, 6, 7, 3]}
+    default, zero = (one(bare, item, "integrated-gradients", baseline=b) for b in (None, "zero"))
+    np.testing.assert_array_equal(default, zero)
+    with pytest.raises(ConfigurationError, match=r"needs a tokenizer .* use baseline='zero'$"):
+        one(bare, item, "integrated-gradients", baseline="mask")
+
+
+def test_a_tokenizer_without_that_token() -> None:
+    tokenizer = wordpiece()
+    tokenizer.mask_token = None
+    bare = te.wrap(seeded(bert()), modality="text", tokenizer=tokenizer)
+    with pytest.raises(ConfigurationError, match=r"mask token.* baseline='pad', baseline='unk'"):
+        one(bare, TEXTS[0], "gradient-shap", baseline="mask")
+    np.testing.assert_array_equal(
+        one(bare, TEXTS[0], "integrated-gradients"),
+        one(bare, TEXTS[0], "integrated-gradients", baseline="pad"),
+    )
+
+
+def test_black_needs_a_transform() -> None:
+    bare = te.wrap(seeded(vit()), modality="image")
+    item = {"pixel_values": inputs(3, 24, 24)}
+    with pytest.raises(ConfigurationError, match=r"what black is.*baseline='mean' or 'blur'"):
+        one(bare, item, "integrated-gradients", baseline="black")
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "told"),
+    [
+        ("saliency", {"norm": "l3"}, "norm is 'l2' or 'l1', not 'l3'"),
+        ("smoothgrad", {"samples": 0}, "samples is a whole number of at least 1, not 0"),
+        ("smoothgrad", {"samples": True}, "samples is a whole number of at least 1, not True"),
+        ("smoothgrad", {"sigma": -1}, "sigma is a number of at least 0, not -1"),
+        ("smoothgrad", {"sigma": float("nan")}, "sigma is a number of at least 0, not nan"),
+        ("integrated-gradients", {"steps": 0}, "steps is a whole number of at least 1, not 0"),
+        ("integrated-gradients", {"baseline": "blur"}, "known: zero, mask, pad, unk"),
+        ("gradient-shap", {"samples": -3}, "samples is a whole number of at least 1, not -3"),
+        ("gradient-shap", {"sigma": "much"}, "sigma is a number of at least 0, not 'much'"),
+        ("gradient-shap", {"alpha": 1}, "no parameter 'alpha'"),
+    ],
+)
+def test_wrong_parameters(text, method: str, params: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        te.explain(text, TEXTS, method, **params)
+
+
+def test_a_picture_has_no_mask(image) -> None:
+    with pytest.raises(ConfigurationError, match=r"'mask' .* known: zero, mean, black, blur"):
+        te.explain(image, [picture()], "integrated-gradients", baseline="mask")
+
+
+@pytest.mark.parametrize("method", GRADIENT)
+@pytest.mark.parametrize("baseline", ["zero", "mask"])
+def test_cost_is_what_is_run(text, method: str, baseline: str) -> None:
+    """Forward passes of the item, counted at the module; DeepLIFT's second one is beside it."""
+    params = {"baseline": baseline} if method in SUMMING else {}
+    te.explain(text, TEXTS[:1], method, **params)  # what is measured once, is
+    rows: list[int] = []
+    handle = text.module.register_forward_hook(lambda *call: rows.append(len(call[2].logits)))
+    te.explain(text, TEXTS[:1], method, target="top:2", **params)
+    handle.remove()
+    cost = cost_of(MethodSpec(name=method, params=params), positions=5)
+    references = 4 if method == "deeplift-shap" else 0
+    forwards, backwards = cost.of(targets=2)
+    assert sum(rows) == forwards - 2 * references
+    wanted = {"saliency": 1, "deeplift-shap": 4, "integrated-gradients": 64}.get(method, 25)
+    assert backwards == 2 * wanted
+
+
+@pytest.mark.parametrize("method", GRADIENT)
+def test_half_precision_stays_finite(method: str) -> None:
+    model = te.wrap(bert().to(torch.bfloat16), tokenizer=wordpiece(), modality="text")
+    for found in te.explain(model, TEXTS, method):
+        assert found.relevance.dtype == np.float32
+        assert np.isfinite(found.relevance).all()
+
+
+def test_declared_units() -> None:
+    assert set(GRADIENT) < set(TABLE)
+    assert facts_of("saliency").unit == "score"
+    assert all(facts_of(name).unit == "logits" for name in GRADIENT if name != "saliency")
+    assert facts_of("deeplift-shap").needs_rules
+
+
+@pytest.mark.shared
+def test_completeness_on_real_sentences(shared_dir: Path) -> None:
+    model = te.load_model(shared_dir / "real/models/minilm-sst2")
+    with gzip.open(shared_dir / "real/text/sst2_dev.tsv.gz", "rt", encoding="utf-8") as file:
+        texts = [line.rstrip("\n").split("\t")[1] for line in file.readlines()[1:4]]
+    for method, params in (("integrated-gradients", {}), ("deeplift-shap", {"references": 1})):
+        for found in te.explain(model, texts, method, **params):
+            leaf = passed(model, [texts[int(found.item_id)]])
+            there = logits_at(leaf, baseline_of(leaf, None))
+            wanted = (leaf.logits - there)[0, found.class_index]
+            assert found.relevance.sum() == pytest.approx(wanted, rel=1e-2)
+            assert not found.notes

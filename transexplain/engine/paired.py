@@ -1,0 +1,69 @@
+"""Tensors that travel with their value at a reference input, for rules that compare the two.
+
+A tensor computed from the leaf holds what the same operators give at the reference, as an
+attribute. Views of a pair are a pair of views, so what a model writes in place stays together.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine.call import Call
+from transexplain.engine.dependence import tensors_in
+
+_REFERENCE = "_transexplain_reference"
+
+
+def reference_of(tensor: Tensor) -> Tensor | None:
+    """The value of `tensor` at the reference; None where it does not depend on the leaf."""
+    found: Tensor | None = getattr(tensor, _REFERENCE, None)
+    return found
+
+
+def pair(out: Any, reference: Any) -> Any:
+    """Note what each tensor of `out` is at the reference; returns `out`.
+
+    What has no graph and is the same at the reference is a constant, and stays unmarked (it may
+    belong to the model).
+    """
+    for one, other in zip(tensors_in(out), tensors_in(reference), strict=True):
+        if one.requires_grad or not (one is other or torch.equal(one, other)):
+            setattr(one, _REFERENCE, other)
+    return out
+
+
+def at_reference(call: Call) -> Call:
+    """The same call on what its tensors are at the reference."""
+    return call.substituted(_references(call))
+
+
+def make_writable(call: Call) -> None:
+    """Give the constant that a call writes into, and what it is a view of, a reference value.
+
+    A model may fill a buffer of zeros piece by piece; what it holds is a carrier from then on.
+    """
+    target = call.args[0] if call.args else call.argument(0, "input", None)
+    if not isinstance(target, Tensor) or reference_of(target) is not None:
+        return
+    base = target._base
+    if base is None:
+        setattr(target, _REFERENCE, target.detach().clone())
+        return
+    if reference_of(base) is None:
+        setattr(base, _REFERENCE, base.detach().clone(memory_format=torch.preserve_format))
+    whole: Any = reference_of(base)
+    if whole.stride() == base.stride():
+        start = target.storage_offset() - base.storage_offset()
+        part = whole.as_strided(target.shape, target.stride(), start)
+        setattr(target, _REFERENCE, part)
+
+
+def _references(call: Call) -> Mapping[int, Tensor]:
+    found = {}
+    for tensor in tensors_in((call.args, dict(call.kwargs))):
+        reference = reference_of(tensor)
+        if reference is not None:
+            found[id(tensor)] = reference
+    return found

@@ -1,0 +1,192 @@
+"""DeepLIFT on any model: a mode that runs every operator on the item and on the reference.
+
+As in `mode.py` nothing is patched. An operator that is linear in its carriers needs nothing: its
+gradient is its multiplier. Every other one has a rule that sums to its difference, or is refused
+by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from transexplain.engine.call import Call
+from transexplain.engine.callsite import RefusalError
+from transexplain.engine.dependence import SHAPED, tensors_in
+from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, shadow_of
+from transexplain.engine.operators import KIND, operator_name
+from transexplain.engine.paired import at_reference, make_writable, pair, reference_of
+from transexplain.engine.rescale_rules import RESCALE_RULES
+from transexplain.errors import EngineError
+
+_DETACHING = ("detach", "detach_")
+#: kinds that write into their first argument whatever they are called
+_WRITING = ("assignment", "overwrite")
+
+
+class RescaleMode(TorchFunctionMode):
+    """Carry a reference beside everything computed from the leaf, and multipliers backwards.
+
+    `leaf` is called from inside the model's forward, and puts `values` (N, ...) there, with
+    `reference` (N, ...) beside them.
+    """
+
+    def __init__(self, values: Tensor, reference: Tensor, method: str) -> None:
+        super().__init__()
+        self.values, self.reference, self.method = values, reference, method
+        self.leaf_tensor: Tensor | None = None
+
+    def leaf(self, tensor: Tensor) -> Tensor:
+        """What stands at the leaf; the model may write into it."""
+        leaf = self.values.detach().to(tensor.dtype, copy=True).requires_grad_(True)
+        self.leaf_tensor = leaf  # before anything is asked of it: what is no leaf is detached
+        pair(leaf, self.reference.detach().to(tensor.dtype))
+        return leaf.clone()
+
+    def encoder_begins(self) -> None:
+        """Of no use here: constants take nothing."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        call = self._owned(Call(func, operator_name(func), args, kwargs or {}, ()))
+        if self.leaf_tensor is None:
+            return call.run()
+        given = list(tensors_in((call.args, dict(call.kwargs))))
+        if not any(t.requires_grad or reference_of(t) is not None for t in given):
+            return call.run()
+        if torch.is_grad_enabled():
+            return self._met(call)
+        # cut off by the model, or inside an autograd function of its own: both are only values
+        with torch.enable_grad():
+            return cast_shadows(self._met(call))
+
+    def _owned(self, call: Call) -> Call:
+        """The call without parameters' graphs, and with what stands for tensors cut off."""
+        swaps = {}
+        for tensor in tensors_in((call.args, dict(call.kwargs))):
+            shadow = shadow_of(tensor)
+            if shadow is not None:
+                swaps[id(tensor)] = shadow
+            elif tensor.requires_grad and tensor.is_leaf and tensor is not self.leaf_tensor:
+                swaps[id(tensor)] = tensor.detach()
+        call = call.substituted(swaps)
+        given = tensors_in((call.args, dict(call.kwargs)))
+        carriers = {id(tensor): tensor for tensor in given if tensor.requires_grad}
+        return replace(call, carriers=tuple(carriers.values()))
+
+    def _met(self, call: Call) -> Any:
+        if call.name in SHAPED:  # a shape and a type, no value
+            return call.run()
+        if call.name in _DETACHING:  # what is explained are values, not the model's gradient
+            call = replace(call, func=torch.Tensor.view_as, args=(call.args[0], call.args[0]))
+            return pair(call.run(), at_reference(call).run())
+        kind = KIND.get(call.name)
+        written = call.args[:1] if call.in_place or kind in _WRITING else ()
+        if written:
+            make_writable(call)
+        if kind is None or not call.carriers:
+            return self._without_rule(call)
+        self._check(call, written)
+        rule = RESCALE_RULES.get(kind)
+        if rule is None:
+            raise self.refusal(call, "no rescale rule knows it")
+        return rule(self, call, at_reference(call))
+
+    def _without_rule(self, call: Call) -> Any:
+        """Indices, masks, sizes: no carrier comes out, but what comes out may differ."""
+        out = call.run()
+        tensors = list(tensors_in(out))
+        if any(tensor.requires_grad for tensor in tensors):
+            raise self.refusal(call, "no rescale rule knows it")
+        return pair(out, at_reference(call).run()) if tensors else out
+
+    def _check(self, call: Call, written: tuple[Any, ...]) -> None:
+        """Raise EngineError where a call reads what has no reference, or what must not differ."""
+        for tensor in tensors_in((call.args, dict(call.kwargs))):
+            reference = reference_of(tensor)
+            if tensor.requires_grad and is_foreign(tensor):
+                why = f"it follows the autograd function {function_name(tensor)!r}, which the "
+                raise self.refusal(call, why + "engine cannot see into")
+            if tensor.requires_grad and reference is None:
+                why = "what it reads was computed by scripted or compiled code"
+                raise self.refusal(call, why)
+            fixed = not tensor.requires_grad and not any(tensor is one for one in written)
+            if fixed and reference is not None:
+                why = "a mask, an index or a constant that it reads differs at the reference"
+                raise self.refusal(call, why)
+
+    def again(self, function: Any, call: Call) -> Any:
+        """Run `function` in the place of a call, with the mode on: it is seen from inside."""
+        with self:
+            return function(*call.args, **call.kwargs)
+
+    def refusal(self, call: Call, why: str) -> EngineError:
+        """The error for a call that no rule covers."""
+        return RefusalError(call.name, call.carriers, self.method, why)
+
+
+class Forward(Protocol):
+    """Runs the model with taps at its leaf; returns logits (N, C)."""
+
+    def __call__(self, taps: RescaleMode) -> Tensor:
+        """Call `taps.leaf(tensor)` at the leaf."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rescaled:
+    """One pass over N items and their references; every call of `relevance` is one backward."""
+
+    logits: Tensor  #: (N, C), in the graph of multipliers
+    reference_logits: Tensor  #: (N, C)
+    leaf: Tensor  #: (N, ...)
+    difference: Tensor  #: (N, ...) from the reference, float64
+
+    def relevance(self, seed: Tensor) -> Tensor:
+        """Contribution of every element of the leaf to a difference of seeded logits.
+
+        Args:
+            seed: (N, C) coefficients.
+
+        Returns:
+            (N, ...) float64; sums to sum_c seed_c (logit_c - logit_c at the reference), per item.
+        """
+        seeded = seed.to(self.logits)
+        (found,) = torch.autograd.grad(self.logits, self.leaf, seeded, retain_graph=True)
+        return found.double() * self.difference
+
+
+def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str) -> Rescaled:
+    """DeepLIFT's rescale rule through `forward` (Shrikumar et al. 2017, Eq. 1-3).
+
+    Args:
+        forward: runs the model.
+        values: (N, ...) what stands at the leaf.
+        reference: (N, ...) what it is compared with.
+        method: named in refusals.
+
+    Raises:
+        EngineError: an operator without a rule, or logits that do not depend on the leaf.
+    """
+    mode = RescaleMode(values, reference, method)
+    with torch.enable_grad(), mode:
+        found = forward(mode)
+    if mode.leaf_tensor is None:
+        raise EngineError("the model's forward never reached the leaf; choose another `at`")
+    shadow = shadow_of(found)
+    logits = found if shadow is None else shadow
+    there = reference_of(logits)
+    if not logits.requires_grad:
+        raise EngineError("the logits do not depend on the leaf: the model detaches its path")
+    if there is None or is_foreign(logits):
+        raise EngineError("the logits were computed by scripted or compiled code, unseen")
+    leaf = mode.leaf_tensor
+    difference = leaf.detach().double() - reference.to(leaf.dtype).double()
+    return Rescaled(logits, there, leaf, difference)

@@ -1,0 +1,231 @@
+"""What each operator kind does under the rescale rule; all multipliers sum to their difference.
+
+A function of one number has the quotient of differences (Shrikumar et al. 2017, section 3.5.1). A
+product of two carriers, as any quadratic form, has its gradient half way between both values:
+x y - x' y' = dx (y + y')/2 + dy (x + x')/2. What is elementwise in one carrier, however it is
+spelled, thereby gets the one quotient that there is.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine import opened
+from transexplain.engine.call import Call
+from transexplain.engine.dependence import tensors_in
+from transexplain.engine.paired import pair, reference_of
+from transexplain.engine.rescale_functions import Instead, Multiplied
+from transexplain.engine.rescale_norms import (
+    batch_norm,
+    group_norm,
+    layer_norm,
+    rms_norm,
+    softmax,
+    wide,
+)
+from transexplain.engine.rescale_winners import extremum, ordered, winner
+from transexplain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transexplain.engine.rescale import RescaleMode
+
+RescaleRule = Callable[["RescaleMode", Call, Call], Any]
+_REFLECTED = ("__rtruediv__", "__rdiv__")
+
+
+def linear(_: "RescaleMode", call: Call, other: Call) -> Any:
+    """Linear in everything that carries: the gradient is the multiplier."""
+    out = call.run()
+    reference = other.run()
+    written = call.args[0] if out is None else out  # `x[index] = value` gives nothing
+    return pair(written, other.args[0] if out is None else reference)
+
+
+def structural(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Every output is one of the inputs; which one may depend on the values."""
+    if "max_pool" in call.name:
+        return winner(call, other, largest=True)
+    if call.name in ("topk", "sort"):
+        return ordered(mode, call, other)
+    return linear(mode, call, other)
+
+
+def mixing(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Linear in the first argument."""
+    if _carried(call) > 1 or not call.argument(0, "input", None).requires_grad:
+        raise mode.refusal(call, "only its first argument may depend on the input")
+    return linear(mode, call, other)
+
+
+def dropout(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Identity in evaluation."""
+    if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    return linear(mode, call, other)
+
+
+def quadratic(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Products: linear in one carrier, else the gradient half way between both values."""
+    carried = _carried(call)
+    if carried <= 1:
+        return linear(mode, call, other)
+    if carried > 2 and call.name == "einsum":
+        raise mode.refusal(call, "a product of more than two carriers has no single multiplier")
+    return _half_way(call, other)
+
+
+def division(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """By a carrier: a product with its reciprocal, whose quotient is -1 / (y y')."""
+    if call.kwargs.get("rounding_mode") is not None:
+        raise mode.refusal(call, "it rounds")
+    above, below = call.argument(0, "input", None), call.argument(1, "other", None)
+    if call.name in _REFLECTED:
+        above, below = below, above
+    reference = reference_of(below) if isinstance(below, Tensor) else None
+    if reference is None:
+        return linear(mode, call, other)
+    one, two = wide(below.detach()), wide(reference)
+    rate = Multiplied.apply(below, lambda: (1 / one + 1 / two) / 2, -1 / (one * two))
+    between = _between(above) if isinstance(above, Tensor) else above
+    return _with_values(between * rate, call, other)
+
+
+def activation(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """A function of one number: (f(x) - f(x')) / (x - x'), f' half way where they are the same."""
+    x = call.carriers[0]
+    if _carried(call) > 1:
+        raise mode.refusal(call, "it has a second argument that depends on the input")
+    value, reference = call.out_of_place().run_detached(), other.out_of_place().run()
+    if value.shape != x.shape or x.is_complex():
+        raise mode.refusal(call, "it is no function of single real numbers")
+    found = Multiplied.apply(x, lambda: value, _quotient(call, x, value, reference))
+    return pair(call.written(found), other.written(reference))
+
+
+def scale(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Roots are functions of one number; variances are quadratic, norms the root of a square."""
+    if call.name == "var":
+        return _half_way(call, other)
+    if call.name == "std":
+        return mode.again(_standard_deviation, call)
+    if "norm" not in call.name:
+        return activation(mode, call, other)
+    if call.argument(1, "p" if call.name == "norm" else "ord", 2) not in (2, 2.0, "fro", None):
+        raise mode.refusal(call, "only the norm of order 2 has a multiplier")
+    return mode.again(_norm, call)
+
+
+def attention(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """Fused attention from inside: two products and a softmax."""
+    del other
+    if call.argument(4, "dropout_p", 0.0):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    return mode.again(opened.attention, call)
+
+
+def composite(mode: "RescaleMode", call: Call, other: Call) -> Any:
+    """A function made of others: the mode sees it from inside."""
+    if call.name == "prelu" and _carried(call) == 1:
+        return activation(mode, call, other)
+    return mode.again(opened.body(call.func, call.name), call)
+
+
+def _carried(call: Call) -> int:
+    """How many of the arguments carry; one tensor may stand twice."""
+    return sum(tensor.requires_grad for tensor in tensors_in((call.args, dict(call.kwargs))))
+
+
+def _between(tensor: Tensor) -> Tensor:
+    """Half way to the reference, with the gradient of the tensor itself."""
+    reference = reference_of(tensor)
+    return tensor if reference is None else tensor - (tensor.detach() - reference) / 2
+
+
+def _half_way(call: Call, other: Call) -> Any:
+    """The operator's values, with its gradient half way between them."""
+    middles = {id(carrier): _between(carrier) for carrier in call.carriers}
+    return _with_values(call.out_of_place().substituted(middles).run(), call, other)
+
+
+def _with_values(graph: Tensor, call: Call, other: Call) -> Any:
+    """The operator's own values in the place of `graph`'s."""
+    found = Instead.apply(graph, call.out_of_place().run_detached)
+    return pair(call.written(found), other.written(other.out_of_place().run()))
+
+
+def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor:
+    one, two = wide(x.detach()), wide(reference_of(x))  # type: ignore[arg-type]
+    above, below = wide(value) - wide(reference), one - two
+    same = _same(one, two, x.dtype) | (
+        (below.abs() <= math.sqrt(torch.finfo(x.dtype).eps)) & _same(value, reference, x.dtype, 8.0)
+    )
+    out = above / below
+    if bool(same.any()):
+        with torch.enable_grad():
+            middle = torch.where(same, (one + two) / 2, one).to(x.dtype).requires_grad_(True)
+            at_middle = replace(call, carriers=()).substituted({id(x): middle}).out_of_place().run()
+            slope = torch.autograd.grad(at_middle.sum(), middle)[0]
+        out = torch.where(same, wide(slope).nan_to_num(0.0, 0.0, 0.0), out)
+    return out
+
+
+def _same(one: Tensor, two: Tensor, dtype: torch.dtype, roundings: float | None = None) -> Tensor:
+    """Where two values are so near, for their size, that a quotient of differences is noise.
+
+    Closer than `roundings`, by default than the root of the rounding error: there the slope half
+    way is as exact as the quotient. By their size, because a root under a norm lives far below 1.
+    """
+    eps = torch.finfo(dtype).eps
+    share = math.sqrt(eps) if roundings is None else roundings * eps
+    bound = share * torch.maximum(one.abs(), two.abs())
+    return ((one - two).abs() <= bound) | (one == two)  # the latter: both are -inf
+
+
+def _standard_deviation(*args: Any, **kwargs: Any) -> Tensor:
+    return torch.sqrt(torch.var(*args, **kwargs))
+
+
+def _norm(
+    x: Tensor,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    **rest: Any,
+) -> Tensor:
+    del p, rest
+    squares = x.square()
+    total = squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim)
+    return torch.sqrt(total)
+
+
+RESCALE_RULES: dict[str, RescaleRule] = {
+    **dict.fromkeys(
+        (
+            *("reduction", "concat", "sum", "negation", "fill"),
+            *("assignment", "overwrite", "scatter", "pad"),
+        ),
+        linear,
+    ),
+    **dict.fromkeys(
+        ("linear", "addmm", "convolution", "product", "matmul", "einsum"),
+        quadratic,
+    ),
+    "structural": structural,
+    "extremum": extremum,
+    "mixing": mixing,
+    "dropout": dropout,
+    "division": division,
+    "activation": activation,
+    "scale": scale,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "batch_norm": batch_norm,
+    "attention": attention,
+    "composite": composite,
+}

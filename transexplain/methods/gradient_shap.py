@@ -1,0 +1,75 @@
+"""Gradients at random points between random baselines and the item."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from transexplain.methods.at_leaf import (
+    Point,
+    check_count,
+    check_share,
+    explain_at_leaf,
+    several,
+    summed_gradients,
+)
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.baselines import Noise, baseline_of, value_range
+from transexplain.methods.leaf_forward import LeafForward
+from transexplain.methods.relevance import Leaf
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    at: Leaf | None = None,
+    samples: int = 25,
+    baseline: str | None = None,
+    sigma: float = 0.05,
+    seed: int = 0,
+) -> BatchExplanation:
+    """Expected gradients, which Captum calls GradientSHAP (Lundberg and Lee 2017, Erion 2021).
+
+    R = sum over hidden of mean_k (x - b_k) df/dx(b_k + a_k (x - b_k)), a_k uniform in [0, 1],
+    b_k = the baseline plus normal noise of `sigma` times the range of the item's own values.
+
+    Args:
+        model: any loaded model.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        at: the leaf; default: the input of the first block, where there is one.
+        samples: points for every item.
+        baseline: texts: `mask`, `pad`, `unk`; pictures: `mean`, `black`, `blur`; both: `zero`;
+            default: the first that the model can make; see `baseline_of`.
+        sigma: the noise around the baseline, as a share of the range of an item's values.
+        seed: with the item's id it decides the points, whatever the batch.
+
+    Returns:
+        Signed relevance (T,) or (rows, cols) in `logits`, an estimate: its expected sum over all
+        positions is f(x) minus the mean of f over the baselines.
+
+    Raises:
+        ConfigurationError: `samples` below 1, a negative `sigma`, or a baseline that the model
+            cannot make.
+    """
+    check_count("samples", samples)
+    check_share("sigma", sigma)
+    passed = LeafForward.of(model, batch, at)
+    start, base = passed.start, baseline_of(passed, baseline)
+    rows, deviation = several(passed, samples), sigma * value_range(passed)
+
+    def points() -> Iterator[Point]:
+        noise, places = Noise(passed, seed, "baselines"), Noise(passed, seed, "places")
+        for part in passed.chunks(rows):
+            own = rows[part]
+            way = start[own] - base[own] - deviation[own] * noise.normal(own)
+            yield own, start[own] - places.uniform(own) * way, way.double() / samples
+
+    def relevance(target: Tensor) -> Tensor:
+        return summed_gradients(passed, points(), target)
+
+    return explain_at_leaf(passed, resolve, relevance, method=method)

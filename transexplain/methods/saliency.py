@@ -1,0 +1,53 @@
+"""The size of the gradient at every position: how much it could move the logit, not which way."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.at_leaf import explain_at_leaf, several
+from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.leaf_forward import LeafForward
+from transexplain.methods.relevance import Leaf
+from transexplain.models.base import Batch, LoadedModel
+
+
+def explain(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    at: Leaf | None = None,
+    norm: Literal["l2", "l1"] = "l2",
+) -> BatchExplanation:
+    """The norm of the gradient over the hidden axis (Simonyan et al. 2014, section 3).
+
+    Args:
+        model: any loaded model.
+        batch: B items.
+        resolve: (B, C) logits -> targets per item.
+        method: name in the registry.
+        at: the leaf; default: the input of the first block, where there is one.
+        norm: `l2`, or `l1`: the sum of sizes. (The paper takes the largest colour channel.)
+
+    Returns:
+        Relevance (T,) or (rows, cols), not negative, in `score`.
+
+    Raises:
+        ConfigurationError: an unknown norm.
+    """
+    if norm not in ("l2", "l1"):
+        raise ConfigurationError(f"norm is 'l2' or 'l1', not {norm!r}")
+    passed = LeafForward.of(model, batch, at)
+
+    def sizes(seed: Tensor) -> Tensor:
+        rows, found = several(passed, 1), torch.zeros_like(passed.start, dtype=torch.float64)
+        for part in passed.chunks(rows):
+            gradients = passed.gradients(passed.start[rows[part]], rows[part], seed).double()
+            found[rows[part]] = gradients.square() if norm == "l2" else gradients.abs()
+        return found
+
+    finish = torch.sqrt if norm == "l2" else None
+    return explain_at_leaf(passed, resolve, sizes, method=method, unit="score", finish=finish)
