@@ -5,7 +5,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# a busy machine is no failure: no time limits for single examples, nor for making them
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("house")
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -98,3 +98,31 @@ def test_the_table_is_printed_with_its_caveat(ran: tuple[str, dict[str, Any]]) -
     for row in figures["timings"]:
         assert row["contender"] in printed
     assert {"torch", "transformers", "timm", "captum"} == set(figures["environment"]["versions"])
+
+
+def test_the_benchmark_of_the_methods_measures_and_counts() -> None:
+    names = ["lrp", "transformer-attribution", "integrated-gradients", "decoded-gradcam"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.methods",
+            "--quick",
+            "--rounds",
+            "1",
+            "--methods",
+            *names,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[2:]}
+    assert list(rows) == names
+    assert "2f 2b" in rows["transformer-attribution"]
+    assert rows["transformer-attribution"].split()[-1] == "11"
+    assert "not run" in rows["integrated-gradients"]
+    assert "not defined" in rows["decoded-gradcam"]

@@ -114,6 +114,7 @@ def whole(items: list) -> ShardAggregate:
     for label, words, cells in items:
         written = text(" ".join(w for w, _ in words), [r for _, r in words])
         total.add(outcome(label), [written, image([cells], class_name=str(label))])
+        total.add_sensitivity(abs(cells[0]) / 50)
     return total
 
 
@@ -149,3 +150,18 @@ def test_merging_leaves_the_other_alone() -> None:
     mine.merge(other)
     assert json.dumps(other.to_json()) == before
     assert mine.words("all", "yes")[0].relevance == 2.0
+
+
+@given(ITEMS)
+def test_class_sensitivity_is_a_mean(items: list) -> None:
+    values = [abs(cells[0]) / 50 for _, _, cells in items]
+    found = whole(items).class_sensitivity
+    assert found == (
+        (pytest.approx(sum(values) / len(values), abs=1e-12), len(values)) if values else None
+    )
+
+
+def test_shards_of_before_have_no_class_sensitivity() -> None:
+    old = whole([]).to_json()
+    del old["sensitivity"]
+    assert ShardAggregate.from_json(old).class_sensitivity is None

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -67,6 +68,49 @@ def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> No
     code, said = call("validate", str(make_audit(tmp_path)))
     assert (code, said.split(",")[0]) == (0, "ok: 40 items in 5 shards")
     assert not (tmp_path / "transexplain.db").exists()
+
+
+def document(said: str) -> dict[str, Any]:
+    """The JSON that the command line said first; progress and warnings follow."""
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(said)[0]
+    return found
+
+
+def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path))
+    code, said = call("plan", spec, "--target", "top:2", "--json")
+    found = document(said)
+    assert code == 0
+    assert (found["items"], found["targets"], found["unit"]) == (40, 2, "logits")
+    assert (found["forwards"], found["backwards"]) == (1, 2)
+    params = ["--set", "method.params.samples=3", "--set", "method.params.baseline=unk"]
+    code, said = call("plan", spec, "--target", "all", "--method", "lime", *params, "--json")
+    assert document(said)["backwards"] == 0
+    assert document(said)["forwards"] > 3
+    code, said = call("plan", spec)
+    assert re.search(r"40 items in 5 shards, 1 target\(s\) each, \d+ positions", said)
+    assert not (tmp_path / "transexplain.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "warned"),
+    [("rollout", "the same relevance whatever class"), ("full-lrp", "hardly in practice")],
+)
+def test_methods_that_ignore_the_class_are_warned_of(
+    call, tmp_path: Path, method: str, warned: str
+) -> None:
+    spec = str(make_audit(tmp_path))
+    code, said = call("validate", spec, "--method", method)
+    assert code == 0
+    assert warned in said
+    assert "whatever class" not in call("validate", spec, "--method", "lrp")[1]
+    if method == "rollout":
+        assert call("run", spec, "--method", method)[0] == 0
+        (data,) = (tmp_path / "audits").glob("tiny-*.json")
+        report = json.loads(data.read_text(encoding="utf-8"))
+        assert report["class_sensitivity"] == {"mean": 0.0, "items": 10}, "two of every shard"
+        problems = [one["text"] for one in report["headline"] if one["kind"] == "problem"]
+        assert any("rollout hardly tells classes apart" in text for text in problems)
 
 
 def test_explain_a_text(call, tmp_path: Path) -> None:

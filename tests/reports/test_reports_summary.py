@@ -117,6 +117,17 @@ def test_a_method_without_ledger_says_so(db: Database) -> None:
     assert found.conservation is None and "does not conserve" in texts(found, "unknown")
 
 
+def test_a_method_that_tells_no_classes_apart_is_named(db: Database) -> None:
+    for value, kind in ((0.01, "problem"), (0.6, None)):
+        found = summarise(db, biased_run(db, sensitivity=value))
+        assert found.class_sensitivity is not None
+        assert found.class_sensitivity.mean == pytest.approx(value)
+        told = "hardly tells classes apart" in texts(found, "problem")
+        assert told == (kind == "problem")
+        assert any("Class sensitivity is" in note for note in found.notes)
+    assert summarise(db, biased_run(db)).class_sensitivity is None
+
+
 def test_an_unfinished_run_is_reported_as_such(db: Database) -> None:
     found = summarise(db, biased_run(db, leave=2))
     assert found.audited.state == "running"

@@ -140,6 +140,7 @@ def stored_run(
     groups: Sequence[EntityGroup] = (),
     shard_size: int = 7,
     leave: int = 0,
+    sensitivity: float | None = None,
     **plan: Any,
 ) -> str:
     """Save a run through the store's own functions; the last `leave` shards stay queued."""
@@ -164,7 +165,7 @@ def stored_run(
     for shard in cut[: len(cut) - leave]:
         claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
         assert claim is not None
-        results.save(db, claim, _shard_result(shard, explained, failures, groups))
+        results.save(db, claim, _shard_result(shard, explained, failures, groups, sensitivity))
     runs.finalise(db, run_id)
     return run_id
 
@@ -174,6 +175,7 @@ def _shard_result(
     explained: Sequence[tuple[ItemOutcome, Attribution]],
     failures: Sequence[ItemFailure],
     groups: Sequence[EntityGroup],
+    sensitivity: float | None,
 ) -> ShardResult:
     inside = [one for one in explained if shard.start <= one[0].index < shard.stop]
     aggregate = ShardAggregate()
@@ -181,6 +183,8 @@ def _shard_result(
     mentions = []
     for outcome, attribution in inside:
         aggregate.add(outcome, [attribution])
+        if sensitivity is not None:
+            aggregate.add_sensitivity(sensitivity)
         if matcher and outcome.text:
             mentions.extend(mentions_of(attribution, matcher.find(outcome.text)))
     return ShardResult(
