@@ -88,7 +88,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     assert document(said)["backwards"] == 0
     assert document(said)["forwards"] > 3
     code, said = call("plan", spec)
-    assert re.search(r"40 items in 5 shards, 1 target\(s\) each, \d+ positions", said)
+    assert re.search(r"40 items in 5 shards, 2 target\(s\) each, \d+ positions", said)
     assert not (tmp_path / "transexplain.db").exists()
 
 
