@@ -318,6 +318,13 @@ def filled(x: Tensor) -> Tensor:
     return out
 
 
+def viewed(x: Tensor) -> Tensor:
+    """A constant buffer written through a view of it; the rest stays constant."""
+    out = torch.ones(len(x), 3, 4, dtype=x.dtype)
+    out.transpose(1, 2)[:, 1:, :2].copy_(x.view(-1, 3, 2).exp())
+    return (out * out.flip(-1)).flatten(1)
+
+
 def cut_off(x: Tensor) -> Tensor:
     """What is explained are values, so what the model hides from the gradient counts."""
     with torch.no_grad():
@@ -325,7 +332,7 @@ def cut_off(x: Tensor) -> Tensor:
     return x * shift + x.detach().tanh() / (1 + x.square())
 
 
-@pytest.mark.parametrize("function", [filled, cut_off, Doubled.apply])
+@pytest.mark.parametrize("function", [filled, viewed, cut_off, Doubled.apply])
 def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> None:
     check(function, inputs(2, 6), inputs(2, 6, seed=3))
 

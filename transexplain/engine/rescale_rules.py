@@ -1,6 +1,6 @@
 """What each operator kind does under the rescale rule; all multipliers sum to their difference.
 
-A function of one number has the quotient of differences (Shrikumar et al. 2017, section 3.5.1). A
+A function of one number has the quotient of differences (Shrikumar et al. 2017, section 3.5.2). A
 product of two carriers, as any quadratic form, has its gradient half way between both values:
 x y - x' y' = dx (y + y')/2 + dy (x + x')/2. What is elementwise in one carrier, however it is
 spelled, thereby gets the one quotient that there is.
@@ -189,15 +189,9 @@ def _standard_deviation(*args: Any, **kwargs: Any) -> Tensor:
     return torch.sqrt(torch.var(*args, **kwargs))
 
 
-def _norm(
-    x: Tensor,
-    p: Any = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    **rest: Any,
-) -> Tensor:
-    del p, rest
-    squares = x.square()
+def _norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, **rest: Any) -> Tensor:
+    del p
+    squares = input.to(rest.get("dtype") or input.dtype).square()
     total = squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim)
     return torch.sqrt(total)
 

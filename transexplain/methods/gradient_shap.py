@@ -37,39 +37,39 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     b_k = the baseline plus normal noise of `sigma` times the range of the item's own values.
 
     Args:
-        model: any loaded model.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: B items, and the name in the registry.
         at: the leaf; default: the input of the first block, where there is one.
         samples: points for every item.
-        baseline: texts: `mask`, `pad`, `unk`; pictures: `mean`, `black`, `blur`; both: `zero`;
-            default: the first that the model can make; see `baseline_of`.
+        baseline: see `baseline_of`; default: the first that the model can make.
         sigma: the noise around the baseline, as a share of the range of an item's values.
         seed: with the item's id it decides the points, whatever the batch.
 
-    Returns:
-        Signed relevance (T,) or (rows, cols) in `logits`, an estimate: its expected sum over all
-        positions is f(x) minus the mean of f over the baselines.
-
-    Raises:
-        ConfigurationError: `samples` below 1, a negative `sigma`, or a baseline that the model
-            cannot make.
+    Returns signed relevance (T,) or (rows, cols) in `logits`, an estimate: its expected sum over
+    all positions is f(x) minus the mean of f over the baselines. Raises ConfigurationError for
+    `samples` below 1, a negative `sigma`, and a baseline that the model cannot make.
     """
     check_count("samples", samples)
     check_share("sigma", sigma)
     passed = LeafForward.of(model, batch, at)
-    start, base = passed.start, baseline_of(passed, baseline)
-    rows, deviation = several(passed, samples), sigma * value_range(passed)
-
-    def points() -> Iterator[Point]:
-        noise, places = Noise(passed, seed, "baselines"), Noise(passed, seed, "places")
-        for part in passed.chunks(rows):
-            own = rows[part]
-            way = start[own] - base[own] - deviation[own] * noise.normal(own)
-            yield own, start[own] - places.uniform(own) * way, way.double() / samples
+    base = baseline_of(passed, baseline)
 
     def relevance(target: Tensor) -> Tensor:
-        return summed_gradients(passed, points(), target)
+        return summed_gradients(passed, _drawn(passed, base, samples, sigma, seed), target)
 
     return explain_at_leaf(passed, resolve, relevance, method=method)
+
+
+def _drawn(
+    passed: LeafForward, base: Tensor, samples: int, sigma: float, seed: int
+) -> Iterator[Point]:
+    """Points between noisy baselines and every item, a chunk at a time.
+
+    Baselines and places come from generators of their own: how many of an item's points share a
+    chunk then changes neither.
+    """
+    rows, deviation = several(passed, samples), sigma * value_range(passed)
+    noise, places = Noise(passed, seed, "baselines"), Noise(passed, seed, "places")
+    for part in passed.chunks(rows):
+        own = rows[part]
+        way = passed.start[own] - base[own] - deviation[own] * noise.normal(own)
+        yield own, passed.start[own] - places.uniform(own) * way, way.double() / samples

@@ -35,43 +35,38 @@ def explain(
     steps: int = 64,
     baseline: str | None = None,
 ) -> BatchExplanation:
-    """Integrated gradients by Gauss-Legendre quadrature (Sundararajan et al. 2017, Eq. 1).
+    """Integrated gradients by Gauss-Legendre quadrature (Sundararajan et al. 2017, section 3).
 
     R = sum over hidden of (x - x') * integral over a in [0, 1] of df/dx(x' + a (x - x')).
 
     Args:
-        model: any loaded model.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: B items, and the name in the registry.
         at: the leaf; default: the input of the first block, where there is one.
         steps: points of the quadrature.
-        baseline: texts: `mask`, `pad`, `unk`; pictures: `mean`, `black`, `blur`; both: `zero`;
-            default: the first that the model can make; see `baseline_of`.
+        baseline: see `baseline_of`; default: the first that the model can make.
 
-    Returns:
-        Signed relevance (T,) or (rows, cols) in `logits`; over all positions, special ones too, it
-        sums to f(x) - f(x') as `steps` grow, and a note says where it misses that by over 1 %.
-
-    Raises:
-        ConfigurationError: `steps` below 1, or a baseline that the model cannot make.
+    Returns signed relevance (T,) or (rows, cols) in `logits`. Over all positions, special ones
+    too, it sums to f(x) - f(x') as `steps` grow; where it misses that by over 1 % a note says so.
+    Raises ConfigurationError for `steps` below 1 and a baseline that the model cannot make.
     """
     check_count("steps", steps)
     passed = LeafForward.of(model, batch, at)
-    start, base = passed.start, baseline_of(passed, baseline)
-    rows = several(passed, steps)
-    nodes, weights = (torch.from_numpy(found) for found in np.polynomial.legendre.leggauss(steps))
-    place = ((nodes + 1) / 2).repeat_interleave(len(batch.encoded))
-    weight = (weights / 2).repeat_interleave(len(batch.encoded))
-
-    def points() -> Iterator[Point]:
-        for part in passed.chunks(rows):
-            own = rows[part]
-            way = like_rows(place[part], passed) * (start[own] - base[own])
-            yield own, base[own] + way, like_rows(weight[part], passed).double()
+    base = baseline_of(passed, baseline)
+    way = passed.start.double() - base.double()
 
     def relevance(target: Tensor) -> Tensor:
-        return (start.double() - base.double()) * summed_gradients(passed, points(), target)
+        return way * summed_gradients(passed, _on_the_way(passed, base, steps), target)
 
     difference = passed.logits - logits_at(passed, base)
     return explain_at_leaf(passed, resolve, relevance, method=method, difference=difference)
+
+
+def _on_the_way(passed: LeafForward, base: Tensor, steps: int) -> Iterator[Point]:
+    """The quadrature's points between baseline and item with their weights, a chunk at a time."""
+    nodes, weights = (torch.from_numpy(found) for found in np.polynomial.legendre.leggauss(steps))
+    items, rows = len(base), several(passed, steps)
+    place, weight = ((nodes + 1) / 2).repeat_interleave(items), weights.repeat_interleave(items) / 2
+    for part in passed.chunks(rows):
+        own = rows[part]
+        way = passed.start[own] - base[own]
+        yield own, base[own] + like_rows(place[part], passed) * way, like_rows(weight[part], passed)

@@ -25,10 +25,7 @@ def explain(
     """The norm of the gradient over the hidden axis (Simonyan et al. 2014, section 3).
 
     Args:
-        model: any loaded model.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: B items, and the name in the registry.
         at: the leaf; default: the input of the first block, where there is one.
         norm: `l2`, or `l1`: the sum of sizes. (The paper takes the largest colour channel.)
 

@@ -30,40 +30,37 @@ def explain(
     sigma: float = 0.05,
     seed: int = 0,
 ) -> BatchExplanation:
-    """SmoothGrad times the input (Smilkov et al. 2017, sections 3 and 3.2).
+    """SmoothGrad times the input (Smilkov et al. 2017, section 3).
 
     R = sum over hidden of x * mean_k df/dx(x + e_k), e_k ~ N(0, s^2) with s = `sigma` times the
     range of the item's own values at the leaf. The paper's 0.1 to 0.2 are for pixels: at the
     encoder of a text model a quarter of the noisy copies are of another class by then.
 
     Args:
-        model: any loaded model.
-        batch: B items.
-        resolve: (B, C) logits -> targets per item.
-        method: name in the registry.
+        model, batch, resolve, method: B items, and the name in the registry.
         at: the leaf; default: the input of the first block, where there is one.
         samples: noisy copies of every item.
         sigma: the noise, as a share of the range of an item's values.
         seed: with the item's id it decides the noise, whatever the batch.
 
-    Returns:
-        Signed relevance (T,) or (rows, cols) in `logits`.
-
-    Raises:
-        ConfigurationError: `samples` below 1, or a negative `sigma`.
+    Returns signed relevance (T,) or (rows, cols) in `logits`.
+    Raises ConfigurationError for `samples` below 1 and a negative `sigma`.
     """
     check_count("samples", samples)
     check_share("sigma", sigma)
     passed = LeafForward.of(model, batch, at)
-    rows, deviation = several(passed, samples), sigma * value_range(passed)
-
-    def points() -> Iterator[Point]:
-        noise = Noise(passed, seed, method)
-        for part in passed.chunks(rows):
-            own = rows[part]
-            yield own, passed.start[own] + deviation[own] * noise.normal(own), 1 / samples
 
     def relevance(target: Tensor) -> Tensor:
-        return passed.start.double() * summed_gradients(passed, points(), target)
+        copies = _noisy(passed, samples, sigma, seed)
+        return passed.start.double() * summed_gradients(passed, copies, target)
 
     return explain_at_leaf(passed, resolve, relevance, method=method)
+
+
+def _noisy(passed: LeafForward, samples: int, sigma: float, seed: int) -> Iterator[Point]:
+    """Noisy copies of every item, a chunk at a time."""
+    rows, noise = several(passed, samples), Noise(passed, seed, "copies")
+    deviation = sigma * value_range(passed)
+    for part in passed.chunks(rows):
+        own = rows[part]
+        yield own, passed.start[own] + deviation[own] * noise.normal(own), 1 / samples

@@ -53,17 +53,17 @@ GRADIENT = {
     ),
     "integrated-gradients": MethodFacts(
         place="transexplain.methods.integrated_gradients:explain",
-        source="Sundararajan et al. 2017, Eq. 1",
+        source="Sundararajan et al. 2017, section 3",
         cost=gradient_costs.integrated_gradients,
     ),
     "gradient-shap": MethodFacts(
         place="transexplain.methods.gradient_shap:explain",
-        source="Lundberg and Lee 2017; Erion et al. 2021, Eq. 2",
+        source="Lundberg and Lee 2017; Erion et al. 2021",
         cost=gradient_costs.gradient_shap,
     ),
     "deeplift-shap": MethodFacts(
         place="transexplain.methods.deeplift_shap:explain",
-        source="Shrikumar et al. 2017, section 3.5.1; Lundberg and Lee 2017, section 4.2",
+        source="Shrikumar et al. 2017, section 3.5.2; Lundberg and Lee 2017, section 4.2",
         needs_rules=True,
         cost=gradient_costs.deeplift_shap,
     ),
