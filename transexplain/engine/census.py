@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, call_site
 from transexplain.engine.dependence import tensors_in
+from transexplain.engine.foreign import mark_seen
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.operators import KIND
 from transexplain.engine.wording import PLAIN, rule_of
@@ -130,6 +131,7 @@ class Census:
             out = mode.apply(call)
         except Exception as error:  # noqa: BLE001 - a rule that fails covers nothing either
             out = call.run()
+            mark_seen(tensors_in(out))
             self.refused(call, error)
         finally:
             self._visits.pop()
