@@ -21,8 +21,8 @@ import yaml
 from benchmarks.engine_contenders import forward
 from benchmarks.engine_models import MODELS, Setting, batch_of, build
 from transexplain.errors import TransExplainError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, cost_of
-from transexplain.plans import MethodSpec
 from transexplain.types import ResolvedTarget
 
 #: products of the size of a forward pass's, in the code that the authors published, for one item

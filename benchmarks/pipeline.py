@@ -86,6 +86,7 @@ def main() -> None:
             "data": options.data,
             "targets": [options.target],
             "groups": options.lexicon,
+            "evaluation.items": 0,  # the bare loop measures no faithfulness either
         }
         prepared = prepare_audit(load_spec(None, overrides), settings)
         items = prepared.plan.dataset.rows

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from orchestrator.plan import Prepared
 from transexplain.data.reader import read_shard
 from transexplain.methods import cost_of, facts_of
-from transexplain.plans import Shard
+from transexplain.metrics import curve_of, metric_facts
+from transexplain.plans import AuditPlan, Shard
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Item, ItemFailure
 
 _SAMPLE = 256  # rows that lengths are measured on
+_TYPICAL = 32  # positions, where only the order of magnitude matters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,44 @@ def estimate(prepared: Prepared) -> Estimate:
         windows=windows,
         forwards=windows * forwards,
         backwards=windows * backwards,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationEstimate:
+    """What an evaluation asks of the model."""
+
+    items: int
+    methods: int
+    metrics: int
+    passes: float  #: forwards and backwards, in all; metrics that explain again not counted
+
+    def spoken(self) -> str:
+        """A line for the terminal."""
+        return (
+            f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "
+            f"{self.passes:,.0f} passes through the model"
+        )
+
+
+def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
+    """Count what methods declare and curves ask; None where nothing is evaluated."""
+    asked = plan.evaluation
+    if asked is None:
+        return None
+    items = min(plan.dataset.rows, asked.items or plan.dataset.rows)
+    passes = 0.0
+    for method in asked.methods:
+        mine = min(items, method.items or items)
+        passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
+        for metric in asked.metrics:
+            if metric_facts(metric.name).kind == "curve":
+                passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
+    return EvaluationEstimate(
+        items=items,
+        methods=len(asked.methods),
+        metrics=len(asked.metrics),
+        passes=passes * len(asked.targets),
     )
 
 

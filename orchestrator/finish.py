@@ -1,12 +1,15 @@
 """The end of a run: its reports on disk, its findings in a few lines, its exit code."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports import REPORTS
+from transexplain.registry import Registry
+from transexplain.reports import EVALUATION_REPORTS, REPORTS
+from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.records import Statement, Summary
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
@@ -16,47 +19,72 @@ _STYLES = {"good": "green", "clear": "green", "problem": "yellow", "flagged": "b
 _INCOMPLETE = 3
 
 
+def report(db: Database, run_id: str, folder: Path) -> None:
+    """Write and print what a run found: of an audit, or of an evaluation.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    if runs.get(db, run_id).plan.task == "evaluation":
+        summary = tabulate(db, run_id)
+        name = f"{summary.evaluated.name}-{summary.evaluated.run_id}"
+        _print(summary.headline, _write(EVALUATION_REPORTS, summary, folder / name))
+    else:
+        print_summary(*write_reports(db, run_id, folder))
+
+
+def as_json(db: Database, run_id: str) -> str:
+    """What a run found, for programs."""
+    if runs.get(db, run_id).plan.task == "evaluation":
+        return str(EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
+    return str(REPORTS.load("json")(summarise(db, run_id)))
+
+
 def write_reports(db: Database, run_id: str, folder: Path) -> tuple[Summary, list[Path]]:
-    """Write the run's report in every format into `folder`; returns what it says, and where.
+    """Write an audit's report in every format into `folder`; returns what it says, and where.
 
     Raises ConfigurationError where the folder cannot be written.
     """
     summary = summarise(db, run_id)
     name = f"{summary.audited.name}-{summary.audited.run_id}"
+    return summary, _write(REPORTS, summary, folder / name)
+
+
+def _write(forms: Registry, summary: Summary | EvaluationSummary, stem: Path) -> list[Path]:
     paths = []
-    for form in REPORTS:
-        path = folder / f"{name}.{form}"
+    for form in forms:
+        path = stem.with_name(f"{stem.name}.{form}")
         partial = path.with_suffix(path.suffix + f".{os.getpid()}")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(REPORTS.load(form)(summary), encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(forms.load(form)(summary), encoding="utf-8")
             partial.replace(path)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"
             ) from error
         paths.append(path)
-    return summary, paths
+    return paths
 
 
 def print_summary(summary: Summary, paths: list[Path]) -> None:
     """The findings for a terminal."""
-    console = Console(highlight=False, soft_wrap=True)
-    for statement in summary.headline:
-        console.print(_bullet(statement), style=_STYLES.get(statement.kind), markup=False)
     found = summary.conservation
+    closing = []
     if found is not None:
-        console.print(
-            f"- conservation over {found.attributions} attributions: largest |gap| "
-            f"{found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|",
-            markup=False,
+        text = (
+            f"conservation over {found.attributions} attributions: largest |gap| "
+            f"{found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|"
         )
+        closing = [Statement(kind="fact", text=text)]
+    _print((*summary.headline, *closing), paths)
+
+
+def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for statement in statements:
+        console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)
     for path in paths:
         console.print(f"report: {path}", markup=False)
-
-
-def _bullet(statement: Statement) -> str:
-    return f"- {statement.text}"
 
 
 def exit_code(db: Database, run_id: str) -> int:

@@ -2,28 +2,34 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.spec import AuditSpec, GroupsSection
+from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
+from orchestrator.sections import EvaluationSection, GroupsSection
+from orchestrator.spec import AuditSpec
 from transexplain.bias.lexicon import load_lexicon
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
-from transexplain.errors import DataSourceError, ModelLoadError, SpecError
-from transexplain.methods import bound, facts_of, unit_of
-from transexplain.plans import (
-    AuditPlan,
-    Classification,
-    DatasetRef,
-    DatasetSpec,
-    MethodSpec,
-    Shard,
+from transexplain.errors import (
+    ConfigurationError,
+    DataSourceError,
+    EngineError,
+    ModelLoadError,
+    SpecError,
 )
+from transexplain.evaluations import MethodSpec
+from transexplain.methods import bound, facts_of, unit_of
+from transexplain.plans import AuditPlan, Classification, DatasetRef, DatasetSpec, Shard, Task
 from transexplain.settings import Settings
 from transexplain.targets import ClassNames, label_index
 from transexplain.types import EntityGroup, Item
+
+#: texts that the one to be tried is chosen from
+_LOOKED_AT = 8
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
@@ -39,8 +45,10 @@ class Prepared:
     warnings: tuple[str, ...]
 
 
-def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
+def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> Prepared:
     """Load the model, snapshot the data, check everything, and explain one item.
+
+    With task `evaluation` the plan measures explanations of every item and keeps none.
 
     Raises:
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
@@ -53,7 +61,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
     from transexplain.models.load import load_model
 
-    source = _absolute(spec.model.source)
+    source = absolute_model(spec.model.source)
     model = load_model(source, dtype=spec.model.dtype, device=spec.model.device)
     if model.modality != dataset.modality:
         raise ModelLoadError(
@@ -62,12 +70,35 @@ def prepare_audit(spec: AuditSpec, settings: Settings) -> Prepared:
         )
     plan = _plan(spec, model, dataset, groups)
     shards = make_shards(dataset.rows, spec.shard_size)
-    warnings = tuple(_warnings(plan, groups))
-    _try_one(plan, shards, model)
-    return Prepared(plan=plan, shards=shards, model=model, warnings=warnings)
+    warnings = [] if task == "evaluation" else list(_warnings(plan, groups))
+    first = _first_item(plan, shards)
+    if first is not None and task == "audit":
+        _try_one(plan, first, model)
+    plan, more = _with_evaluation(plan, spec, task, model, first)
+    return Prepared(plan=plan, shards=shards, model=model, warnings=(*warnings, *more))
 
 
-def _absolute(source: str) -> str:
+def _with_evaluation(
+    plan: AuditPlan, spec: AuditSpec, task: Task, model: "LoadedModel", first: Item | None
+) -> tuple[AuditPlan, list[str]]:
+    """The plan with what is measured about its explanations, tried on one item."""
+    section = spec.evaluation
+    wanted = evaluation_of(section, plan) if task == "evaluation" else None
+    if task == "audit":
+        wanted = evaluation_of_audit(section, plan)
+    if wanted is None:
+        return plan, []
+    asked = replace(plan, evaluation=wanted, task=task)
+    try:
+        found, warnings = usable(asked, section, model, [] if first is None else [first])
+    except (ConfigurationError, EngineError) as error:
+        if task == "evaluation" or section != EvaluationSection():
+            raise
+        return plan, [f"whether the method is faithful is not measured: {error}"]
+    return replace(asked, evaluation=found), warnings
+
+
+def absolute_model(source: str) -> str:
     """A local path that workers find from any folder; hub ids and the like as they are."""
     name, equals, checkpoint = source.partition("?checkpoint=")
     if equals:
@@ -154,16 +185,18 @@ def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]
         )
 
 
-def _try_one(plan: AuditPlan, shards: tuple[Shard, ...], model: "LoadedModel") -> None:
-    """Explain the first readable item, so that a model that cannot be explained fails here."""
+def _first_item(plan: AuditPlan, shards: tuple[Shard, ...]) -> Item | None:
+    """A readable item of the first shard: of its first texts the longest, so that it has order."""
+    rows = read_shard(plan.dataset, Shard(index=0, start=0, stop=shards[0].stop))
+    readable = (entry for entry in rows if isinstance(entry, Item))
+    some = list(islice(readable, _LOOKED_AT if plan.model.modality == "text" else 1))
+    return max(some, key=lambda item: len(str(item.content)), default=None)
+
+
+def _try_one(plan: AuditPlan, item: Item, model: "LoadedModel") -> None:
+    """Explain an item, so that a model that cannot be explained fails here."""
     from transexplain.explaining import Request, explain_items
 
-    request = Request.from_plan(plan)
-    for entry in read_shard(plan.dataset, Shard(index=0, start=0, stop=shards[0].stop)):
-        if not isinstance(entry, Item):
-            continue
-        for done in explain_items(model, [entry], request):
-            if done.failure is None:
-                return
-            if done.failure.kind == "model-error":
-                raise ModelLoadError(f"the model cannot be explained: {done.failure.message}")
+    for done in explain_items(model, [item], Request.from_plan(plan)):
+        if done.failure is not None and done.failure.kind == "model-error":
+            raise ModelLoadError(f"the model cannot be explained: {done.failure.message}")

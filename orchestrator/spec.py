@@ -8,23 +8,23 @@ import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
 )
 
+from orchestrator.sections import (
+    ClassificationSection,
+    DataSection,
+    EvaluationSection,
+    GroupsSection,
+    MethodSection,
+    ModelSection,
+    Strict,
+    from_string,
+)
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.plans import Join, LongTexts, check_long_texts
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _from_string(key: str) -> BeforeValidator:
-    """Let `model: path` stand for `model: {source: path}`."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def _as_list(value: Any) -> Any:
@@ -38,57 +38,13 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-class ModelSection(_Strict):
-    """Which model is audited."""
-
-    source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
-    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
-    device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
-
-
-class DataSection(_Strict):
-    """Which items, and what their columns mean."""
-
-    source: str = Field(description="csv|tsv|jsonl|parquet file or glob, or imagefolder:DIR")
-    text: str | None = None
-    image: str | None = None
-    label: str | None = None
-    id: str | None = None
-    meta: tuple[str, ...] = ()
-    quoting: Literal["auto", "none", "rfc4180"] = "auto"
-    limit: int | None = Field(default=None, ge=1)
-
-
-class MethodSection(_Strict):
-    """Which explanation method, with its parameters."""
-
-    name: str = "lrp"
-    params: dict[str, Any] = Field(default_factory=dict)
-
-
-class GroupsSection(_Strict):
-    """Entity groups whose relevance is compared."""
-
-    lexicon: str = Field(description="yaml or json file: group -> terms")
-    include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
-    reference: str | None = Field(default=None, description="default: all other groups' entities")
-    practical: float = Field(default=0.1, ge=0, description="smallest difference worth a flag")
-
-
-class ClassificationSection(_Strict):
-    """A class of the user's own: the sum of some of the model's logits."""
-
-    name: str
-    classes: tuple[str, ...] = Field(min_length=1)
-
-
-class AuditSpec(_Strict):
+class AuditSpec(Strict):
     """One audit, as a person writes it."""
 
     name: str = Field(default="audit", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    model: Annotated[ModelSection, _from_string("source")]
-    data: Annotated[DataSection, _from_string("source")]
-    method: Annotated[MethodSection, _from_string("name")] = MethodSection()
+    model: Annotated[ModelSection, from_string("source")]
+    data: Annotated[DataSection, from_string("source")]
+    method: Annotated[MethodSection, from_string("name")] = MethodSection()
     targets: Annotated[tuple[str | dict[str, Any], ...], BeforeValidator(_as_list)] = Field(
         default=("predicted",), min_length=1
     )
@@ -96,7 +52,8 @@ class AuditSpec(_Strict):
     labels: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(
         default_factory=dict, description="dataset label -> class"
     )
-    groups: Annotated[GroupsSection, _from_string("lexicon")] | None = None
+    groups: Annotated[GroupsSection, from_string("lexicon")] | None = None
+    evaluation: EvaluationSection = EvaluationSection()
     long_text: LongTexts = "truncate"
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
     window: int | None = Field(default=None, ge=3, description="positions per window")
@@ -204,6 +161,7 @@ def _known(place: tuple[int | str, ...]) -> list[str]:
         "method": MethodSection,
         "groups": GroupsSection,
         "classifications": ClassificationSection,
+        "evaluation": EvaluationSection,
     }
     section = sections.get(str(place[0]), AuditSpec) if place else AuditSpec
     return list(section.model_fields)

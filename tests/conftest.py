@@ -72,6 +72,22 @@ def redis_url() -> str:
 
 
 @pytest.fixture
+def amqp_url() -> str:
+    """URL of a reachable RabbitMQ; tests use queues of their own and delete them."""
+    import amqp
+
+    url = os.environ.get("TRANSEXPLAIN_TEST_AMQP", "amqp://guest:guest@127.0.0.1:5672//")
+    host, _, port = url.rpartition("@")[2].partition("/")[0].partition(":")
+    user, _, password = url.partition("://")[2].rpartition("@")[0].partition(":")
+    try:
+        with amqp.Connection(f"{host}:{port or 5672}", user, password, connect_timeout=5):
+            pass
+    except (OSError, amqp.AMQPError) as error:
+        _service_missing("RabbitMQ", error)
+    return url
+
+
+@pytest.fixture
 def bert_dir(tmp_path: Path) -> Path:
     """A directory with a tiny BERT classifier of three named classes and its tokenizer."""
     from tiny_models import bert, wordpiece

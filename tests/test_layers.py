@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("types", "plans"),
+    ("types", "evaluations", "plans"),
     ("settings",),
     ("registry", "targets"),
     ("migrations",),
@@ -18,13 +18,19 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("bias", "metrics"),
     ("explaining",),
+    ("evaluating",),
     ("audit", "comparing", "reports", "doctor"),
     ("workers", "api", "render"),
     ("orchestrator",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: downward, but two nouns of one level that build on each other
-ALLOWED_WITHIN = {("plans", "types"), ("registry", "targets"), ("targets", "registry")}
+ALLOWED_WITHIN = {
+    ("plans", "types"),
+    ("plans", "evaluations"),
+    ("registry", "targets"),
+    ("targets", "registry"),
+}
 TORCH_FREE = (
     "orchestrator",
     "workers",
@@ -34,6 +40,7 @@ TORCH_FREE = (
     "metrics",
     "data",
     "types",
+    "evaluations",
     "plans",
     "registry",
     "targets",

@@ -10,6 +10,7 @@ from typer.main import get_command
 import transexplain
 from orchestrator.cli.main import app
 from transexplain.methods import METHODS
+from transexplain.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,9 +33,9 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 
 def test_readme_lists_what_exists() -> None:
-    for name in METHODS:
+    for name in (*METHODS, *METRICS):
         assert f"`{name}`" in README
-    used = re.findall(r"transexplain ([a-z]+)", "\n".join(commands(README)))
+    used = re.findall(r"transexplain ([a-z]+(?:-[a-z]+)*)", "\n".join(commands(README)))
     assert {"demo", "run", "explain", "submit", "worker"} <= set(used)
     assert set(used) <= VERBS
 
@@ -58,22 +59,36 @@ def test_the_wheel_holds_the_four_packages() -> None:
     assert f"## {transexplain.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_compose_publishes_no_port_and_pins_every_image() -> None:
+def test_compose_publishes_only_views_to_this_host_and_pins_every_image() -> None:
     services = COMPOSE["services"]
-    assert set(services) == {"postgres", "redis", "migrate", "worker", "worker-gpu", "submit"}
+    needed = {"postgres", "redis", "migrate", "worker", "worker-gpu", "beat", "submit"}
+    assert needed | {"metrics", "flower"} <= set(services)
     for name, service in services.items():
-        assert "ports" not in service, name
+        published = service.get("ports", [])
+        assert all(port.startswith("127.0.0.1:") for port in published), name
+        assert not published or service["profiles"] == [name], f"{name} publishes unasked"
         assert re.search(r":\d+\.\d+", service["image"]), name
     for name in ("postgres", "redis", "worker"):
         assert "healthcheck" in services[name]
     assert services["worker-gpu"]["profiles"] == ["gpu"]
     assert services["submit"]["profiles"] == ["submit"]
-    password = services["postgres"]["environment"]["POSTGRES_PASSWORD"]
-    assert password.startswith("${POSTGRES_PASSWORD:?")
+
+
+def test_compose_takes_passwords_from_files() -> None:
+    files = {name: entry["file"] for name, entry in COMPOSE["secrets"].items()}
+    for name, service in COMPOSE["services"].items():
+        given = [*service.get("environment", {}).values(), *map(str, service.get("command", ()))]
+        for value in given:
+            assert "://" not in value, f"{name}: {value}"
+            if value.startswith("/run/secrets/"):
+                assert value.removeprefix("/run/secrets/") in service["secrets"]
+        assert set(service.get("secrets", ())) <= set(files)
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    assert all(f"> {file.removeprefix('./')}" in text for file in files.values()), "said how"
 
 
 def test_compose_starts_verbs_that_exist() -> None:
-    for name in ("migrate", "worker", "worker-gpu", "submit"):
+    for name in ("migrate", "worker", "worker-gpu", "submit", "metrics"):
         service = COMPOSE["services"][name]
         words = [*service.get("entrypoint", ["transexplain"]), *service["command"]]
         assert words[0] == "transexplain"

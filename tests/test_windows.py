@@ -19,12 +19,12 @@ from orchestrator.cli.main import main
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError, ItemError, SpecError
+from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Request, Stopped, explain_items
 from transexplain.explaining.joining import window_weights
 from transexplain.methods import METHODS
 from transexplain.models.base import Encoded, LoadedModel, Windows
 from transexplain.models.windows import cut
-from transexplain.plans import MethodSpec
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database

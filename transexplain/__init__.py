@@ -7,13 +7,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from transexplain import render
-    from transexplain.api import explain, explain_iter, load_model, wrap
+    from transexplain.api import evaluate, explain, explain_iter, load_model, wrap
     from transexplain.comparing import compare
     from transexplain.errors import TransExplainError
     from transexplain.types import Attribution, Item, Ledger, PatchGrid, Token
 
 _PUBLIC = {
     "compare": "transexplain.comparing",
+    "evaluate": "transexplain.api",
     "explain": "transexplain.api",
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
@@ -35,6 +36,7 @@ __all__ = [
     "TransExplainError",
     "__version__",
     "compare",
+    "evaluate",
     "explain",
     "explain_iter",
     "load_model",

@@ -1,24 +1,37 @@
 """The public interface: load a model, explain items, render what was found."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.data.images import load_image
 from transexplain.errors import ItemError
+from transexplain.evaluating import Evaluation, evaluate_items
+from transexplain.evaluations import (
+    RANDOM,
+    EvaluatedMethod,
+    EvaluationPlan,
+    MethodSpec,
+    MetricSpec,
+)
 from transexplain.explaining import Explained, Request, explain_items
+from transexplain.explaining.items import Silent
 from transexplain.methods import parameters_of
 from transexplain.models.base import LoadedModel
 from transexplain.models.load import load_model
 from transexplain.models.wrap import wrap
-from transexplain.plans import Classification, MethodSpec
+from transexplain.plans import Classification
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Attribution, Item, ItemFailure
+
+if TYPE_CHECKING:
+    from transexplain.reports.evaluation import Table
 
 OnError = Literal["raise", "record"]
 TargetLike = str | Mapping[str, Any]
 
-__all__ = ["explain", "explain_iter", "load_model", "wrap"]
+__all__ = ["evaluate", "explain", "explain_iter", "load_model", "wrap"]
 
 
 def explain(
@@ -74,6 +87,57 @@ def explain_iter(
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
         yield from _results(explained, on_error)
+
+
+def evaluate(
+    model: LoadedModel,
+    items: Any,
+    methods: Sequence[str | MethodSpec | EvaluatedMethod] = ("lrp",),
+    metrics: Sequence[str | MetricSpec] = ("activation", "pruning"),
+    target: TargetLike | Sequence[TargetLike] = "predicted",
+    **params: Any,
+) -> "list[Table]":
+    """Measure explanations of items; one table per target and metric, the best method first.
+
+    Args:
+        model: what `load_model` or `wrap` gave.
+        items: as of `explain`; an `Item` may carry evidence, and its label is read.
+        methods: names, or methods with parameters and a label; random relevance is always added.
+        metrics: names in the metric registry, or metrics with their parameters.
+        target: `predicted`, `label`, `class:<id|name>`, or several of these.
+        params: `seed` of every test and sample, `confidence` that the model must have in an item,
+            and the options of `explain` that belong to no method.
+
+    An item that cannot be read is left out of the tables. Raises ConfigurationError where a
+    method, metric or target does not fit the model; EngineError: an operator without a rule.
+    """
+    from transexplain.reports.evaluation import tables_of
+
+    given = [_as_item(model, content, index) for index, content in enumerate(_several(items))]
+    own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
+    request = _request(model, MethodSpec(), target, params)
+    rows = [_evaluated(one) for one in methods]
+    if all(one.label != RANDOM for one in rows):
+        rows.append(_evaluated(RANDOM))
+    plan = EvaluationPlan(
+        methods=tuple(rows),
+        metrics=tuple(MetricSpec(name=one) if isinstance(one, str) else one for one in metrics),
+        targets=tuple(one.spec for one in request.targets),
+        **own,
+    )
+    numbered = [
+        replace(one, index=row) if isinstance(one, Item) else one for row, one in enumerate(given)
+    ]
+    evaluation = Evaluation(request=request, plan=plan, rows=len(given))
+    ends = evaluate_items(model, numbered, evaluation, observer=Silent())
+    return list(tables_of((score for end in ends for score in end.scores), plan)[0])
+
+
+def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
+    if isinstance(method, EvaluatedMethod):
+        return method
+    spec = MethodSpec(name=method) if isinstance(method, str) else method
+    return EvaluatedMethod(label=spec.name, method=spec)
 
 
 def _results(explained: Explained, on_error: OnError) -> Iterator[Attribution | ItemFailure]:

@@ -1,43 +1,60 @@
 """The computation of a shard: items in, attributions and aggregates out; no queue, no SQL."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
 from transexplain.data.reader import read_shard
+from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
+from transexplain.evaluations import MetricScore
 from transexplain.explaining import Request, explain_items
+from transexplain.explaining.caution import screened
 from transexplain.metrics.class_sensitivity import of_attributions
-from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, Observer, Shard, ShardResult
+from transexplain.models.base import Encoded, LoadedModel
+from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
 from transexplain.targets import parse_target
 from transexplain.types import Attribution, Item, ItemFailure, ItemOutcome, Mention
 
 #: items of every shard that class sensitivity is measured on
 SENSITIVITY_SAMPLE = 2
 
+#: items of a shard that are read (and encoded, for an audit) already
+Given = Iterable[Item | ItemFailure | Encoded] | None
+
 
 def explain_shard(
-    plan: AuditPlan, shard: Shard, model: LoadedModel, *, observer: Observer
+    plan: AuditPlan,
+    shard: Shard,
+    model: LoadedModel,
+    *,
+    observer: Observer,
+    caution: Caution = NO_CAUTION,
+    items: Given = None,
 ) -> ShardResult:
-    """Explain every item of one shard.
+    """Explain every item of one shard, and measure those that were drawn for it.
+
+    `caution` says which items share no batch, and which are not run at all; `items` are those of
+    the shard, where somebody read them ahead.
 
     Raises:
         Stopped: the observer asked to stop; nothing of the shard is returned.
         EngineError: the model has an operator without a rule.
     """
     begun = time.perf_counter()
+    if plan.task == "evaluation":
+        return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
     matcher = Matcher(plan.groups) if plan.groups else None
     aggregate = ShardAggregate()
     outcomes: list[ItemOutcome] = []
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
-    request = Request.from_plan(plan)
-    sample: list[Item] = []
-    for done in explain_items(model, read_shard(plan.dataset, shard), request, observer=observer):
+    request, kept = Request.from_plan(plan), _Kept(plan)
+    given = _given(plan, shard, items, caution)
+    for done in explain_items(model, given, request, observer=observer, alone=caution.alone):
         if done.failure is not None:
             failures.append(done.failure)
         if done.outcome is not None:
@@ -45,10 +62,8 @@ def explain_shard(
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
             mentions.extend(_mentions(matcher, done.attributions))
-            if done.item is not None and len(sample) < SENSITIVITY_SAMPLE:
-                sample.append(done.item)
-    for value in _sensitivities(model, sample, request):
-        aggregate.add_sensitivity(value)
+            kept.consider(done.item)
+    _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),
@@ -56,18 +71,100 @@ def explain_shard(
         failures=tuple(failures),
         mentions=tuple(mentions),
         aggregate=aggregate.to_json(),
+        scores=tuple(_scores(model, kept, observer, caution)),
         seconds=time.perf_counter() - begun,
     )
 
 
-def _sensitivities(model: LoadedModel, sample: Sequence[Item], request: Request) -> Iterator[float]:
+def evaluate_shard(
+    plan: AuditPlan,
+    shard: Shard,
+    model: LoadedModel,
+    *,
+    observer: Observer,
+    caution: Caution = NO_CAUTION,
+    items: Given = None,
+) -> ShardResult:
+    """Measure the explanations of every item of one shard; none of them is kept.
+
+    Raises as `explain_shard`.
+    """
+    begun = time.perf_counter()
+    aggregate = ShardAggregate()
+    evaluation = Evaluation.from_plan(plan)
+    given = _given(plan, shard, items, caution)
+    readable = (one for one in given if isinstance(one, Item | ItemFailure))
+    ends = list(evaluate_items(model, readable, evaluation, observer=observer, alone=caution.alone))
+    outcomes = [end.outcome for end in ends if end.outcome is not None]
+    for outcome in outcomes:
+        aggregate.add(outcome, ())
+    return ShardResult(
+        shard=shard,
+        outcomes=tuple(outcomes),
+        attributions=(),
+        failures=tuple(end.failure for end in ends if end.failure is not None),
+        mentions=(),
+        aggregate=aggregate.to_json(),
+        scores=tuple(score for end in ends for score in end.scores),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _given(
+    plan: AuditPlan, shard: Shard, items: Given, caution: Caution
+) -> Iterator[Item | ItemFailure | Encoded]:
+    read = read_shard(plan.dataset, shard) if items is None else items
+    return screened(read, caution.quarantined)
+
+
+class _Kept:
+    """The explained items that are looked at again once the shard is explained."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self.evaluation = Evaluation.from_plan(plan) if plan.evaluation else None
+        self.sample: list[Item] = []  #: for class sensitivity
+        self.measured: list[Item] = []
+
+    def consider(self, item: Item | None) -> None:
+        """Keep an item where it is wanted."""
+        if item is not None and len(self.sample) < SENSITIVITY_SAMPLE:
+            self.sample.append(item)
+        if item is not None and self.evaluation and self.evaluation.wants(item.index):
+            self.measured.append(item)
+
+
+def _scores(
+    model: LoadedModel,
+    kept: _Kept,
+    observer: Observer,
+    caution: Caution,
+) -> Iterator[MetricScore]:
+    """What is measured of the drawn items; they are done already, so this finishes none."""
+    if kept.evaluation is None:
+        return
+    watch = Heartbeat(observer)
+    for end in evaluate_items(
+        model, kept.measured, kept.evaluation, observer=watch, alone=caution.alone
+    ):
+        yield from end.scores
+
+
+def _add_sensitivities(
+    aggregate: ShardAggregate,
+    model: LoadedModel,
+    sample: Sequence[Item],
+    request: Request,
+    observer: Observer,
+    caution: Caution,
+) -> None:
     """Class sensitivity of the first items of a shard, between their two likeliest classes."""
     if len(model.classes) < 2:
         return
     for_two = replace(request, targets=(parse_target("top:2", request.names),))
-    for done in explain_items(model, sample, for_two):
+    heartbeat = Heartbeat(observer)
+    for done in explain_items(model, sample, for_two, observer=heartbeat, alone=caution.alone):
         if len(done.attributions) == 2:
-            yield of_attributions(*done.attributions)
+            aggregate.add_sensitivity(of_attributions(*done.attributions))
 
 
 def _mentions(matcher: Matcher | None, attributions: Sequence[Attribution]) -> Iterator[Mention]:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transexplain.errors import ConfigurationError, EngineError, ItemError
+from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Request, explain_items
 from transexplain.methods import METHODS
 from transexplain.models.base import LoadedModel
-from transexplain.plans import MethodSpec
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Attribution, Compared, Item
 

@@ -14,6 +14,7 @@
     └── InfrastructureError          exit 4
         ├── DatabaseError            database unreachable or at the wrong revision
         ├── BrokerError              broker unreachable
+        ├── WebhookError             the receiver of a verdict is away or refuses it
         └── FencedError              another worker holds the shard now; this result is dropped
 
 A message names the thing that is wrong and the remedy.
@@ -74,6 +75,10 @@ class DatabaseError(InfrastructureError):
 
 class BrokerError(InfrastructureError):
     """The message broker cannot be reached."""
+
+
+class WebhookError(InfrastructureError):
+    """A verdict could not be posted; it is tried again."""
 
 
 class FencedError(InfrastructureError):

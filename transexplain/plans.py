@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import EvaluationPlan, MethodSpec, MetricScore
 from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
 Modality = Literal["text", "image", "nodes"]
@@ -14,6 +15,8 @@ Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
 LongTexts = Literal["truncate", "window", "error"]
 Join = Literal["mean", "sum"]
+#: an evaluation measures explanations of every item and stores none of them
+Task = Literal["audit", "evaluation"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +35,17 @@ class ModelRef:
 class DatasetSpec:
     """Where items come from and how their columns are read, as the user wrote it."""
 
-    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz) or `imagefolder:DIR`
+    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR` or `eraser:DIR#split`
     text: str | None = None  #: column of the text; default: `text`, else `sentence`
     image: str | None = None  #: column of the image path, relative to the file's folder
     label: str | None = None  #: column of the label; default: `label` where it exists
     id: str | None = None  #: column of the item id; default: the row number
     meta: tuple[str, ...] = ()  #: further columns kept with each item
+    evidence: str | None = None  #: column of what people marked: spans, boxes or a mask's path
     quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
     limit: int | None = None  #: keep only the first rows
+    sample: int | None = None  #: of those draw so many
+    seed: int = 0  #: of the drawing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,14 +77,6 @@ class Classification:
     classes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MethodSpec:
-    """A registered explanation method and its parameters."""
-
-    name: str = "lrp"
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShardResult:
     """Everything one shard produced; saved in one transaction."""
@@ -90,6 +88,7 @@ class ShardResult:
     mentions: tuple[Mention, ...]
     aggregate: Mapping[str, Any]  #: JSON-able; see bias.aggregates
     seconds: float  #: wall clock inside explain_shard
+    scores: tuple[MetricScore, ...] = ()  #: of the items that were evaluated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +115,8 @@ class AuditPlan:
     practical: float = 0.1  #: smallest difference worth flagging, in logits
     tolerance: float = 0.0  #: share of failed items above which a run exits with 3
     max_attempts: int = 3  #: attempts of a shard before it is dead
+    evaluation: EvaluationPlan | None = None  #: what is measured about explanations
+    task: Task = "audit"
 
     @property
     def digest(self) -> str:
@@ -164,6 +165,17 @@ class AuditRun:
     created: float  #: seconds since the epoch, database time
     finished: float | None
     shards: Mapping[str, int]  #: state -> count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    """What earlier attempts of a shard that died have taught about its items."""
+
+    alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
+    quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
+
+
+NO_CAUTION = Caution()
 
 
 class Observer(Protocol):

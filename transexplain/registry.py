@@ -35,10 +35,15 @@ class Registry(Mapping[str, str]):
 
     def load(self, name: str) -> Any:
         """The object behind `name`; raises ConfigurationError for a name not in the table."""
-        module, _, attribute = self[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return load(self[name])
 
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self._table, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self._table)}"
+
+
+def load(place: str) -> Any:
+    """What stands at `module:attribute`."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)

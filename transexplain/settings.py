@@ -1,46 +1,110 @@
 """What the environment decides: where the store, the broker and the snapshots are."""
 
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from transexplain.errors import ConfigurationError
+
+_SECRET_PARAMETERS = ("password", "passwd", "sslpassword", "passfile")
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """Settings of one process, read once by `Settings.from_environment`."""
 
-    database_url: str = "sqlite:///transexplain.db"  #: SQLAlchemy URL
-    broker_url: str = "redis://127.0.0.1:6379/0"  #: Celery broker URL
+    #: SQLAlchemy URL; not in the repr, it may hold a password
+    database_url: str = field(default="sqlite:///transexplain.db", repr=False)
+    #: Celery broker URL: redis, rediss, amqp or amqps; not in the repr either
+    broker_url: str = field(default="redis://127.0.0.1:6379/0", repr=False)
+    broker_ca: Path | None = None  #: CA certificates of a broker with TLS; None: the system's
     snapshot_dir: Path = Path(".transexplain/snapshots")  #: Parquet snapshots; shared by a fleet
-    queue: str = "transexplain"  #: queue name, also the key prefix at the broker
+    queue: str = "transexplain"  #: first part of the queues' names, key prefix at Redis
     lease_seconds: float = 60.0  #: a shard's lease, renewed at a third of it
     item_deadline: float = 300.0  #: seconds without progress after which a worker gives up
+    model_memory: int | None = None  #: bytes of models that a process keeps; None: see ModelCache
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read `TRANSEXPLAIN_DATABASE_URL`, `_BROKER_URL`, `_SNAPSHOT_DIR`, `_QUEUE`, ..."""
+        """Read `TRANSEXPLAIN_DATABASE_URL`, `_BROKER_URL`, `_SNAPSHOT_DIR`, `_QUEUE`, ...
+
+        Raises ConfigurationError for a number, a size or a secret's file that cannot be read.
+        """
         default = cls()
+        ca, memory = _env("BROKER_CA", ""), _env("MODEL_MEMORY", "")
         return cls(
-            database_url=_env("DATABASE_URL", default.database_url),
-            broker_url=_env("BROKER_URL", default.broker_url),
+            database_url=secret("DATABASE_URL") or default.database_url,
+            broker_url=secret("BROKER_URL") or default.broker_url,
+            broker_ca=Path(ca) if ca else None,
             snapshot_dir=Path(_env("SNAPSHOT_DIR", str(default.snapshot_dir))),
             queue=_env("QUEUE", default.queue),
-            lease_seconds=float(_env("LEASE_SECONDS", str(default.lease_seconds))),
-            item_deadline=float(_env("ITEM_DEADLINE", str(default.item_deadline))),
+            lease_seconds=_seconds("LEASE_SECONDS", default.lease_seconds),
+            item_deadline=_seconds("ITEM_DEADLINE", default.item_deadline),
+            model_memory=_size("MODEL_MEMORY", memory) if memory else None,
         )
+
+
+def secret(name: str) -> str | None:
+    """The value of `TRANSEXPLAIN_<name>`, or of the file that `TRANSEXPLAIN_<name>_FILE` names.
+
+    White space around a file's text does not count. Raises ConfigurationError where both are
+    set, and where the file cannot be read or is empty.
+    """
+    variable = f"TRANSEXPLAIN_{name}"
+    value, file = os.environ.get(variable), os.environ.get(f"{variable}_FILE")
+    if not file:
+        return value or None
+    if value:
+        raise ConfigurationError(f"{variable} and {variable}_FILE are both set; unset one of them")
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigurationError(
+            f"{variable}_FILE: {file}: {reason}; name a file that this process may read"
+        ) from None
+    if not text:
+        raise ConfigurationError(f"{variable}_FILE: {file} is empty; write the value into it")
+    return text
 
 
 def _env(name: str, default: str) -> str:
     return os.environ.get(f"TRANSEXPLAIN_{name}") or default
 
 
+def _seconds(name: str, default: float) -> float:
+    text = _env(name, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigurationError(f"TRANSEXPLAIN_{name}={text!r} is no number of seconds above 0")
+    return value
+
+
+def _size(name: str, text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if found is None:
+        raise ConfigurationError(f"TRANSEXPLAIN_{name}={text!r} is no size; write 800MB or 12GB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
 def redact_url(url: str) -> str:
-    """`url` without its password, for messages and logs."""
+    """`url` without its passwords, for messages and logs."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    netloc = f"{parts.username or ''}:***@{host}{port}"
-    return urlunsplit((parts.scheme, netloc, parts.path, parts.query, parts.fragment))
+    netloc = parts.netloc
+    if parts.password is not None:
+        # not rebuilt from hostname and port: a list of hosts or an odd port has to survive
+        netloc = f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"
+    query = parts.query
+    if any(name.lower() in _SECRET_PARAMETERS for name, _ in parse_qsl(query)):
+        shown = [
+            (name, "***" if name.lower() in _SECRET_PARAMETERS else value)
+            for name, value in parse_qsl(query, keep_blank_values=True)
+        ]
+        query = urlencode(shown, safe="*")
+    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))

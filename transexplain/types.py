@@ -16,6 +16,16 @@ Unit = Literal["logits", "unit_relevance", "score"]
 TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Evidence:
+    """Where people say that the evidence is: one of these is given."""
+
+    spans: tuple[tuple[int, int], ...] = ()  #: characters of the text, from and to
+    #: left, top, right, bottom as fractions of the original picture
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
+    mask: NDArray[np.bool_] | None = None  #: (height, width) of the original picture
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
     """One thing to explain: a text, a picture, or inputs already encoded."""
@@ -26,6 +36,7 @@ class Item:
     label: str | None = None  #: as the dataset spells it
     meta: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None  #: image path relative to the dataset's root
+    evidence: Evidence | None = None  #: None: nobody marked it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,12 @@
 """The lease keeper: renews a claim from its own thread while the work makes progress."""
 
+import faulthandler
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -11,13 +15,36 @@ from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 
+EXIT_HUNG = 70  #: exit status of a process that ended itself because its work hung
+#: seconds between breadcrumbs of a first attempt: a write costs about 1 ms, a batch on a GPU 20
+NOTE_EVERY = 0.25
+#: seconds that loading the model and reading the first items may take: more than a batch may
+START_DEADLINE = 900.0
+_NAMED = 3
+_SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it, and cannot give it back any more
+
+
+def end_process(message: str) -> None:
+    """Say what hung and where, then end without waiting for anything: nothing else would work."""
+    cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+    sys.stderr.write(f"{cursor}\n{message}\n")
+    sys.stderr.flush()
+    faulthandler.dump_traceback(sys.stderr)
+    os._exit(EXIT_HUNG)
+
 
 class LeaseKeeper:
-    """Observer of one shard's work that holds its lease.
+    """Observer of one shard's work that holds its lease and notes what is in hand.
 
-    The lease is renewed at a third of its length, as long as an item was finished within
-    `item_deadline` seconds; a hang therefore loses its lease. When the lease is lost or the run
-    cancelled, `should_stop` turns true and the work ends before its next batch.
+    The lease is renewed at a third of its length. Where no batch began and no item ended within
+    `item_deadline` seconds (until the first batch: `START_DEADLINE`, if that is longer), the
+    keeper records that and calls `on_hang`, which ends the process.
+    When the lease is lost or the run cancelled, `should_stop` turns true and the work ends before
+    its next batch.
+
+    A first attempt notes its batches at most every `NOTE_EVERY` seconds, so its breadcrumb may be
+    a few short batches old. A later one notes all, and when a batch is over, too: its breadcrumb
+    is what the process died in.
     """
 
     def __init__(
@@ -29,19 +56,27 @@ class LeaseKeeper:
         item_deadline: float,
         on_item: Callable[[], None] | None = None,
         stop: threading.Event | None = None,
+        on_hang: Callable[[str], None] = end_process,
     ) -> None:
         self._db = db
         self._claim = claim
         self._lease_seconds = lease_seconds
         self._item_deadline = item_deadline
+        self._deadline = max(item_deadline, START_DEADLINE)  # until the first batch
         self._on_item = on_item
+        self._on_hang = on_hang
         self._asked_to_stop = stop or threading.Event()
         self._lost = threading.Event()
         self._ended = threading.Event()
+        self._exact = claim.attempt > 1
+        self._batch: tuple[str, ...] = ()
+        self._left: set[str] = set()
+        self._noted = float("-inf")
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
 
     def __enter__(self) -> Self:
+        self._moved = time.monotonic()
         self._thread.start()
         return self
 
@@ -55,14 +90,26 @@ class LeaseKeeper:
         self._thread.join()
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
-        """A batch begins: counts as progress."""
-        self._moved = time.monotonic()
+        """A batch begins: progress, and the breadcrumb."""
+        self._moved, self._deadline = time.monotonic(), self._item_deadline
+        self._batch, self._left = tuple(item_ids), set(item_ids)
+        if self._exact or self._moved - self._noted >= NOTE_EVERY:
+            self._note()
 
     def item_done(self, item_id: str) -> None:
         """An item ended: progress."""
-        self._moved = time.monotonic()
+        self._moved, self._deadline = time.monotonic(), self._item_deadline
+        self._left.discard(item_id)
+        if self._batch and not self._left:
+            self._batch = ()
+            if self._exact:  # what ends the process from here on is not the batch's doing
+                self._note()
         if self._on_item is not None:
             self._on_item()
+
+    def touch(self) -> None:
+        """Progress that is no item of this shard: it waits while another moves on."""
+        self._moved = time.monotonic()
 
     def should_stop(self) -> bool:
         """Whether the lease is lost, the run cancelled, or the process asked to end."""
@@ -73,15 +120,51 @@ class LeaseKeeper:
         """Whether another worker may hold the shard now."""
         return self._lost.is_set()
 
+    def _note(self) -> None:
+        try:
+            if not shards.note(self._db, self._claim, self._batch):
+                self._lost.set()
+        except DatabaseError:
+            return  # without a breadcrumb the work is worth as much
+        self._noted = time.monotonic()
+
     def _keep(self) -> None:
-        while not self._ended.wait(self._lease_seconds / 3):
-            if time.monotonic() - self._moved > self._item_deadline:
-                self._lost.set()
+        renewed = time.monotonic()
+        while not self._ended.wait(self._pause(renewed)):
+            if time.monotonic() - self._moved > self._deadline:
+                self._hung()
                 return
-            try:
-                renewed = shards.renew(self._db, self._claim, self._lease_seconds)
-            except DatabaseError:
-                continue  # the lease still stands; the next beat or the save will tell
-            if not renewed:
+            if time.monotonic() - renewed >= self._lease_seconds / 3:
+                renewed = time.monotonic()
+                self._renew()
+
+    def _pause(self, renewed: float) -> float:
+        now = time.monotonic()
+        next_beat = renewed + self._lease_seconds / 3 - now
+        hung = self._moved + self._deadline + 0.01 - now
+        # the deadline grows short when the first batch begins, while this thread sleeps
+        return max(0.01, min(next_beat, hung, self._item_deadline))
+
+    def _renew(self) -> None:
+        if self._lost.is_set():
+            return  # but a hang still ends the process: it must not hold the device
+        # a batch that began meanwhile is noted by itself where that matters
+        breadcrumb = None if self._exact else self._batch
+        try:
+            if not shards.renew(self._db, self._claim, self._lease_seconds, breadcrumb):
                 self._lost.set()
-                return
+        except DatabaseError:
+            return  # the lease still stands; the next beat or the save will tell
+
+    def _hung(self) -> None:
+        batch, attempt = self._batch, self._claim.attempt
+        cause = f"attempt {attempt}: it hung, no progress within {self._deadline:g} seconds"
+        with suppress(DatabaseError):  # without it the lease runs out by itself
+            shards.hang(self._db, self._claim, batch, cause)
+        self._lost.set()
+        named = ", ".join(map(repr, batch[:_NAMED])) + (", ..." if len(batch) > _NAMED else "")
+        what = f"item{'s' if len(batch) > 1 else ''} {named}" if batch else "work outside a batch"
+        self._on_hang(
+            f"run {self._claim.run_id} shard {self._claim.shard.index}: {what} made no progress "
+            f"within {self._deadline:g} seconds; this process ends (status {EXIT_HUNG})"
+        )

@@ -1,56 +1,112 @@
 """Start one Celery worker: one process, one device, one task at a time."""
 
-import logging
 import signal
+import threading
+from dataclasses import dataclass
 from types import FrameType
 
+from celery import Celery
 from celery.signals import worker_ready
 
+from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.plans import Modality
 from transexplain.settings import Settings
 from transexplain.store.database import open_database
-from workers.app import make_app
+from workers import logs
+from workers.app import MODALITIES, DeviceClass, device_class, make_app, queues_for
 from workers.models import ModelCache
+from workers.pipeline import Pipeline
 from workers.shard_work import Workbench
-from workers.tasks import register
+from workers.tasks import register, told
 
 
-def run_worker(settings: Settings, *, device: str | None = None, threads: int | None = None) -> int:
-    """Serve the queue until SIGTERM; returns the exit code.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerOptions:
+    """What one worker process is started with, besides the settings of the environment."""
 
-    SIGTERM finishes the batch, gives the shard's lease back and ends. A database at another
-    revision or an unreachable broker is an InfrastructureError before anything is claimed.
+    device: str | None = None  #: torch device; None: the plan's
+    threads: int | None = None  #: of torch on the CPU; None: torch's own choice
+    modalities: tuple[Modality, ...] = MODALITIES  #: whose shards it takes
+    max_shards: int = 0  #: it ends after so many, to give memory back; 0: never
+    neighbours: int = 1  #: processes that share this device's memory, this one among them
+    log_format: logs.Format = "text"
+
+
+def run_worker(
+    settings: Settings, options: WorkerOptions | None = None, *, supervised: bool = False
+) -> int:
+    """Serve the queues until SIGTERM; returns the exit code.
+
+    SIGTERM (and SIGINT, unless a supervisor passes it on as SIGTERM) finishes the batch, gives
+    the shard's lease back and ends. A database at another revision is an InfrastructureError, a
+    device that is not there a ConfigurationError, both before anything is claimed.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    options = options or WorkerOptions()
+    logs.configure(options.log_format)
+    kind = _prepare_torch(options)
     with open_database(settings.database_url) as db:
-        bench = Workbench(db=db, settings=settings, models=ModelCache(device))
-        app = make_app(settings)
-        register(app, bench)
-        worker = app.Worker(
-            pool="solo",
-            hostname=f"{bench.name}@%h",
-            queues=[settings.queue],
-            without_gossip=True,
-            without_mingle=True,
-            without_heartbeat=True,
-            loglevel="INFO",
+        models = ModelCache(
+            options.device, memory=settings.model_memory, neighbours=options.neighbours
         )
-        # Celery installs its own handlers while it starts; ours goes around them
-        worker_ready.connect(lambda **_: _stop_between_batches(bench), weak=False)
-        worker.start()
-        return int(worker.exitcode or 0)
+        bench = Workbench(db=db, settings=settings, models=models)
+        app = make_app(settings)
+        with Pipeline(bench, told(app, bench)) as pipeline:
+            register(app, pipeline, max_shards=options.max_shards)
+            return _serve(app, bench, queues_for(settings, kind, options.modalities), supervised)
 
 
-def _stop_between_batches(bench: Workbench) -> None:
-    """On SIGTERM, first ask the work in hand to stop, then let Celery shut down."""
-    previous = signal.getsignal(signal.SIGTERM)
+def _serve(app: Celery, bench: Workbench, queues: list[str], supervised: bool) -> int:
+    worker = app.Worker(
+        pool="solo",
+        hostname=f"{bench.name}@%h",
+        queues=queues,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        loglevel="INFO",
+    )
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        bench.stop.set()
+    def ready(**_: object) -> None:
+        # Celery installs its own handlers while it starts; ours go around them
+        _stop_between_batches(bench.stop, signal.SIGTERM)
+        if supervised:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        else:
+            _stop_between_batches(bench.stop, signal.SIGINT)
+
+    with logs.fields(worker=bench.name):
+        worker_ready.connect(ready)
+        try:
+            worker.start()
+        finally:
+            worker_ready.disconnect(ready)
+    return int(worker.exitcode or 0)
+
+
+def _prepare_torch(options: WorkerOptions) -> DeviceClass:
+    """Set the threads; the class of the device, which has to be there."""
+    import torch
+
+    from transexplain.models.placement import torch_device
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    if options.device is None:
+        return "gpu" if torch.accelerator.is_available() else "cpu"
+    try:
+        torch_device(options.device)
+    except ModelLoadError as error:
+        raise ConfigurationError(f"worker: {error}") from error
+    return device_class(options.device)
+
+
+def _stop_between_batches(stop: threading.Event, number: signal.Signals) -> None:
+    """On this signal, first ask the work in hand to stop, then let Celery shut down."""
+    previous = signal.getsignal(number)
+
+    def handler(received: int, frame: FrameType | None) -> None:
+        stop.set()
         if callable(previous):
-            previous(number, frame)
+            previous(received, frame)
 
-    signal.signal(signal.SIGTERM, handler)
+    signal.signal(number, handler)

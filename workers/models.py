@@ -1,6 +1,10 @@
 """The models a process holds, loaded once each and checked against the plan's digest."""
 
-from dataclasses import replace
+import gc
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transexplain.errors import ModelLoadError
@@ -9,18 +13,51 @@ from transexplain.plans import ModelRef
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
 
+#: share of the device's (or host's) memory that models may take; batches need the rest
+SHARE = 0.5
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What makes two plans ask for the same model: its bytes, wherever they lie."""
+
+    content: str
+    dtype: str
+    device: str
+
 
 class ModelCache:
-    """At most one model in memory: the last one that was asked for."""
+    """Models by content, number type and device; the longest unused go when memory is short.
 
-    def __init__(self, device: str | None = None) -> None:
+    `memory` is the budget in bytes for weights and buffers on one device; None: half of that
+    device's memory (of the host's for the CPU, a container's limit respected), divided by the
+    `neighbours` that share it. The model asked for last is kept whatever its size.
+    """
+
+    def __init__(
+        self, device: str | None = None, *, memory: int | None = None, neighbours: int = 1
+    ) -> None:
         self._device = device
-        self._key: ModelRef | None = None
-        self._model: LoadedModel | None = None
+        self._memory = memory
+        self._neighbours = neighbours
+        self._held: OrderedDict[_Key, tuple[LoadedModel, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def put(self, ref: ModelRef, model: "LoadedModel") -> None:
-        """Keep a model that is loaded already."""
-        self._key, self._model = self._placed(ref), model
+        """Keep a model that is loaded already, and let go what it leaves no room for."""
+        key = self._key(ref)
+        self._held[key] = (model, size_of(model))
+        self._held.move_to_end(key)
+        budget = self._budget(key.device)
+        for other in [one for one in self._held if one.device == key.device and one != key]:
+            if sum(size for one, (_, size) in self._held.items() if one.device == key.device) > (
+                budget
+            ):
+                del self._held[other]
+                _free()
 
     def get(self, ref: ModelRef) -> "LoadedModel":
         """The model of a plan, on this process's device.
@@ -28,13 +65,11 @@ class ModelCache:
         Raises:
             ModelLoadError: it cannot be loaded, or is not the one that the plan was made with.
         """
-        key = self._placed(ref)
-        if self._model is not None and self._key == key:
-            return self._model
-        from transexplain.models.load import load_model
-
-        self._model = None  # free the old one before the new one takes its memory
-        model = load_model(key.source, dtype=key.dtype, device=key.device)
+        key = self._key(ref)
+        if key in self._held:
+            self._held.move_to_end(key)
+            return self._held[key][0]
+        model = self._load(ref, key)
         if ref.digest and model.ref.digest != ref.digest:
             raise ModelLoadError(
                 f"model {ref.source!r} has changed since the run was planned "
@@ -43,5 +78,51 @@ class ModelCache:
         self.put(ref, model)
         return model
 
-    def _placed(self, ref: ModelRef) -> ModelRef:
-        return replace(ref, device=self._device) if self._device else ref
+    def _load(self, ref: ModelRef, key: _Key) -> "LoadedModel":
+        from torch import OutOfMemoryError
+
+        from transexplain.models.load import load_model
+
+        try:
+            return load_model(ref.source, dtype=ref.dtype, device=key.device)
+        except (MemoryError, OutOfMemoryError):
+            if not self._held:
+                raise
+        # outside the handler, whose traceback keeps the half-loaded model alive
+        self._held.clear()
+        _free()
+        return load_model(ref.source, dtype=ref.dtype, device=key.device)
+
+    def _key(self, ref: ModelRef) -> _Key:
+        return _Key(ref.digest or ref.source, ref.dtype, self._device or ref.device)
+
+    def _budget(self, device: str) -> float:
+        if self._memory is not None:
+            return self._memory
+        return SHARE * _memory_of(device) / self._neighbours
+
+
+def size_of(model: "LoadedModel") -> int:
+    """Bytes of the parameters and buffers of a model; tied ones count once."""
+    tensors = {id(one): one for one in (*model.module.parameters(), *model.module.buffers())}
+    return sum(one.numel() * one.element_size() for one in tensors.values())
+
+
+def _memory_of(device: str) -> int:
+    """Bytes of a device's own memory, else of the host's or the container's."""
+    import torch
+
+    if device.startswith("cuda"):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
+    return min(host, int(limit)) if limit.isdecimal() else host
+
+
+def _free() -> None:
+    """Give what was let go back to the device: modules hold cycles, allocators hold caches."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

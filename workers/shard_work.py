@@ -14,7 +14,8 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
-from workers.lease import LeaseKeeper
+from workers import logs
+from workers.lease import LeaseKeeper, end_process
 from workers.models import ModelCache
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
@@ -22,7 +23,12 @@ End = Literal["nothing", "done", "stopped", "failed", "fenced"]
 
 def worker_name() -> str:
     """Host, process and a random part: never the same for two lives of a process."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
+    return f"{worker_prefix(os.getpid())}{uuid.uuid4().hex[:6]}"
+
+
+def worker_prefix(pid: int) -> str:
+    """How the names of the workers of one process on this host begin."""
+    return f"{socket.gethostname()}:{pid}:"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,6 +41,7 @@ class Workbench:
     name: str = field(default_factory=worker_name)
     stop: threading.Event = field(default_factory=threading.Event)
     on_item: Callable[[], None] | None = None
+    on_hang: Callable[[str], None] = end_process
     _plan: tuple[str, AuditPlan] | None = None
 
     def work(self, run_id: str, shard_index: int | None = None) -> End:
@@ -48,6 +55,7 @@ class Workbench:
         claim = shards.claim(self.db, run_id, self.name, self.settings.lease_seconds, shard_index)
         if claim is None:
             return "nothing"
+        logs.note(run=run_id, shard=claim.shard.index, attempt=claim.attempt)
         try:
             return self._explain_and_save(claim)
         except FencedError:
@@ -62,19 +70,14 @@ class Workbench:
         from transexplain.audit import explain_shard
         from transexplain.explaining import Stopped
 
-        keeper = LeaseKeeper(
-            self.db,
-            claim,
-            lease_seconds=self.settings.lease_seconds,
-            item_deadline=self.settings.item_deadline,
-            on_item=self.on_item,
-            stop=self.stop,
-        )
+        keeper = self.keeper(claim)
         plan = self.plan(claim.run_id)
         try:
             with keeper:
                 model = self.models.get(plan.model)
-                result = explain_shard(plan, claim.shard, model, observer=keeper)
+                result = explain_shard(
+                    plan, claim.shard, model, observer=keeper, caution=claim.caution
+                )
                 results.save(self.db, claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
@@ -86,7 +89,20 @@ class Workbench:
         return "done"
 
     def plan(self, run_id: str) -> AuditPlan:
-        """The plan of a run, read once."""
-        if self._plan is None or self._plan[0] != run_id:
-            self._plan = (run_id, runs.get(self.db, run_id).plan)
-        return self._plan[1]
+        """The plan of a run, read once; threads may ask about different runs."""
+        known = self._plan
+        if known is None or known[0] != run_id:
+            known = self._plan = (run_id, runs.get(self.db, run_id).plan)
+        return known[1]
+
+    def keeper(self, claim: Claim) -> LeaseKeeper:
+        """Who keeps the lease of a claim while this process works on it."""
+        return LeaseKeeper(
+            self.db,
+            claim,
+            lease_seconds=self.settings.lease_seconds,
+            item_deadline=self.settings.item_deadline,
+            on_item=self.on_item,
+            stop=self.stop,
+            on_hang=self.on_hang,
+        )

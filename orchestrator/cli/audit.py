@@ -1,30 +1,32 @@
-"""Verbs that make and drive runs: run, submit, resume, cancel."""
+"""Verbs that make and drive runs: run, submit, resume, retry, cancel."""
 
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.planning import overrides_of, prepare, warn
-from orchestrator.cli.running import OnItems, announce, work_and_report
+from orchestrator.cli.planning import overrides_of, prepare
+from orchestrator.cli.running import announce, work_and_report, work_here, work_of_others
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from orchestrator.plan import Prepared
+    from transexplain.settings import Settings
     from transexplain.store.database import Database
 
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the report is written")]
 Wait = Annotated[
     bool, typer.Option("--wait", help="watch until the end, re-send lost hints, report")
 ]
-Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
+Queue = Annotated[
+    bool, typer.Option("--queue", help="send hints to workers instead of working here")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's verbs."""
-    for verb in (run, submit, resume, cancel):
+    for verb in (run, submit, resume, retry, cancel):
         app.command()(verb)
 
 
@@ -42,31 +44,18 @@ def run(  # noqa: PLR0913 - the options of a command line
     join: opt.Join = None,
     name: opt.Name = None,
     set_: opt.Set = None,
-    processes: Processes = 1,
+    processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
 ) -> None:
     """Run an audit here and write its report."""
-    from orchestrator.dispatch import local
-
     settings = opt.settings_with(db)
     long = opt.long_texts(long_text, window, stride, join)
     overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         run_id = _create(store, prepared)
-
-        def work(on_items: OnItems, stop: Event) -> None:
-            local.run_local(
-                store,
-                run_id,
-                settings,
-                processes,
-                model=prepared.model,
-                on_items=on_items,
-                stop=stop,
-            )
-
+        work = work_here(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir)
 
 
@@ -99,47 +88,60 @@ def submit(  # noqa: PLR0913 - the options of a command line
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         run_id = _create(store, prepared)
-        queue.send_hints(settings, run_id, [shard.index for shard in prepared.shards])
+        work = work_of_others(store, run_id, settings, [one.index for one in prepared.shards])
         if not wait:
             announce(runs.progress(store, run_id))
         else:
-            work_and_report(
-                store,
-                run_id,
-                lambda on_items, stop: queue.follow(store, run_id, settings, on_items, warn, stop),
-                report_dir,
-            )
+            work_and_report(store, run_id, work, report_dir)
 
 
 def resume(
     run_id: opt.RunId = "latest",
     *,
-    queue_: Annotated[
-        bool, typer.Option("--queue", help="send hints to workers instead of working here")
-    ] = False,
-    processes: Processes = 1,
+    queue_: Queue = False,
+    processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
 ) -> None:
     """Continue a run: finished shards stay, the others are worked on, dead ones once more."""
-    from orchestrator.dispatch import local, queue
-    from transexplain.store import runs, shards
+    from transexplain.store import shards
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = runs.get(store, run_id)
-        if found.state == "cancelled":
-            raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
-        shards.redrive(store, found.id)
+        found = _not_cancelled(store, run_id)
+        shards.redrive(store, found)
+        _drive(store, found, settings, processes if not queue_ else None, report_dir)
 
-        def work(on_items: OnItems, stop: Event) -> None:
-            if queue_:
-                queue.send_hints(settings, found.id, shards.claimable(store, found.id))
-                queue.follow(store, found.id, settings, on_items, warn, stop)
-            else:
-                local.run_local(store, found.id, settings, processes, on_items=on_items, stop=stop)
 
-        work_and_report(store, found.id, work, report_dir)
+def retry(
+    run_id: opt.RunId = "latest",
+    *,
+    failed: Annotated[
+        bool,
+        typer.Option(
+            "--failed",
+            help="also shards with items that failed in the model, ran out of memory or are in "
+            "quarantine",
+        ),
+    ] = False,
+    queue_: Queue = False,
+    processes: opt.Processes = 1,
+    db: opt.DatabaseUrl = None,
+    report_dir: ReportDir = Path("audits"),
+) -> None:
+    """Work once more on dead shards and, with --failed, on shards that hold failed items."""
+    from transexplain.store import shards
+
+    settings = opt.settings_with(db)
+    with opt.open_store(settings) as store:
+        found = _not_cancelled(store, run_id)
+        again = (shards.retry_failed if failed else shards.redrive)(store, found)
+        if not again:
+            more = "" if failed else "; --failed looks at items that failed, too"
+            typer.echo(f"run {found}: nothing to try again{more}")
+            return
+        typer.echo(f"run {found}: {again} shard{'s' if again > 1 else ''} once more")
+        _drive(store, found, settings, processes if not queue_ else None, report_dir)
 
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -150,6 +152,30 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         found = runs.get(store, run_id)
         done = runs.cancel(store, found.id)
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
+
+
+def _not_cancelled(store: "Database", run_id: str) -> str:
+    """The full id of a run that can go on."""
+    from transexplain.store import runs
+
+    found = runs.get(store, run_id)
+    if found.state == "cancelled":
+        raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
+    return found.id
+
+
+def _drive(
+    store: "Database", run_id: str, settings: "Settings", processes: int | None, report_dir: Path
+) -> None:
+    """Work on a run in `processes` here or, None, on the queue; then report."""
+    from transexplain.store import shards
+
+    work = (
+        work_of_others(store, run_id, settings, shards.claimable(store, run_id))
+        if processes is None
+        else work_here(store, run_id, settings, processes)
+    )
+    work_and_report(store, run_id, work, report_dir)
 
 
 def _create(store: "Database", prepared: "Prepared") -> str:

@@ -49,7 +49,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
 ) -> None:
     """Explain one text or picture."""
     from transexplain import api
-    from transexplain.plans import MethodSpec
+    from transexplain.evaluations import MethodSpec
 
     form = _form(output, as_json=json_)
     loaded = api.load_model(model, device=device)

@@ -8,7 +8,17 @@ import sys
 
 import typer
 
-from orchestrator.cli import audit, demo, doctor, explain, fleet, planning, reading
+from orchestrator.cli import (
+    audit,
+    demo,
+    doctor,
+    evaluating,
+    explain,
+    fleet,
+    planning,
+    reading,
+    scheduling,
+)
 from transexplain.errors import TransExplainError
 
 app = typer.Typer(
@@ -18,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _module in (demo, planning, audit, reading, explain, doctor, fleet):
+for _module in (demo, planning, audit, evaluating, reading, explain, doctor, fleet, scheduling):
     _module.register(app)
 
 

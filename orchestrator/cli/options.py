@@ -20,7 +20,11 @@ Model = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", "-d", help="csv|tsv|jsonl|parquet file or glob, or imagefolder:DIR"),
+    typer.Option(
+        "--data",
+        "-d",
+        help="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split",
+    ),
 ]
 Targets = Annotated[
     list[str] | None,
@@ -60,6 +64,7 @@ DatabaseUrl = Annotated[
     str | None,
     typer.Option("--db", help="SQLAlchemy URL; default $TRANSEXPLAIN_DATABASE_URL or SQLite here"),
 ]
+Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
 RunId = Annotated[str, typer.Argument(help="run id, its beginning, or `latest`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 

@@ -12,6 +12,7 @@ from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.plan import Prepared
+    from transexplain.plans import Task
 
 
 def register(app: typer.Typer) -> None:
@@ -62,13 +63,20 @@ def plan(  # noqa: PLR0913 - the options of a command line
     json_: opt.AsJson = False,
 ) -> None:
     """Check an audit and say what it would do and cost."""
-    from orchestrator.cost import estimate
+    from orchestrator.cost import estimate, evaluation_estimate
 
     long = opt.long_texts(long_text, window, stride, join)
     overrides = {**overrides_of(model, data, target, method, lexicon, None), **long}
     prepared = prepare(spec, overrides, set_, Settings.from_environment())
     found = estimate(prepared)
-    typer.echo(json.dumps(asdict(found), indent=2) if json_ else found.spoken())
+    measured = evaluation_estimate(prepared.plan)
+    if json_:
+        evaluation = asdict(measured) if measured else None
+        typer.echo(json.dumps({**asdict(found), "evaluation": evaluation}, indent=2))
+        return
+    typer.echo(found.spoken())
+    if measured:
+        typer.echo(f"faithfulness: {measured.spoken()}")
 
 
 def overrides_of(
@@ -91,13 +99,21 @@ def overrides_of(
 
 
 def prepare(
-    spec: Path | None, overrides: dict[str, Any], set_: list[str] | None, settings: Settings
+    spec: Path | None,
+    overrides: dict[str, Any],
+    set_: list[str] | None,
+    settings: Settings,
+    task: "Task" = "audit",
 ) -> "Prepared":
     """Read and check a specification, telling its warnings; raises ConfigurationError."""
+    from orchestrator.evaluation import with_usual_sample
     from orchestrator.plan import prepare_audit
     from orchestrator.spec import load_spec
 
-    prepared = prepare_audit(load_spec(spec, overrides, set_ or ()), settings)
+    asked = load_spec(spec, overrides, set_ or ())
+    if task == "evaluation":
+        asked = with_usual_sample(asked)
+    prepared = prepare_audit(asked, settings, task)
     for warning in prepared.warnings:
         warn(warning)
     return prepared

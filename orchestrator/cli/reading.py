@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from transexplain.store.records import RunProgress
@@ -22,11 +23,23 @@ def register(app: typer.Typer) -> None:
 def status(
     run_id: Annotated[str | None, typer.Argument(help="run id or `latest`; default: all")] = None,
     *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="look again and again until no run runs")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, help="seconds between looks, with --watch")
+    ] = 2.0,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Show how far runs are."""
     from transexplain.store import runs, shards
+
+    if watch:
+        if json_:
+            raise ConfigurationError("--watch is for people, --json for programs; give one")
+        _watch(run_id, every, db)
+        return
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
@@ -49,6 +62,18 @@ def status(
         )
 
 
+def _watch(run_id: str | None, every: float, db: str | None) -> None:
+    from rich.console import Console
+
+    from orchestrator import watch
+    from orchestrator.dispatch.stopping import stopping
+    from transexplain.store import runs
+
+    with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
+        watcher = watch.Watcher(store, runs.get(store, run_id).id if run_id else None)
+        watch.watch(watcher, Console(), every=every, wait=stop.wait)
+
+
 def _line(state: "RunProgress") -> str:
     finished = state.items_done + state.items_failed
     counts = ", ".join(f"{count} {name}" for name, count in state.states.items() if count)
@@ -68,15 +93,13 @@ def report(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Write the report of a run again (HTML and JSON), or print it as JSON."""
-    from orchestrator.finish import print_summary, write_reports
-    from transexplain.reports import REPORTS
-    from transexplain.reports.summary import summarise
+    """Write the report of an audit or evaluation again, or print it as JSON."""
+    from orchestrator import finish
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
         if json_:
-            typer.echo(REPORTS.load("json")(summarise(store, found)))
-            return
-        print_summary(*write_reports(store, found, report_dir))
+            typer.echo(finish.as_json(store, found))
+        else:
+            finish.report(store, found, report_dir)

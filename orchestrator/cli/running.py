@@ -1,18 +1,56 @@
 """Driving a run to its end in a terminal: announcement, progress, interruption, report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
 import typer
 
+from transexplain.settings import Settings
+
 if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
     from transexplain.store.database import Database
     from transexplain.store.records import RunProgress
 
 OnItems = Callable[[int], None]
+Work = Callable[[OnItems, Event], None]
 _INTERRUPTED = 130
+
+
+def work_here(
+    store: "Database",
+    run_id: str,
+    settings: Settings,
+    processes: int,
+    model: "LoadedModel | None" = None,
+) -> Work:
+    """Work on a run in this process or its children; `model` is loaded already."""
+
+    def work(on_items: OnItems, stop: Event) -> None:
+        from orchestrator.dispatch import local
+
+        local.run_local(
+            store, run_id, settings, processes, model=model, on_items=on_items, stop=stop
+        )
+
+    return work
+
+
+def work_of_others(
+    store: "Database", run_id: str, settings: Settings, shards: Sequence[int]
+) -> Work:
+    """Send hints for `shards` at once, then watch the workers, re-sending what is lost."""
+    from orchestrator.cli.planning import warn
+    from orchestrator.dispatch.follow import follow
+    from orchestrator.dispatch.queue import send_hints
+    from transexplain.store import hints, runs
+    from workers.app import queue_of
+
+    send_hints(settings, run_id, shards, queue_of(settings, runs.get(store, run_id).plan))
+    hints.note(store, run_id)
+    return lambda on_items, stop: follow(store, run_id, settings, on_items, warn, stop)
 
 
 def announce(state: "RunProgress") -> None:
@@ -26,7 +64,7 @@ def announce(state: "RunProgress") -> None:
 def work_and_report(
     store: "Database",
     run_id: str,
-    work: Callable[[OnItems, Event], None],
+    work: Work,
     report_dir: Path,
 ) -> None:
     """Do `work` under a progress bar, write and print the report, and end with its exit code.
@@ -35,7 +73,7 @@ def work_and_report(
     """
     from orchestrator.cli.progress import item_progress
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.finish import exit_code, print_summary, write_reports
+    from orchestrator.finish import exit_code, report
     from transexplain.store import runs
 
     before = runs.progress(store, run_id)
@@ -49,7 +87,7 @@ def work_and_report(
     except KeyboardInterrupt:
         typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    print_summary(*write_reports(store, run_id, report_dir))
+    report(store, run_id, report_dir)
     code = exit_code(store, run_id)
     if code:
         raise typer.Exit(code)

@@ -6,13 +6,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from orchestrator.dispatch.stopping import stopping
+from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database, open_database
-from workers.shard_work import Workbench
+from workers.lease import end_process
+from workers.shard_work import Workbench, worker_prefix
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 #: a local worker that was killed is found out sooner than one across a network
 LEASE_SECONDS = 15.0
 _POLL = 0.2
+_VAIN_DEATHS = 3
 
 #: called with the number of items that were finished since the call before
 OnItems = Callable[[int], None]
@@ -62,9 +67,19 @@ def run_here(
     """Work on a run in this process until nothing is left to claim or to wait for.
 
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
-    raised: the run resumes.
+    raised: the run resumes. Work that hangs ends the process with a message.
     """
-    bench = Workbench(db=db, settings=local_settings(settings), stop=stop or threading.Event())
+
+    def hung(message: str) -> None:
+        alone = multiprocessing.parent_process() is None  # nobody starts another process
+        end_process(f"{message}. `transexplain resume {run_id}` goes on" if alone else message)
+
+    bench = Workbench(
+        db=db,
+        settings=local_settings(settings),
+        stop=stop or threading.Event(),
+        on_hang=hung,
+    )
     if on_items is not None:
         bench.on_item = lambda: on_items(1)
     if model is not None:
@@ -91,30 +106,75 @@ def run_processes(
 ) -> None:
     """Work on a run in several processes, each with its share of the cores.
 
-    A process that dies costs its lease only: the others take its shard over. `stop` ends them
-    all and raises KeyboardInterrupt.
+    A process that dies costs the batch in its hand: its lease ends, and another process takes its
+    place. `stop` ends them all and raises KeyboardInterrupt. Raises InfrastructureError where
+    processes die one after the other before they take a shard.
     """
     stop = stop or threading.Event()
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // processes)
-    children = [
-        context.Process(target=_child, args=(run_id, settings, threads), name=f"explain-{n}")
-        for n in range(processes)
-    ]
-    for child in children:
-        child.start()
-    try:
+    with _Children(db, run_id, settings, processes) as children:
         seen = _finished(db, run_id)
-        while any(child.is_alive() for child in children) and not stop.wait(_POLL):
+        while children.alive() and not stop.wait(_POLL):
             seen = _tell(db, run_id, seen, on_items)
+            children.replace_dead()
         if stop.is_set():
             raise KeyboardInterrupt
-    finally:
-        for child in children:
+    _tell(db, run_id, seen, on_items)
+    runs.finalise(db, run_id)
+
+
+class _Children:
+    """Child processes that work on one run; those that die are replaced."""
+
+    def __init__(self, db: Database, run_id: str, settings: Settings, processes: int) -> None:
+        self._db, self._run_id = db, run_id
+        threads = max(1, (os.cpu_count() or 1) // processes)
+        context = multiprocessing.get_context("spawn")
+        self._make = partial(context.Process, target=_child, args=(run_id, settings, threads))
+        self._running = [self._make() for _ in range(processes)]
+        self._vain = 0  # deaths without a claim in between
+        self._claims = 0
+
+    def __enter__(self) -> Self:
+        self._claims = runs.claims(self._db, self._run_id)
+        for child in self._running:
+            child.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for child in self._running:
             if child.is_alive():
                 child.terminate()
+        for child in self._running:
             child.join()
-    runs.finalise(db, run_id)
+
+    def alive(self) -> bool:
+        """Whether any child works, or died since the last look and is to be replaced."""
+        return any(child.is_alive() or child.exitcode for child in self._running)
+
+    def replace_dead(self) -> None:
+        """Start a new process for each that died, after its leases were ended."""
+        for place, child in enumerate(self._running):
+            if child.is_alive() or not child.exitcode:
+                continue
+            shards.expire(self._db, self._run_id, worker_prefix(child.pid or 0))
+            self._count_death(child.exitcode)
+            self._running[place] = self._make()
+            self._running[place].start()
+
+    def _count_death(self, exitcode: int) -> None:
+        claims = runs.claims(self._db, self._run_id)
+        self._vain = self._vain + 1 if claims == self._claims else 0
+        self._claims = claims
+        if self._vain > _VAIN_DEATHS:
+            raise InfrastructureError(
+                f"local processes end with status {exitcode} before they take a shard of run "
+                f"{self._run_id}; look at their messages above, or try --processes 1"
+            )
 
 
 def _child(run_id: str, settings: Settings, threads: int) -> None:
@@ -143,6 +203,5 @@ def _finished(db: Database, run_id: str) -> int:
 
 def _unfinished(db: Database, run_id: str) -> bool:
     """Whether a shard may still come free: queued, or held by somebody else."""
-    if runs.progress(db, run_id).state != "running":
-        return False
-    return bool(shards.list_shards(db, run_id, states=("queued", "running")))
+    state = runs.progress(db, run_id)
+    return state.state == "running" and bool(state.states["queued"] + state.states["running"])

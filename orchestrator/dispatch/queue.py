@@ -1,22 +1,16 @@
-"""The queue: send hints for shards that nobody holds, and send them again while a run lasts."""
+"""The queue: messages that say which shard may be worked on, and how many of them wait."""
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kombu.exceptions import OperationalError
 
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings, redact_url
-from transexplain.store import runs, shards
-from transexplain.store.database import Database
 from workers.app import TASK, make_app
 
-_POLL = 0.5
 
-
-def send_hints(settings: Settings, run_id: str, indices: Sequence[int]) -> None:
-    """Send one message (run id, shard index) per shard.
+def send_hints(settings: Settings, run_id: str, indices: Sequence[int], queue: str) -> None:
+    """Send one message (run id, shard index) per shard to the plan's `queue`, see `queue_of`.
 
     Raises:
         BrokerError: the broker cannot be reached; the run stays and `resume` sends them again.
@@ -27,50 +21,40 @@ def send_hints(settings: Settings, run_id: str, indices: Sequence[int]) -> None:
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
             with app.amqp.Producer(connection) as producer:
                 for index in indices:
-                    app.send_task(TASK, args=(run_id, index), producer=producer, retry=False)
+                    app.send_task(
+                        TASK, args=(run_id, index), queue=queue, producer=producer, retry=False
+                    )
     except (OperationalError, OSError) as error:
-        raise BrokerError(
-            f"broker {redact_url(settings.broker_url)} cannot be reached: {error}. Check that it "
-            "is running and that TRANSEXPLAIN_BROKER_URL names it"
-        ) from error
+        raise _unreachable(settings, error) from error
     finally:
         app.close()
 
 
 def check_broker(settings: Settings) -> None:
     """Raise BrokerError now rather than after a run was written."""
-    send_hints(settings, "", ())
+    send_hints(settings, "", (), settings.queue)
 
 
-def follow(
-    db: Database,
-    run_id: str,
-    settings: Settings,
-    on_items: Callable[[int], None],
-    warn: Callable[[str], None],
-    stop: threading.Event | None = None,
-) -> None:
-    """Watch a run until it ends, sending hints again for shards that nobody holds.
+def depth(settings: Settings, queue: str) -> int:
+    """How many messages wait in a queue, those in workers' hands not counted.
 
-    The broker may lose messages; where nothing was finished for the length of a lease, what is
-    free in SQL is hinted anew. `stop` ends the watching with KeyboardInterrupt; workers go on.
+    Raises BrokerError where the broker cannot be reached.
     """
-    stop = stop or threading.Event()
-    state = runs.progress(db, run_id)
-    seen, swept = state.items_done + state.items_failed, time.monotonic()
-    while state.state == "running":
-        if stop.wait(_POLL):
-            raise KeyboardInterrupt
-        state = runs.progress(db, run_id)
-        finished = state.items_done + state.items_failed
-        if finished > seen:
-            on_items(finished - seen)
-            seen, swept = finished, time.monotonic()
-        if not state.states["queued"] and not state.states["running"]:
-            runs.finalise(db, run_id)
-            return
-        if time.monotonic() - swept > settings.lease_seconds:
-            if not state.workers:
-                warn("no worker holds a shard of this run; start one with `transexplain worker`")
-            send_hints(settings, run_id, shards.claimable(db, run_id))
-            swept = time.monotonic()
+    app = make_app(settings)
+    try:
+        with app.connection_for_read() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
+            # not passive: with a key prefix kombu does not find what Redis holds
+            named = app.amqp.queues[queue].bind(connection.default_channel)
+            return int(named.queue_declare().message_count)
+    except (OperationalError, OSError) as error:
+        raise _unreachable(settings, error) from error
+    finally:
+        app.close()
+
+
+def _unreachable(settings: Settings, error: Exception) -> BrokerError:
+    return BrokerError(
+        f"broker {redact_url(settings.broker_url)} cannot be reached: {error}. Check that it "
+        "is running and that TRANSEXPLAIN_BROKER_URL names it"
+    )

@@ -121,9 +121,9 @@ def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
 def test_a_source_that_changes_under_the_reader_is_told(source: Path, tmp_path: Path, monkeypatch):
     write_rows = writer.write_rows
 
-    def grow(*args):
+    def grow(*args, **options):
         source.write_text("text\nother\n", encoding="utf-8")
-        return write_rows(*args)
+        return write_rows(*args, **options)
 
     monkeypatch.setattr(snapshot, "write_rows", grow)
     with pytest.raises(DataSourceError, match="was changed while"):

@@ -9,8 +9,8 @@ from architectures_measured import TOGETHER, ready
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, cost_of, facts_of
-from transexplain.plans import MethodSpec
 from transexplain.targets import ClassNames, parse_target, resolve_target
 from transexplain.types import Attribution, Item, ResolvedTarget
 

@@ -15,11 +15,11 @@ from toy_networks import inputs, seeded
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods import TABLE, bound, cost_of, facts_of, leaf_forward
 from transexplain.methods.baselines import Noise, baseline_of, logits_at, own_part, value_range
 from transexplain.methods.leaf_forward import LeafForward
 from transexplain.models.base import LoadedModel
-from transexplain.plans import MethodSpec
 from transexplain.types import Item, ResolvedTarget
 
 SUMMING = ("integrated-gradients", "gradient-shap", "deeplift-shap")

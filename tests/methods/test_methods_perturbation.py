@@ -19,6 +19,7 @@ from torch import nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods import cost_of, facts_of
 from transexplain.methods.kernel_shap import coalitions
 from transexplain.methods.lime import nearness, neighbours
@@ -27,7 +28,6 @@ from transexplain.methods.presence import cells
 from transexplain.methods.seeds import generator_of
 from transexplain.methods.shapley_sampling import gains, permutations, prefixes
 from transexplain.models.base import LoadedModel
-from transexplain.plans import MethodSpec
 from transexplain.types import Attribution, ItemFailure
 
 METHODS = ("occlusion", "lime", "shapley-sampling", "kernel-shap")

@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
-from tiny_models import bert, wordpiece
+from benches import ScriptedBench, bench_of, case_of, explained
+from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.metrics.class_sensitivity import class_sensitivity, of_attributions
+from transexplain.metrics.class_sensitivity import (
+    class_sensitivity,
+    explained_again,
+    of_attributions,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +36,42 @@ def test_methods_that_ignore_the_class_have_none() -> None:
     for method, expected in (("rollout", True), ("random", True), ("lrp", False)):
         first, second = te.explain(model, "a unbelievably good nice film", method, "top:2")
         assert (of_attributions(first, second) == 0) == expected
+
+
+def test_the_likeliest_other_class_is_explained() -> None:
+    model = te.wrap(bert(), modality="text", tokenizer=wordpiece())
+    cases = [
+        case_of([1, 2, 3], index=0, logits=[2.0, -3.0, -1.0]),
+        case_of([1, 2, 3], index=1, logits=[2.0, -3.0, -1.0]),
+        case_of([1, 2, 3], index=2, logits=[2.0, 5.0, 9.0]),
+        case_of([1], index=2, logits=[2.0, 5.0, 9.0]),
+    ]
+    bench = ScriptedBench(model, [[[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], "it failed", [2.0]]])
+    found = explained_again(bench, cases)
+    assert bench.calls[0] == {"classes": [2, 0, 1, 1]}
+    assert [one.value for one in found[:2]] == pytest.approx([1, 0.25])
+    assert [(one.value, one.reason) for one in found[2:]] == [
+        (None, "it failed"),
+        (None, "one position: there is no order"),
+    ]
+    assert cases[0].logits.tolist() == [2, -3, -1]
+
+
+def test_a_model_of_one_class_is_not_measured() -> None:
+    model = te.wrap(bert(num_labels=1), modality="text", tokenizer=wordpiece())
+    (found,) = explained_again(ScriptedBench(model, []), [case_of([1, 2], logits=[1.0])])
+    assert (found.value, found.reason) == (None, "the model has one class")
+
+
+def test_cases_of_real_methods_agree_with_two_targets() -> None:
+    model = te.wrap(bert().double(), modality="text", tokenizer=wordpiece())
+    items = text_items("a unbelievably good nice film", "x e - good film")
+    for method in ("rollout", "random", "lrp"):
+        bench = bench_of(model, method)
+        found = explained_again(bench, explained(bench, items))
+        for item, scored in zip(items, found, strict=True):
+            first, second = te.explain(model, item, method, "top:2")
+            if method == "random":  # the seed is the item's id
+                assert scored.value == 0
+            else:
+                assert scored.value == pytest.approx(of_attributions(first, second))

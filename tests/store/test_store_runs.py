@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.plans import MethodSpec
+from transexplain.evaluations import MethodSpec
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 
@@ -98,6 +98,7 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         runs.cancel,
         shards.claimable,
         shards.redrive,
+        shards.retry_failed,
         shards.list_shards,
         results.iter_items,
         results.iter_attributions,

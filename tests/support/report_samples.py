@@ -11,7 +11,8 @@ import numpy as np
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
-from transexplain.plans import AuditPlan, DatasetRef, MethodSpec, ModelRef, Shard, ShardResult
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.types import (

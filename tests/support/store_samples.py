@@ -4,15 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.plans import (
-    AuditPlan,
-    Classification,
-    DatasetRef,
-    MethodSpec,
-    ModelRef,
-    Shard,
-    ShardResult,
-)
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, Classification, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types import (
     Attribution,
     EntityGroup,

@@ -1,5 +1,6 @@
 """The same audit by Celery workers on Redis and PostgreSQL, and by a local run that is killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 import redis
 from tiny_audit import make_audit
 
+from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database
 from transexplain.types import Attribution
+from workers.app import make_app, queues_for
 
 ROOT = Path(__file__).resolve().parents[2]
 Key = tuple[str, str, int]
@@ -68,6 +71,16 @@ def same(left: dict[Key, Attribution], right: dict[Key, Attribution]) -> None:
         np.testing.assert_allclose(one.relevance, right[key].relevance, rtol=1e-5, atol=1e-5)
 
 
+def measured(env: dict[str, str]) -> dict[tuple[str, str, str], float | None]:
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
+        run = runs.get(db, "latest")
+        assert (run.state, run.plan.task) == ("done", "evaluation")
+        found = list(results.iter_scores(db, run.id))
+    by_key = {(one.item_id, one.method, one.metric): one.value for one in found}
+    assert len(by_key) == len(found), "no score twice"
+    return by_key
+
+
 @contextmanager
 def workers(
     env: dict[str, str], folder: Path, count: int
@@ -111,6 +124,9 @@ def test_two_workers_give_the_numbers_of_a_local_run(
 ) -> None:
     spec = str(make_audit(tmp_path))
     local = environment(tmp_path)
+    evaluation = ["evaluate", spec, "--target", "predicted", "--method", "lrp", "--metric"]
+    transexplain(local, tmp_path, *evaluation, "activation")
+    scores = measured(local)
     transexplain(local, tmp_path, "run", spec)
     fleet = environment(
         tmp_path,
@@ -121,6 +137,8 @@ def test_two_workers_give_the_numbers_of_a_local_run(
     transexplain(fleet, tmp_path, "submit", spec, code=4)  # no tables yet: says what to do
     transexplain(fleet, tmp_path, "db", "upgrade")
     with workers(fleet, tmp_path, 2) as started:
+        transexplain(fleet, tmp_path, *evaluation, "activation", "--queue")
+        assert measured(fleet) == pytest.approx(scores, abs=1e-5)
         transexplain(fleet, tmp_path, "submit", spec, "--wait")
     assert [process.returncode for process in started] == [0, 0], "SIGTERM ends a worker cleanly"
     same(stored(local), stored(fleet))
@@ -206,3 +224,85 @@ def test_an_unreachable_broker_or_database_is_exit_4(tmp_path: Path) -> None:
     said = transexplain(no_database, tmp_path, "run", spec, code=4)
     assert "127.0.0.1:1" in said
     assert "secret" not in said
+
+
+def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
+    tmp_path: Path, redis_url: str, queue_name: str
+) -> None:
+    """Each process ends after three shards, and one is killed while it starts."""
+    spec = str(make_audit(tmp_path, items=56))
+    env = environment(
+        tmp_path,
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+        TRANSEXPLAIN_LEASE_SECONDS="3",
+    )
+    transexplain(env, tmp_path, "db", "upgrade")
+    log = tmp_path / "supervisor.log"
+    words = ("worker", "--devices", "cpu:2", "--max-shards", "3", "--log-format", "json")
+    with log.open("wb") as out:
+        fleet = subprocess.Popen(command(*words), env=env, cwd=tmp_path, stdout=out, stderr=out)
+
+    def told(text: str) -> list[dict[str, object]]:
+        lines = log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and text in line]
+
+    try:
+        wait_for(lambda: len(told("worker on cpu: process")) == 2)
+        os.kill(int(str(told("worker on cpu: process")[0]["message"]).split()[-1]), signal.SIGKILL)
+        transexplain(env, tmp_path, "submit", spec, "--wait")
+    finally:
+        fleet.terminate()
+        assert fleet.wait(timeout=60) == 0, log.read_text(encoding="utf-8")
+    assert len(stored(env)) == 112
+    assert told("was killed by SIGKILL")
+    assert len(told("ended with status 0")) >= 3, "seven shards by processes of three"
+    ended = told("shard ended: done")
+    assert {line["shard"] for line in ended} == set(range(7))
+    assert all(line["run"] and line["attempt"] == 1 and line["worker"] for line in ended)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--devices", "cuda:77"), "device 'cuda:77' is not there"),
+        (("--devices", "cpu", "--device", "cpu"), "give one"),
+        (("--modality", "sound"), "known are text, image, nodes"),
+        (("--log-format", "xml"), "use text or json"),
+    ],
+)
+def test_a_worker_that_is_asked_for_the_wrong_thing_ends(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    env = environment(tmp_path)
+    transexplain(env, tmp_path, "db", "upgrade")
+    assert said in " ".join(transexplain(env, tmp_path, "worker", *words, code=2).split())
+
+
+def test_rabbitmq_is_a_broker_by_its_url_alone(tmp_path: Path, amqp_url: str) -> None:
+    queue = f"te-test-{uuid.uuid4().hex[:10]}"
+    spec = str(make_audit(tmp_path, items=16))
+    secret = tmp_path / "broker-url"
+    secret.write_text(f"{amqp_url}\n", encoding="utf-8")
+    env = environment(tmp_path, TRANSEXPLAIN_BROKER_URL_FILE=str(secret), TRANSEXPLAIN_QUEUE=queue)
+    app = make_app(Settings(broker_url=amqp_url, queue=queue))
+    try:
+        transexplain(env, tmp_path, "submit", spec)
+        with app.connection_for_read() as connection:
+            waiting = connection.default_channel.queue_declare(f"{queue}.text.cpu", passive=True)
+        assert waiting.message_count == 2, "one hint per shard"
+        with workers(env, tmp_path, 1):
+            wait_for(lambda: done_in(env))
+        assert len(stored(env)) == 32
+        assert "guest:guest" not in (tmp_path / "workers.log").read_text(encoding="utf-8")
+    finally:
+        with app.connection_for_write() as connection:
+            for name in queues_for(Settings(queue=queue)):
+                connection.default_channel.queue_delete(name)
+                connection.default_channel.exchange_delete(name)
+        app.close()
+
+
+def done_in(env: dict[str, str]) -> bool:
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
+        return runs.get(db, "latest").state == "done"

@@ -1,5 +1,6 @@
 """A shard from claim to commit: results, leases lost and kept, failures, stops."""
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -8,12 +9,14 @@ from pathlib import Path
 import pytest
 from tiny_audit import make_audit
 
+from orchestrator.dispatch import local
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.errors import ModelLoadError
+from transexplain.errors import InfrastructureError, ModelLoadError
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
+from transexplain.store.records import Claim
 from workers.lease import LeaseKeeper
 from workers.models import ModelCache
 from workers.shard_work import Workbench
@@ -122,14 +125,94 @@ def test_the_lease_is_renewed_while_there_is_progress(db: Database, prepared: Pr
         assert shards.claim(db, run_id, "thief", 2.0, claim.shard.index) is None
 
 
-def test_a_hang_loses_the_lease(db: Database, prepared: Prepared) -> None:
+def test_a_hang_ends_the_process_and_queues_the_shard_at_once(
+    db: Database, prepared: Prepared
+) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
-    claim = shards.claim(db, run_id, "w", 0.3)
+    claim = shards.claim(db, run_id, "w", 60.0)
     assert claim is not None
-    with LeaseKeeper(db, claim, lease_seconds=0.3, item_deadline=0.2) as keeper:
+    said: list[str] = []
+    with LeaseKeeper(
+        db, claim, lease_seconds=60.0, item_deadline=0.3, on_hang=said.append
+    ) as keeper:
+        keeper.batch_started(["3", "4", "5", "6"])
+        keeper.item_done("3")
         wait_until_lost(keeper)
-    time.sleep(0.4)
-    assert shards.claim(db, run_id, "next", 5.0, claim.shard.index) is not None
+    assert len(said) == 1
+    assert f"run {run_id} shard 0: items '3', '4', '5', ... made no progress" in said[0]
+    status = shards.list_shards(db, run_id)[0]
+    assert (status.state, status.fruitless) == ("queued", 0)
+    assert "attempt 1: it hung" in (status.error or "")
+    assert status.caution.alone == {"3", "4", "5", "6"}
+    heir = shards.claim(db, run_id, "next", 5.0, claim.shard.index)
+    assert heir is not None
+    assert heir.caution == status.caution
+
+
+def test_a_hang_ends_the_process_even_when_the_lease_was_lost(
+    db: Database, prepared: Prepared
+) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 0.1)
+    assert claim is not None
+    runs.cancel(db, run_id)
+    hung = threading.Event()
+    with LeaseKeeper(
+        db, claim, lease_seconds=0.1, item_deadline=1.0, on_hang=lambda message: hung.set()
+    ) as keeper:
+        keeper.batch_started(["0"])
+        assert keeper.lost
+        assert not hung.is_set()
+        assert hung.wait(20)
+
+
+def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: Prepared) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 60.0)
+    assert claim is not None
+    said: list[str] = []
+    with LeaseKeeper(
+        db, claim, lease_seconds=60.0, item_deadline=0.1, on_hang=said.append
+    ) as keeper:
+        time.sleep(0.5)
+        assert not said
+        keeper.batch_started(["0"])
+        wait_until_lost(keeper)
+    assert "item '0'" in said[0]
+
+
+def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
+    return shards.list_shards(db, claim.run_id)[claim.shard.index].breadcrumb
+
+
+def test_a_first_attempt_notes_now_and_then_a_later_one_always(
+    db: Database, prepared: Prepared
+) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    first = shards.claim(db, run_id, "w", -1.0, 0)
+    assert first is not None
+    keeper = LeaseKeeper(db, first, lease_seconds=60.0, item_deadline=60.0)
+    keeper.batch_started(["0", "1"])
+    assert breadcrumb(db, first) == ("0", "1")
+    keeper.batch_started(["2", "3"])
+    assert breadcrumb(db, first) == ("0", "1"), "a moment later it is not worth a write"
+    time.sleep(0.3)
+    keeper.batch_started(["4"])
+    assert breadcrumb(db, first) == ("4",)
+    second = shards.claim(db, run_id, "w", 60.0, 0)
+    assert second is not None
+    keeper.batch_started(["5"])
+    time.sleep(0.3)
+    keeper.batch_started(["6"])
+    assert keeper.lost, "a note tells that the lease is gone"
+    keeper = LeaseKeeper(db, second, lease_seconds=60.0, item_deadline=60.0)
+    for batch in (["0"], ["1"], ["2", "3"]):
+        keeper.batch_started(batch)
+        assert breadcrumb(db, second) == tuple(batch)
+    keeper.item_done("2")
+    assert breadcrumb(db, second) == ("2", "3")
+    keeper.item_done("3")
+    assert breadcrumb(db, second) == ()
 
 
 def test_cancel_reaches_the_work(db: Database, prepared: Prepared) -> None:
@@ -161,3 +244,17 @@ def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepa
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     bench.work(run_id)
     assert count == 8
+
+
+def ends_at_once(*_: object) -> None:
+    os._exit(5)
+
+
+def test_processes_that_die_before_they_take_a_shard_are_not_replaced_for_ever(
+    db: Database, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    monkeypatch.setattr(local, "_child", ends_at_once)
+    with pytest.raises(InfrastructureError, match=rf"status 5 before .* run {run_id}"):
+        local.run_processes(db, run_id, settings_of(tmp_path), 2)
+    assert runs.claims(db, run_id) == 0

@@ -14,6 +14,7 @@ SOURCES = Registry(
     {
         "files": "transexplain.data.files:FileSource",
         "imagefolder": "transexplain.data.imagefolder:ImageFolderSource",
+        "eraser": "transexplain.data.eraser:EraserSource",
     },
 )
 

@@ -23,11 +23,12 @@ class Columns:
     label: str | None
     id: str | None
     meta: tuple[str, ...]
+    evidence: str | None = None
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        named = (self.content, self.label, self.id, *self.meta)
+        named = (self.content, self.label, self.id, self.evidence, *self.meta)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -44,6 +45,7 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
         label=label,
         id=spec.id,
         meta=tuple(spec.meta),
+        evidence=spec.evidence,
     )
     for name in columns.wanted:
         if name not in table.columns and not (name == label and spec.label is None):

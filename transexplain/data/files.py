@@ -8,6 +8,7 @@ from pathlib import Path
 
 from transexplain.data import FORMATS
 from transexplain.data.columns import Columns, meta_json, resolve, spelled, text_of
+from transexplain.data.evidence import boxes_cell, mask_cell, spans_cell
 from transexplain.data.paths import inside, picture_digest
 from transexplain.data.records import Problem, RawRow, Record, Table, printable
 from transexplain.errors import DataSourceError, ItemError
@@ -24,7 +25,8 @@ class FileSource:
         self._paths = _expand(location)
         self.modality: Modality = "image" if spec.image else "text"
         self.root = _common_folder(self._paths) if spec.image else ""
-        self.numbered = spec.id is None
+        self.numbered, self.named = spec.id is None, False
+        self.marked = spec.evidence is not None
 
     def files(self) -> Sequence[Path]:
         """The tabular files in reading order."""
@@ -60,16 +62,17 @@ class _RowReader:
         name = self._id(index, raw, faults)
         label = _or_fault(raw, columns.label, faults)
         meta = meta_json({column: _or_fault(raw, column, faults) for column in columns.meta})
-        content = sha256 = None
+        content = sha256 = evidence = None
         try:
             content, sha256 = self._content(raw)
+            evidence = self._evidence(raw, content)
         except ItemError as fault:
             faults.append(fault)
         if faults:
             return Record(
                 name, index, None, label, meta, None, faults[0].kind, printable(str(faults[0]))
             )
-        return Record(name, index, content, label, meta, sha256, None, None)
+        return Record(name, index, content, label, meta, sha256, None, None, evidence)
 
     def _id(self, index: int, raw: RawRow, faults: list[ItemError]) -> str:
         column = self._columns.id
@@ -91,6 +94,18 @@ class _RowReader:
         path = inside(self._folder, named)
         name = path.relative_to(self._root).as_posix()
         return name, picture_digest(path, name)
+
+    def _evidence(self, raw: RawRow, content: str) -> str | None:
+        assert not isinstance(raw, Problem)
+        column = self._columns.evidence
+        cell = spelled(raw[column], column) if column is not None else None
+        if cell is None or not cell.strip():
+            return None
+        if not self._root:
+            return spans_cell(cell, content)
+        if cell.lstrip().startswith("["):
+            return boxes_cell(cell)
+        return mask_cell(cell, self._folder, self._root)
 
 
 def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str | None:

@@ -11,6 +11,8 @@ from transexplain.plans import DatasetRef, DatasetSpec
 
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 1
+#: options that a specification need not name, and what they are then
+_LATER = {"evidence": None, "sample": None, "seed": 0}
 
 #: digests already computed by this process, by (path, mtime in ns, bytes)
 _known: dict[tuple[str, int, int], str] = {}
@@ -22,15 +24,23 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def source_digest(spec: DatasetSpec, files: Sequence[Path]) -> str:
+def source_digest(spec: DatasetSpec, files: Sequence[Path], *, named: bool = False) -> str:
     """Sha256 over the bytes and suffixes of the files, in order, and the reading options.
+
+    Where the source is `named`, whole file names take the place of the suffixes.
 
     Raises DataSourceError where a file cannot be read.
     """
     options = asdict(spec)
     del options["source"]  # the same bytes from elsewhere are the same dataset
+    for name, usual in _LATER.items():  # a digest stays what it was before there was such an option
+        if options[name] == usual:
+            del options[name]
     try:
-        parts = [["".join(path.suffixes).lower(), file_digest(path)] for path in files]
+        parts = [
+            [path.name if named else "".join(path.suffixes).lower(), file_digest(path)]
+            for path in files
+        ]
     except OSError as error:
         raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
     text = json.dumps([SNAPSHOT_VERSION, options, parts], sort_keys=True)

@@ -21,11 +21,12 @@ class ImageFolderSource:
     """
 
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        columns = (spec.text, spec.image, spec.label, spec.id, *spec.meta)
+        columns = (spec.text, spec.image, spec.label, spec.id, spec.evidence, *spec.meta)
         if any(columns):
             raise DataSourceError(
                 "an image folder has no columns: the label is the name of the subfolder, the id "
-                "the path; take text, image, label, id and meta away, or list the pictures in a csv"
+                "the path; take text, image, label, id, evidence and meta away, or list the "
+                "pictures in a csv"
             )
         folder = Path(location).expanduser()
         if not folder.is_dir():
@@ -33,7 +34,7 @@ class ImageFolderSource:
         self._root = folder.resolve()
         self.root = str(self._root)
         self.modality: Modality = "image"
-        self.numbered = False
+        self.numbered, self.named, self.marked = False, True, False
         self._names = self._find(location)
 
     def files(self) -> Sequence[Path]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from transexplain.data.evidence import read_evidence
 from transexplain.data.fingerprint import verify
 from transexplain.data.images import load_image
 from transexplain.data.paths import inside
@@ -47,6 +48,12 @@ def labels_of(ref: DatasetRef) -> list[str]:
     return sorted(label for label in labels if label is not None)
 
 
+def has_evidence(ref: DatasetRef) -> bool:
+    """Whether people marked evidence on any items of the dataset."""
+    verify(ref)
+    return "evidence" in pq.read_schema(ref.snapshot).names
+
+
 def _rows(snapshot: Path, shard: Shard) -> Iterator[dict[str, Any]]:
     with pq.ParquetFile(snapshot, pre_buffer=False) as file:
         for group, first, stop in _row_groups(file.metadata, shard):
@@ -69,12 +76,21 @@ def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
     if row["error_kind"] is not None:
         return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
     content, source = row["content"], None
-    if ref.modality == "image":
-        source = content
-        try:
+    try:
+        if ref.modality == "image":
+            source = content
             path = inside(Path(ref.root), source)
             content = load_image(path, name=source, sha256=row["sha256"])
-        except ItemError as fault:
-            return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
-    meta = json.loads(row["meta"])
-    return Item(id=name, index=index, content=content, label=row["label"], meta=meta, source=source)
+        # no such column where nobody marked anything
+        evidence = read_evidence(row.get("evidence"), Path(ref.root))
+    except ItemError as fault:
+        return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
+    return Item(
+        id=name,
+        index=index,
+        content=content,
+        label=row["label"],
+        meta=json.loads(row["meta"]),
+        source=source,
+        evidence=evidence,
+    )

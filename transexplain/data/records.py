@@ -44,6 +44,7 @@ class Record:
     sha256: str | None  #: of the picture's bytes
     error_kind: str | None
     error: str | None
+    evidence: str | None = None  #: JSON, see `evidence.py`
 
 
 class Source(Protocol):
@@ -52,6 +53,8 @@ class Source(Protocol):
     modality: Modality
     root: str  #: absolute folder that picture paths are relative to; "" for texts
     numbered: bool  #: True where ids are row numbers, hence unique
+    named: bool  #: True where the names of its files decide the snapshot, not their bytes alone
+    marked: bool  #: True where its records tell what people marked as evidence
 
     def __init__(self, spec: DatasetSpec, location: str) -> None: ...
 

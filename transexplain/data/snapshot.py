@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from transexplain.data import SOURCES
 from transexplain.data.duplicates import DuplicateIds
 from transexplain.data.fingerprint import file_digest, source_digest
-from transexplain.data.records import Source
+from transexplain.data.records import Record, Source
+from transexplain.data.sampling import sample
 from transexplain.data.writer import write_rows
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetRef, DatasetSpec
@@ -29,8 +30,9 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     the same id, no rows, or a snapshot folder that cannot be written. What is wrong with one
     item only becomes its `error_kind` and `error`.
     """
-    if spec.limit is not None and spec.limit < 1:
-        raise DataSourceError(f"limit is {spec.limit}; it must be at least 1")
+    for name, count in (("limit", spec.limit), ("sample", spec.sample)):
+        if count is not None and count < 1:
+            raise DataSourceError(f"{name} is {count}; it must be at least 1")
     source = _open_source(spec)
     folder = _folder(snapshot_dir)
     try:
@@ -85,7 +87,7 @@ def _remember(source: Source, spec: DatasetSpec, folder: Path) -> Path:
     """The snapshot of a source of texts, found by the digest of its bytes or written."""
     files = source.files()
     before = _states(files)
-    pointer = folder / f"{source_digest(spec, files)}.source"
+    pointer = folder / f"{source_digest(spec, files, named=source.named)}.source"
     if snapshot := _remembered(pointer):
         return snapshot
     snapshot = _write(source, spec, folder)
@@ -116,7 +118,10 @@ def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
     ids = None if source.numbered else DuplicateIds()
     with _temporary(folder) as temporary:
         with closing(source.records()) as records:
-            rows = write_rows(islice(records, spec.limit), temporary, ids)
+            kept: Iterable[Record] = islice(records, spec.limit)
+            if spec.sample is not None:
+                kept = sample(kept, spec.sample, spec.seed)
+            rows = write_rows(kept, temporary, ids, marked=source.marked)
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:

@@ -24,22 +24,29 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
+#: of a source that tells what people marked
+MARKED_SCHEMA = SCHEMA.append(pa.field("evidence", pa.string()))
 
 
-def write_rows(records: Iterable[Record], path: Path, ids: DuplicateIds | None) -> int:
+def write_rows(
+    records: Iterable[Record], path: Path, ids: DuplicateIds | None, *, marked: bool = False
+) -> int:
     """Write the records to `path`, tell their ids to `ids`, and return how many there were.
+
+    Their evidence is written where the source is `marked`.
 
     The same records always give the same bytes (with one version of pyarrow). On return the
     bytes are on the disk. Raises OSError where they cannot be written.
     """
     rows = 0
+    schema = MARKED_SCHEMA if marked else SCHEMA
     # Statistics serve searches by value, which nobody makes, and would repeat long texts.
-    with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_statistics=False) as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
             if ids is not None:
                 ids.add(record.id for record in group)
-            columns = {name: [getattr(record, name) for record in group] for name in SCHEMA.names}
-            writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(group))
+            columns = {name: [getattr(record, name) for record in group] for name in schema.names}
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
             rows += len(group)
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
@@ -52,6 +59,7 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
     for record in records:
         group.append(record)
         characters += len(record.content or "") + len(record.meta)
+        characters += len(record.evidence or "")
         if len(group) == GROUP_ROWS or characters >= GROUP_CHARACTERS:
             yield group
             group, characters = [], 0

@@ -18,13 +18,13 @@ from transexplain.engine.census import Census, Uncovered
 from transexplain.engine.composites import Composite, composite
 from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError, ItemError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.methods.relevance import rules_of
 from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.models.invariance import tolerance_of
 from transexplain.models.probe import logits_of
-from transexplain.plans import MethodSpec
 from transexplain.types import Item, Ledger, ResolvedTarget
 
 _ROUNDS = 3

@@ -1,13 +1,15 @@
 """The loop over items: read some, encode them, explain them in batches of similar length."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, EngineError
+from transexplain.explaining.caution import portions
+from transexplain.explaining.memory import Room, is_out_of_memory
 from transexplain.explaining.request import (
     Explained,
     Member,
@@ -44,15 +46,18 @@ class Silent:
 
 def explain_items(
     model: LoadedModel,
-    items: Iterable[Item | ItemFailure],
+    items: Iterable[Item | ItemFailure | Encoded],
     request: Request,
     *,
     observer: Observer | None = None,
+    alone: Collection[str] = (),
 ) -> Iterator[Explained]:
     """Explain items in batches of similar length; results come in the order of the items.
 
     A few hundred items are read at a time, so that neither a long stream nor large pictures fill
-    the memory. A failing item costs only itself: the batch it is in is halved until it is alone.
+    the memory; those that are encoded already stay so. A failing item costs only itself: the batch
+    it is in is halved until it is alone. Where memory ran out, batches stay smaller. The items
+    `alone` (ids) never share a batch.
 
     Raises:
         Stopped: the observer asked to stop.
@@ -60,9 +65,9 @@ def explain_items(
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
     _check_modality(model, request)
-    stream = iter(items)
-    while given := list(islice(stream, READ_TOGETHER[model.modality])):
-        yield from _explain_some(model, given, request, observer or Silent())
+    room = Room(request.batch_tokens)
+    for given in portions(items, READ_TOGETHER[model.modality], alone):
+        yield from _explain_some(model, given, request, observer or Silent(), room)
 
 
 def _check_modality(model: LoadedModel, request: Request) -> None:
@@ -75,7 +80,11 @@ def _check_modality(model: LoadedModel, request: Request) -> None:
 
 
 def _explain_some(
-    model: LoadedModel, given: list[Item | ItemFailure], request: Request, watch: Observer
+    model: LoadedModel,
+    given: list[Item | ItemFailure | Encoded],
+    request: Request,
+    watch: Observer,
+    room: Room,
 ) -> list[Explained]:
     done: dict[int, Explained] = {}
     accepted: list[Member] = []
@@ -91,25 +100,23 @@ def _explain_some(
     long = [member for member in accepted if member.encoded.windows]
     whole = [member for member in accepted if not member.encoded.windows]
     for member, result in (
-        *_explain_whole(model, whole, request, watch),
-        *explain_in_windows(model, long, request, watch),
+        *_explain_whole(model, whole, request, watch, room),
+        *explain_in_windows(model, long, request, watch, room),
     ):
         done[member.place] = result
     return [done[place] for place in range(len(given))]
 
 
 def _encoded(
-    model: LoadedModel, given: Sequence[Item | ItemFailure], request: Request
+    model: LoadedModel, given: Sequence[Item | ItemFailure | Encoded], request: Request
 ) -> Iterator[tuple[int, Encoded | ItemFailure]]:
     places = [place for place, entry in enumerate(given) if isinstance(entry, Item)]
     readable = [entry for entry in given if isinstance(entry, Item)]
     yield from zip(places, request.encode(model, readable), strict=True)
-    yield from (
-        (place, entry) for place, entry in enumerate(given) if isinstance(entry, ItemFailure)
-    )
+    yield from ((place, entry) for place, entry in enumerate(given) if not isinstance(entry, Item))
 
 
-def _failed(item: Item | ItemFailure, failure: ItemFailure, watch: Observer) -> Explained:
+def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure, watch: Observer) -> Explained:
     watch.item_done(failure.item_id)
     return Explained(item=item if isinstance(item, Item) else None, failure=failure)
 
@@ -125,22 +132,34 @@ def _no_label(item: Item) -> ItemFailure:
 
 
 def _explain_whole(
-    model: LoadedModel, accepted: Sequence[Member], request: Request, watch: Observer
+    model: LoadedModel,
+    accepted: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
 ) -> Iterator[tuple[Member, Explained]]:
     """Items that the model reads in one pass, several in a batch."""
-    for batch in batches_of(model, [one.encoded for one in accepted], request.batch_tokens):
+    planned = batches_of(model, [one.encoded for one in accepted], room.positions)
+    batches = deque([accepted[index] for index in batch] for batch in planned)
+    while batches:
+        members = batches.popleft()
+        if not room.holds([member.encoded for member in members]):
+            batches.extendleft(reversed(_halves(members)))
+            continue
         if watch.should_stop():
             raise Stopped
-        members = [accepted[index] for index in batch]
-        watch.batch_started([member.encoded.item.id for member in members])
-        results = _explain_batch(model, members, request)
+        results = _explain_batch(model, members, request, watch, room)
         for member, result in zip(members, results, strict=True):
             watch.item_done(member.encoded.item.id)
             yield member, result
 
 
 def _explain_batch(
-    model: LoadedModel, members: Sequence[Member], request: Request
+    model: LoadedModel,
+    members: list[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
 ) -> list[Explained]:
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
@@ -150,18 +169,30 @@ def _explain_batch(
             for row, member in zip(logits, members, strict=True)
         ]
 
+    watch.batch_started([member.encoded.item.id for member in members])
     try:
         batch = model.collate([member.encoded for member in members])
         explained = request.run(model, batch, resolve)
     except (EngineError, ConfigurationError):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
-        if len(members) > 1:
-            middle = len(members) // 2
-            halves = (members[:middle], members[middle:])
-            return [one for half in halves for one in _explain_batch(model, half, request)]
-        return [model_failure(members[0].encoded.item, error)]
+        failed = error.with_traceback(None)
+    else:
+        return [
+            finished(model, member, explained.logits[row], explained.attributions[row])
+            for row, member in enumerate(members)
+        ]
+    if is_out_of_memory(failed):
+        room.was_too_small_for([member.encoded for member in members])
+    if len(members) == 1:
+        return [model_failure(members[0].encoded.item, failed)]
     return [
-        finished(model, member, explained.logits[row], explained.attributions[row])
-        for row, member in enumerate(members)
+        one
+        for half in _halves(members)
+        for one in _explain_batch(model, half, request, watch, room)
     ]
+
+
+def _halves(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    middle = len(members) // 2
+    return members[:middle], members[middle:]

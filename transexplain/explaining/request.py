@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.evaluations import MethodSpec
+from transexplain.explaining.memory import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.base import BatchExplanation
 from transexplain.models.base import Encoded, LoadedModel, LongText, Windows
-from transexplain.plans import AuditPlan, Join, LongTexts, MethodSpec, check_long_texts
+from transexplain.plans import AuditPlan, Join, LongTexts, check_long_texts
 from transexplain.targets import ClassNames, parse_target, resolve_target
 from transexplain.types import Attribution, Item, ItemFailure, ItemOutcome, ResolvedTarget, Target
 
@@ -108,9 +110,10 @@ class Stopped(Exception):  # noqa: N818 - not an error: the observer asked for i
 
 
 def model_failure(item: Item, error: Exception) -> Explained:
-    """The end of an item that the model could not be run on."""
+    """The end of an item that the model could not be run on, alone in its batch."""
+    kind = "out-of-memory" if is_out_of_memory(error) else "model-error"
     message = f"the model failed on item {item.id!r}: {type(error).__name__}: {error}"
-    failure = ItemFailure(item_id=item.id, index=item.index, kind="model-error", message=message)
+    failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
     return Explained(item=item, failure=failure)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.explaining.joining import joined, window_weights
+from transexplain.explaining.memory import Room, free_caches, is_out_of_memory
 from transexplain.explaining.request import (
     Explained,
     Member,
@@ -30,7 +31,11 @@ Targets = list[list[ResolvedTarget]]  #: of each member
 
 
 def explain_in_windows(
-    model: LoadedModel, members: Sequence[Member], request: Request, watch: Observer
+    model: LoadedModel,
+    members: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
 ) -> Iterator[tuple[Member, Explained]]:
     """Explain items that are longer than the model reads, each by the join of its windows.
 
@@ -38,8 +43,8 @@ def explain_in_windows(
     weights of `window_weights`. The targets are those of F, for every window the same, and
     relevance and ledger are the same weighted sum as F, which they therefore add up to.
     """
-    for group in _groups(members, request.batch_tokens):
-        results = _attempt(model, group, request, watch, request.batch_tokens)
+    for group in _groups(members, room.positions):
+        results = _attempt(model, group, request, watch, room, room.positions)
         for member, result in zip(group, results, strict=True):
             watch.item_done(member.encoded.item.id)
             yield member, result
@@ -61,7 +66,12 @@ def _groups(members: Sequence[Member], budget: int) -> Iterator[list[Member]]:
 
 
 def _attempt(
-    model: LoadedModel, members: Sequence[Member], request: Request, watch: Observer, budget: int
+    model: LoadedModel,
+    members: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
+    budget: int,
 ) -> list[Explained]:
     """Explain a group; on an error smaller groups, then smaller batches, are tried.
 
@@ -72,14 +82,24 @@ def _attempt(
     except (EngineError, ConfigurationError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
-        if len(members) > 1:
-            middle = len(members) // 2
-            halves = (members[:middle], members[middle:])
-            return [one for half in halves for one in _attempt(model, half, request, watch, budget)]
-        encoded = members[0].encoded
-        if budget > max(window.encoded.length for window in encoded.windows):
-            return _attempt(model, members, request, watch, budget // 2)
-        return [model_failure(encoded.item, error)]
+        failed = error.with_traceback(None)
+    if is_out_of_memory(failed):
+        free_caches()
+    if len(members) > 1:
+        middle = len(members) // 2
+        halves = (members[:middle], members[middle:])
+        return [
+            one
+            for half in halves
+            for one in _attempt(model, half, request, watch, room, min(budget, room.positions))
+        ]
+    encoded = members[0].encoded
+    if budget > max(window.encoded.length for window in encoded.windows):
+        found = _attempt(model, members, request, watch, room, budget // 2)
+        if is_out_of_memory(failed) and found[0].failure is None:
+            room.positions = min(room.positions, budget // 2)
+        return found
+    return [model_failure(encoded.item, failed)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
 from transexplain.methods.facts import Cost, MethodFacts
 from transexplain.methods.table import TABLE
-from transexplain.plans import MethodSpec
 from transexplain.registry import Registry
 from transexplain.types import Unit
 

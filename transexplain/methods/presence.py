@@ -1,7 +1,7 @@
 """The model as a function of which positions are present: what perturbation methods ask."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ class Presence:
     absent: Absence
     #: per item (T,) the feature that a position belongs to, -1 where it is always there
     owners: tuple[NDArray[np.int64], ...]
+    beat: Callable[[], None] | None = None  #: called before every pass; it may raise
 
     @classmethod
     def of(
@@ -51,6 +52,7 @@ class Presence:
         *,
         baseline: Baseline = "auto",
         over: Over = "tokens",
+        beat: Callable[[], None] | None = None,
     ) -> "Presence":
         """What the model says of `batch`, given its `logits` (B, C); raises ConfigurationError."""
         if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
@@ -62,7 +64,8 @@ class Presence:
             logits[:, classes],
             classes,
             absence(model, batch, baseline),
-            tuple(_owners(encoded, over) for encoded in batch.encoded),
+            tuple(owners_of(encoded, over) for encoded in batch.encoded),
+            beat,
         )
 
     @property
@@ -105,6 +108,8 @@ class Presence:
             for number in np.flatnonzero(~everything)
         ]
         for chunk in self._chunks([items[one] for one, _ in places]):
+            if self.beat is not None:
+                self.beat()
             part = places[chunk]
             rows = [items[one] for one, _ in part]
             answers = self._logits(rows, [asked[one][0][number] for one, number in part])
@@ -183,7 +188,8 @@ def cells(pixels: int, patches: int) -> Tensor:
     return whole if whole[-1] == patches - 1 else places * patches // pixels
 
 
-def _owners(encoded: Encoded, over: Over) -> NDArray[np.int64]:
+def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
+    """(T,) which feature a position belongs to, in reading order; -1: always there."""
     owners = np.full(encoded.length, -1)
     content = content_mask(encoded, encoded.length)
     owners[content] = np.arange(int(content.sum()))

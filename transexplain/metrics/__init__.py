@@ -1,1 +1,59 @@
-"""Measures of explanations, one per file."""
+"""Measures of explanations; `table.py` is the list of what exists.
+
+Nothing here runs a model: a metric says what to ask and what to make of the answers. The loop
+that asks is in `evaluating`.
+"""
+
+import inspect
+from functools import partial
+from typing import Any
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MetricSpec
+from transexplain.metrics.curves import PerturbationCurve
+from transexplain.metrics.facts import MetricFacts
+from transexplain.metrics.table import TABLE
+from transexplain.registry import Registry
+
+METRICS = Registry("metric", {name: facts.place for name, facts in TABLE.items()})
+#: what every curve takes beside its own parameters
+_EVERY_CURVE = ("baseline", "over")
+
+
+def metric_facts(metric: str) -> MetricFacts:
+    """What is declared about a metric; raises ConfigurationError for an unknown name."""
+    METRICS[metric]
+    return TABLE[metric]
+
+
+def metric_parameters(metric: str) -> tuple[str, ...]:
+    """The names of a metric's parameters; raises ConfigurationError for an unknown metric."""
+    given = inspect.signature(METRICS.load(metric)).parameters.values()
+    own = [one.name for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    return (*own, *(_EVERY_CURVE if metric_facts(metric).kind == "curve" else ()))
+
+
+def curve_of(spec: MetricSpec) -> PerturbationCurve:
+    """The curve with its parameters; raises ConfigurationError."""
+    _check(spec)
+    curve: PerturbationCurve = METRICS.load(spec.name)(**spec.params)
+    return curve
+
+
+def bound_metric(spec: MetricSpec) -> "partial[Any]":
+    """The function of a metric of kind `map` or `model`, its parameters filled in.
+
+    Raises ConfigurationError for an unknown metric or a parameter that it does not have.
+    """
+    _check(spec)
+    return partial(METRICS.load(spec.name), **spec.params)
+
+
+def _check(spec: MetricSpec) -> None:
+    known = metric_parameters(spec.name)
+    for name in spec.params:
+        if name not in known:
+            raise ConfigurationError(
+                f"metric {spec.name!r} has no parameter {name!r}; it has: "
+                f"{', '.join(known) or 'none'}"
+            )

@@ -1,14 +1,25 @@
 """Whether a method tells classes apart: the same item explained for two of its classes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.metrics.case import Bench, Case, Scored, unmeasured
+from transexplain.metrics.ranks import rank_correlation
 from transexplain.types import Attribution
 
 #: below this a method gives nearly the same map whatever class is asked
 HARDLY = 0.05
+
+
+def explained_again(bench: Bench, cases: Sequence[Case]) -> list[Scored]:
+    """The class sensitivity of every case, explained again for its likeliest other class."""
+    if len(bench.model.classes) < 2:
+        return [unmeasured("the model has one class") for _ in cases]
+    again = bench.again(cases, classes=[_likeliest_other(case) for case in cases])
+    return [_scored(case, other) for case, other in zip(cases, again, strict=True)]
 
 
 def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]) -> float:
@@ -19,15 +30,7 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
     scale may differ by class. A map that is constant ranks nothing: against another constant 0,
     else 0.5. `one` and `other` have one shape.
     """
-    left, right = np.ravel(one), np.ravel(other)
-    if np.array_equal(left, right):
-        return 0.0
-    constant = [bool((values == values[0]).all()) for values in (left, right)]
-    if any(constant):
-        return 0.0 if all(constant) else 0.5
-    from scipy.stats import spearmanr
-
-    return float((1 - spearmanr(left, right).statistic) / 2)
+    return (1 - rank_correlation(one, other)) / 2
 
 
 def of_attributions(one: Attribution, other: Attribution) -> float:
@@ -36,3 +39,17 @@ def of_attributions(one: Attribution, other: Attribution) -> float:
         return class_sensitivity(one.relevance, other.relevance)
     kept = np.array([not token.special for token in one.features], dtype=bool)
     return class_sensitivity(one.relevance[kept], other.relevance[kept])
+
+
+def _likeliest_other(case: Case) -> int:
+    logits = case.logits.copy()
+    logits[case.attribution.class_index] = -np.inf
+    return int(logits.argmax())
+
+
+def _scored(case: Case, other: Attribution | str) -> Scored:
+    if isinstance(other, str):
+        return unmeasured(other)
+    if case.relevance.size < 2:
+        return unmeasured("one position: there is no order")
+    return Scored(value=of_attributions(case.attribution, other))

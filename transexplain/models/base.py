@@ -98,6 +98,8 @@ class LoadedModel:
     _invariance: InvarianceTest = field(default_factory=InvarianceTest, init=False, repr=False)
     #: language-model heads read for this model, by where they are from
     heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    #: changed copies of this model, by what they are for; see `variants.kept`
+    variants: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def sites(self) -> Sites:

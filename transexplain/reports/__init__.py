@@ -1,11 +1,23 @@
-"""What a run found, in forms for people and programs; each takes a Summary and gives a string."""
+"""What a run found, in forms for people and programs; each gives a string."""
 
 from transexplain.registry import Registry
 
+#: each takes a Summary
 REPORTS = Registry(
     "report format",
     {
         "html": "transexplain.reports.html:render",
         "json": "transexplain.reports.json_report:render",
+    },
+)
+
+#: each takes an EvaluationSummary
+EVALUATION_REPORTS = Registry(
+    "evaluation report format",
+    {
+        "html": "transexplain.reports.evaluation.html:render",
+        "json": "transexplain.reports.evaluation.texts:render_json",
+        "csv": "transexplain.reports.evaluation.texts:render_csv",
+        "md": "transexplain.reports.evaluation.texts:render_markdown",
     },
 )

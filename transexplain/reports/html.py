@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from transexplain.reports import forest
+from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.pictures import Shown, mean_heatmap, show
 from transexplain.reports.records import (
@@ -87,7 +88,11 @@ def render(summary: Summary) -> str:
         number=number,
         named=named,
         noun=lambda count: things(summary.audited.modality, count),
-        moment=_moment,
+        moment=moment,
+        value=value,
+        change=change,
+        span=span,
+        probability=probability,
     )
     return storable(page)
 
@@ -158,7 +163,8 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(pieces)
 
 
-def _moment(seconds: float | None) -> str:
+def moment(seconds: float | None) -> str:
+    """A time as a report writes it."""
     if seconds is None:
         return "not finished"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from transexplain.reports.records import Summary
@@ -15,7 +16,7 @@ def render(summary: Summary) -> str:
 
 def document(summary: Summary) -> dict[str, Any]:
     """`summary` as plain dictionaries and lists, ready for any JSON writer."""
-    found: dict[str, Any] = _plain(asdict(summary))
+    found: dict[str, Any] = plain(summary)
     return found
 
 
@@ -26,11 +27,14 @@ def schema() -> dict[str, Any]:
     return TypeAdapter(Summary).json_schema(mode="serialization")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+def plain(value: Any) -> Any:
+    """A record or a collection of records as JSON holds it; a number that is not finite is None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -6,6 +6,7 @@ from transexplain.bias.statistics import ALL_OTHERS, group_table
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditRun
 from transexplain.reports.classes import confusion, views
+from transexplain.reports.evaluation.faithfulness import faithfulness, sentences
 from transexplain.reports.gallery import choose, collect
 from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
@@ -52,9 +53,12 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     shown, omitted = views(total, attributions, run.plan.targets)
     audited, counts = _audited(run, attributions), _counts(db, run, items)
     conservation, groups = _conservation(db, run, attributions), _groups(db, run)
-    sensitivity = _sensitivity(total)
+    sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
     return Summary(
-        headline=headline(audited, counts, conservation, sensitivity, groups, items.failures()),
+        headline=(
+            *headline(audited, counts, conservation, sensitivity, groups, items.failures()),
+            *sentences(faithful, audited.modality),
+        ),
         audited=audited,
         counts=counts,
         conservation=conservation,
@@ -66,6 +70,7 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
         gallery=collect(db, run.id, choose(items, attributions, gallery), attributions),
         failures=items.failures(),
         notes=notes(run, audited.at, audited.unit, sensitivity),
+        faithfulness=faithful,
     )
 
 

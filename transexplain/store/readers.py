@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Column, Row, Select, select, tuple_
 
+from transexplain.evaluations import MetricScore
 from transexplain.store import features as positions
 from transexplain.store.codec import EncodedRelevance, decode
 from transexplain.store.database import Database
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import require
-from transexplain.store.schema import attribution, item, mention
+from transexplain.store.schema import attribution, item, mention, score
 from transexplain.types import (
     Attribution,
     ItemFailure,
@@ -84,6 +85,14 @@ def iter_mentions(db: Database, run_id: str) -> Iterator[Mention]:
     columns = [column for column in mention.c if column.name != "run_id"]
     query = select(*columns, item.c.item_id).join(item).where(mention.c.run_id == run_id)
     return map(_mention, _rows(db, query, (mention.c.item, mention.c.ordinal)))
+
+
+def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
+    """Every score of every item; raises ConfigurationError for an unknown run."""
+    _check(db, run_id)
+    columns = [column for column in score.c if column.name != "run_id"]
+    query = select(*columns, item.c.item_id).join(item).where(score.c.run_id == run_id)
+    return map(_score, _rows(db, query, (score.c.item, score.c.ordinal)))
 
 
 _ATTRIBUTION_KEY = (attribution.c.item, attribution.c.ordinal)
@@ -183,6 +192,19 @@ def _ledger(row: Row[Any]) -> Ledger | None:
     biases, rules = row.kinds or ({}, {})
     entries = {name: getattr(row, name) for name in LEDGER_ENTRIES}
     return Ledger(**entries, biases_by_kind=biases, rules_by_kind=rules)
+
+
+def _score(row: Row[Any]) -> MetricScore:
+    return MetricScore(
+        item_id=row.item_id,
+        method=row.method,
+        target=row.target,
+        metric=row.metric,
+        value=row.value,
+        curve=row.curve or (),
+        reason=row.reason or "",
+        detail=row.detail or {},
+    )
 
 
 def _mention(row: Row[Any]) -> Mention:

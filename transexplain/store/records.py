@@ -1,9 +1,9 @@
 """What the store says about runs, shards and their totals."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from transexplain.plans import RunState, Shard
+from transexplain.plans import Caution, RunState, Shard
 
 SHARD_STATES = ("queued", "running", "done", "dead", "cancelled")
 
@@ -16,6 +16,7 @@ class Claim:
     shard: Shard
     token: int
     attempt: int  #: 1 for the first
+    caution: Caution = field(default_factory=Caution)  #: what attempts that died have taught
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,9 @@ class ShardStatus:
     lease_left: float | None  #: seconds; negative: expired; None: nobody holds it
     error: str | None  #: of the last attempt that failed
     seconds: float | None  #: computing, of the attempt that was saved
+    fruitless: int = 0  #: attempts that ended without progress, since the last that made any
+    breadcrumb: tuple[str, ...] = ()  #: ids of the items in hand, or that a dead attempt had
+    caution: Caution = field(default_factory=Caution)  #: for the next attempt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,11 +5,17 @@ from sqlalchemy import Connection, delete, insert
 from transexplain.errors import FencedError
 from transexplain.plans import ShardResult
 from transexplain.store.database import Database
-from transexplain.store.readers import failures, iter_attributions, iter_items, iter_mentions
+from transexplain.store.readers import (
+    failures,
+    iter_attributions,
+    iter_items,
+    iter_mentions,
+    iter_scores,
+)
 from transexplain.store.records import Claim
 from transexplain.store.rows import rows_of
 from transexplain.store.runs import require
-from transexplain.store.schema import attribution, item, mention, shard_aggregate
+from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
 from transexplain.store.shards import held
 from transexplain.store.totals import (
     accuracy,
@@ -29,6 +35,7 @@ __all__ = [
     "iter_attributions",
     "iter_items",
     "iter_mentions",
+    "iter_scores",
     "save",
 ]
 
@@ -48,6 +55,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
     done = held(claim).values(
         state="done",
         lease_until=None,
+        breadcrumb=None,
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
@@ -64,6 +72,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
             (item, rows.items),
             (attribution, rows.attributions),
             (mention, rows.mentions),
+            (score, rows.scores),
         ):
             if batch:
                 connection.execute(insert(table), batch)
@@ -75,7 +84,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
 
 
 def _forget(connection: Connection, claim: Claim) -> None:
-    """Delete what an earlier attempt left; attributions and mentions go with their items."""
+    """Delete what an earlier attempt left; what belongs to items goes with them."""
     connection.execute(
         delete(item).where(
             item.c.run_id == claim.run_id,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 import transexplain
 from transexplain.errors import DatabaseError
 from transexplain.store.database import Database
-from transexplain.store.schema import metadata
+from transexplain.store.schedule_tables import schedule
 
 #: any fixed number: the key under which concurrent upgrades of PostgreSQL wait for each other
 _UPGRADE_LOCK = 7_283_469_120_451
@@ -82,7 +82,7 @@ def _run(database: Database, work: Any) -> None:
                 text("SELECT pg_advisory_xact_lock(:key)").bindparams(key=_UPGRADE_LOCK)
             )
         config = _config()
-        config.attributes.update(connection=connection, metadata=metadata)
+        config.attributes.update(connection=connection, metadata=schedule.metadata)
         work(config)
         _check_keys(connection)
 

@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from transexplain.errors import ItemError
+from transexplain.evaluations import MetricScore
 from transexplain.plans import Payload, ShardResult
 from transexplain.store import features as positions
 from transexplain.store.codec import encode
@@ -32,6 +33,7 @@ class ResultRows:
     items: list[Row]
     attributions: list[Row]
     mentions: list[Row]
+    scores: list[Row]
 
 
 def rows_of(run_id: str, result: ShardResult, payload: Payload) -> ResultRows:
@@ -64,7 +66,32 @@ def rows_of(run_id: str, result: ShardResult, payload: Payload) -> ResultRows:
         for outcome in result.outcomes
     ]
     items += [{**key, **_EMPTY, **_failure_row(failure)} for failure in result.failures]
-    return ResultRows(items=items, attributions=attributions, mentions=mentions)
+    return ResultRows(
+        items=items,
+        attributions=attributions,
+        mentions=mentions,
+        scores=list(_score_rows(run_id, result.scores, index)),
+    )
+
+
+def _score_rows(run_id: str, scores: Iterable[MetricScore], index: dict[str, int]) -> Iterator[Row]:
+    ordinals: Counter[int] = Counter()
+    for score in scores:
+        item = _index_of(index, score.item_id)
+        finite = _finite_of(score.item_id, f"metric {score.metric!r} of {score.method!r}")
+        yield {
+            "run_id": run_id,
+            "item": item,
+            "ordinal": ordinals[item],
+            "method": score.method,
+            "target": score.target,
+            "metric": score.metric,
+            "value": None if score.value is None else finite((score.value,))[0],
+            "curve": finite(score.curve) if score.curve else None,
+            "reason": score.reason or None,
+            "detail": dict(score.detail) or None,
+        }
+        ordinals[item] += 1
 
 
 def _check_cover(result: ShardResult) -> None:
@@ -89,7 +116,9 @@ def _index_of(index: dict[str, int], item_id: str) -> int:
     try:
         return index[item_id]
     except KeyError:
-        raise ValueError(f"item {item_id!r} has an attribution or mention but no outcome") from None
+        raise ValueError(
+            f"item {item_id!r} has an attribution, mention or score but no outcome"
+        ) from None
 
 
 def _pack_once(

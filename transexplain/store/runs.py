@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, AuditRun, Shard
@@ -34,26 +34,31 @@ def plan_from_json(text: str) -> AuditPlan:
 
 def create(db: Database, plan: AuditPlan, shards: Sequence[Shard]) -> str:
     """Write a run and its queued shards in one transaction; returns the new run's id."""
+    with db.begin() as connection:
+        return write(connection, plan, shards)
+
+
+def write(connection: Connection, plan: AuditPlan, shards: Sequence[Shard]) -> str:
+    """Write a run and its queued shards as part of a transaction; returns the new run's id."""
     run_id = secrets.token_hex(6)
     fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
-    with db.begin() as connection:
-        connection.execute(
-            insert(run).values(
-                id=run_id,
-                name=plan.name,
-                plan=asdict(plan),
-                plan_digest=plan.digest,
-                max_attempts=plan.max_attempts,
-                payload=plan.payload,
-                state="running",
-                created=DatabaseTime(),
-            )
+    connection.execute(
+        insert(run).values(
+            id=run_id,
+            name=plan.name,
+            plan=asdict(plan),
+            plan_digest=plan.digest,
+            max_attempts=plan.max_attempts,
+            payload=plan.payload,
+            state="running",
+            created=DatabaseTime(),
         )
-        if shards:
-            connection.execute(
-                insert(shard),
-                [{"run_id": run_id, **asdict(one), **fresh} for one in shards],
-            )
+    )
+    if shards:
+        connection.execute(
+            insert(shard),
+            [{"run_id": run_id, **asdict(one), **fresh} for one in shards],
+        )
     return run_id
 
 
@@ -122,21 +127,31 @@ def progress(db: Database, run_id: str) -> RunProgress:
     )
 
 
+def claims(db: Database, run_id: str) -> int:
+    """How often shards of the run were claimed so far; it never falls."""
+    query = select(func.coalesce(func.sum(shard.c.token), 0)).where(shard.c.run_id == run_id)
+    with db.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
 def finalise(db: Database, run_id: str) -> bool:
     """Close the run where every shard is done or dead; True for the one caller that did it."""
-    unfinished = (
-        select(shard.c.index)
-        .where(shard.c.run_id == run_id, shard.c.state.not_in(("done", "dead")))
-        .exists()
-    )
     with db.begin() as connection:
         require(connection, run_id, lock=True)
         done = connection.execute(
             update(run)
-            .where(run.c.id == run_id, run.c.state == "running", ~unfinished)
+            .where(run.c.id == run_id, run.c.state == "running", ~_unfinished(run_id))
             .values(state="done", finished=DatabaseTime())
         )
         return done.rowcount == 1
+
+
+def _unfinished(run_id: str) -> ColumnElement[bool]:
+    return (
+        select(shard.c.index)
+        .where(shard.c.run_id == run_id, shard.c.state.not_in(("done", "dead")))
+        .exists()
+    )
 
 
 def cancel(db: Database, run_id: str) -> bool:

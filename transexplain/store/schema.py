@@ -1,4 +1,4 @@
-"""The tables: one row per run, shard, item, (item, target) and mention; never one per token.
+"""The tables: one row per run, shard, item, (item, target), mention and score; never one per token.
 
 Times are seconds since the epoch by the database's clock. An item is known inside the store by
 its row in the dataset (`index`), which is shorter than its id and gives reports their order.
@@ -59,11 +59,15 @@ shard = Table(
     Column("token", Integer, nullable=False),  # raised at claim; fences earlier holders
     Column("lease_until", Double),
     Column("heartbeat", Double),
+    Column("hinted", Double),  # when the last message about it was sent
     Column("worker", AnyText),
     Column("error", AnyText),  # of the last attempt that failed
     Column("seconds", Double),  # computing, of the attempt that was saved
     Column("explained", Integer, nullable=False),  # items; progress needs no count over items
     Column("failed", Integer, nullable=False),  # items
+    Column("fruitless", Integer, nullable=False, server_default="0"),  # attempts without progress
+    Column("breadcrumb", JsonText),  # ids of the items in hand
+    Column("suspects", JsonText),  # see suspects.py
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
     CheckConstraint("state IN ('queued', 'running', 'done', 'dead', 'cancelled')", name="state"),
     Index(None, "run_id", "state", "attempt", "index"),
@@ -146,6 +150,23 @@ mention = Table(
     Column("end", Integer, nullable=False),
     Column("relevance", Double, nullable=False),
     ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
+)
+
+score = Table(
+    "score",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("item", Integer, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),  # order within the item
+    Column("method", AnyText, nullable=False),  # label
+    Column("target", AnyText, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("value", Double),  # NULL: it could not be computed
+    Column("curve", Doubles),
+    Column("reason", AnyText),  # why there is no value
+    Column("detail", JsonText),
+    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
+    UniqueConstraint("run_id", "item", "method", "target", "metric"),
 )
 
 shard_aggregate = Table(

@@ -2,10 +2,12 @@
 
 A shard is delivered at least once; that its result is written exactly once is the business of
 `results.save`, which compares the token. States: queued -> running -> done, or back to queued
-(given back, failed), or dead (too many attempts), or cancelled.
+(given back, failed, hung), or dead (too many attempts without progress), or cancelled. An attempt
+that died made progress where it left a breadcrumb that teaches something: see suspects.py.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -13,7 +15,6 @@ from sqlalchemy import (
     RowMapping,
     Update,
     and_,
-    case,
     or_,
     select,
     update,
@@ -22,9 +23,27 @@ from sqlalchemy import (
 from transexplain.plans import Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.leases import expire, fail, give_back, hang, held, learned, note, renew
 from transexplain.store.records import Claim, ShardStatus
-from transexplain.store.runs import require
-from transexplain.store.schema import run, shard
+from transexplain.store.retries import redrive, retry_failed
+from transexplain.store.runs import finalise, require
+from transexplain.store.schema import shard
+from transexplain.store.suspects import caution_of
+
+__all__ = [
+    "claim",
+    "claimable",
+    "expire",
+    "fail",
+    "give_back",
+    "hang",
+    "held",
+    "list_shards",
+    "note",
+    "redrive",
+    "renew",
+    "retry_failed",
+]
 
 
 def claim(
@@ -37,58 +56,30 @@ def claim(
     """Take a queued shard, or one whose lease ran out, for `lease_seconds`; None: none is free.
 
     With `shard_index` only that one. Shards with fewest attempts come first, so that a poisonous
-    one holds up nothing. A shard that used all the plan's attempts is marked dead on the way.
-    Raises ConfigurationError for an unknown run.
+    one holds up nothing. A shard that used all the plan's attempts is marked dead on the way,
+    and the run closed if that was the last. Raises ConfigurationError for an unknown run.
     """
+    buried = False
     with db.begin() as connection:
         audit = require(connection, run_id)
         if audit.state != "running":
             return None
         while (free := _next(connection, run_id, shard_index)) is not None:
-            if free["attempt"] >= audit.max_attempts:
-                _bury(connection, free)
-            elif _take(connection, free, worker, lease_seconds):
+            known = _knowledge(free)
+            if known["fruitless"] >= audit.max_attempts:
+                _bury(connection, free, known)
+                buried = True
+            elif _take(connection, free, known, worker, lease_seconds):
                 return Claim(
                     run_id=run_id,
                     shard=_shard(free),
                     token=free["token"] + 1,
                     attempt=free["attempt"] + 1,
+                    caution=caution_of(known["suspects"]),
                 )
-        return None
-
-
-def renew(db: Database, claim: Claim, lease_seconds: float) -> bool:
-    """Extend the lease from now; False: the shard went to another worker or was cancelled."""
-    with db.begin() as connection:
-        kept = connection.execute(
-            held(claim).values(lease_until=DatabaseTime() + lease_seconds, heartbeat=DatabaseTime())
-        )
-        return kept.rowcount == 1
-
-
-def give_back(db: Database, claim: Claim) -> bool:
-    """Queue the shard again, as if it had not been claimed; False: it was not ours any more."""
-    with db.begin() as connection:
-        given = connection.execute(
-            held(claim).values(state="queued", lease_until=None, attempt=shard.c.attempt - 1)
-        )
-        return given.rowcount == 1
-
-
-def fail(db: Database, claim: Claim, message: str) -> str | None:
-    """Record why the attempt failed; returns `queued`, `dead`, or None where it was not ours."""
-    limit = select(run.c.max_attempts).where(run.c.id == claim.run_id).scalar_subquery()
-    with db.begin() as connection:
-        state: str | None = connection.execute(
-            held(claim)
-            .values(
-                state=case((shard.c.attempt >= limit, "dead"), else_="queued"),
-                lease_until=None,
-                error=message,
-            )
-            .returning(shard.c.state)
-        ).scalar_one_or_none()
-        return state
+    if buried:  # in a transaction of its own: it locks the run, which goes before any shard
+        finalise(db, run_id)
+    return None
 
 
 def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
@@ -103,26 +94,6 @@ def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
         if require(connection, run_id).state != "running":
             return []
         return list(connection.execute(query).scalars())
-
-
-def redrive(db: Database, run_id: str) -> int:
-    """Queue the dead shards again, attempts forgotten, and reopen the run; returns how many.
-
-    A cancelled run stays cancelled: 0.
-    """
-    with db.begin() as connection:
-        if require(connection, run_id, lock=True).state == "cancelled":
-            return 0
-        again = connection.execute(
-            update(shard)
-            .where(shard.c.run_id == run_id, shard.c.state == "dead")
-            .values(state="queued", attempt=0, lease_until=None)
-        )
-        if again.rowcount:
-            connection.execute(
-                update(run).where(run.c.id == run_id).values(state="running", finished=None)
-            )
-        return again.rowcount
 
 
 def list_shards(
@@ -148,19 +119,12 @@ def list_shards(
                 lease_left=row["lease_left"],
                 error=row["error"],
                 seconds=row["seconds"],
+                fruitless=row["fruitless"],
+                breadcrumb=tuple(row["breadcrumb"] or ()),
+                caution=caution_of(row["suspects"]),
             )
             for row in connection.execute(query).mappings()
         ]
-
-
-def held(claim: Claim) -> Update:
-    """An update of the claim's shard that touches no row once the claim is void."""
-    return update(shard).where(
-        shard.c.run_id == claim.run_id,
-        shard.c.index == claim.shard.index,
-        shard.c.state == "running",
-        shard.c.token == claim.token,
-    )
 
 
 def _shard(row: RowMapping) -> Shard:
@@ -192,7 +156,24 @@ def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMa
     return None
 
 
-def _take(connection: Connection, free: RowMapping, worker: str, lease_seconds: float) -> bool:
+def _knowledge(free: RowMapping) -> dict[str, Any]:
+    """The columns that say what is known of the shard, now that it is free."""
+    if free["state"] == "queued":
+        return {name: free[name] for name in ("fruitless", "suspects", "error")}
+    died = (
+        f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
+        "result (killed, crashed, out of memory or cut off)"
+    )
+    return learned(free, free["breadcrumb"], died)
+
+
+def _take(
+    connection: Connection,
+    free: RowMapping,
+    known: dict[str, Any],
+    worker: str,
+    lease_seconds: float,
+) -> bool:
     taken = connection.execute(
         _unchanged(free).values(
             state="running",
@@ -201,19 +182,15 @@ def _take(connection: Connection, free: RowMapping, worker: str, lease_seconds: 
             lease_until=DatabaseTime() + lease_seconds,
             heartbeat=DatabaseTime(),
             worker=worker,
+            breadcrumb=None,
+            **known,
         )
     )
     return taken.rowcount == 1
 
 
-def _bury(connection: Connection, free: RowMapping) -> None:
-    reason = free["error"]
-    if free["state"] == "running":
-        reason = (
-            f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
-            "result (killed, hung or cut off)"
-        )
-    connection.execute(_unchanged(free).values(state="dead", lease_until=None, error=reason))
+def _bury(connection: Connection, free: RowMapping, known: dict[str, Any]) -> None:
+    connection.execute(_unchanged(free).values(state="dead", lease_until=None, **known))
 
 
 def _unchanged(free: RowMapping) -> Update:

@@ -1,0 +1,60 @@
+"""When a cron expression fires, in its time zone."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from transexplain.errors import ConfigurationError
+
+
+def check(cron: str, time_zone: str) -> None:
+    """Raise ConfigurationError where the expression or the zone is none, or it never fires."""
+    for _ in upcoming(cron, time_zone, datetime.now().timestamp()):
+        return
+    raise ConfigurationError(f"cron expression {cron!r} never fires; check its day and month")
+
+
+def latest(cron: str, time_zone: str, now: float) -> float | None:
+    """The last fire at or before `now`; None: none within 50 years. Seconds since the epoch.
+
+    An hour that is skipped in spring fires right after the gap, one that comes twice in autumn
+    fires the first time only; expressions that name every minute or hour follow real time.
+    """
+    moment = datetime.fromtimestamp(int(now) + 1, ZoneInfo(time_zone))
+    found = None
+    for fire in CronSim(cron, moment, reverse=True):
+        if fire.timestamp() <= now:
+            found = fire.timestamp()
+            break
+    if found is None:
+        return None
+    # going backwards from the second pass of a repeated hour misses what fired in the first
+    for fired in upcoming(cron, time_zone, found):
+        if fired > now:
+            break
+        found = fired
+    return found
+
+
+def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
+    """The fires after a moment, in order; seconds since the epoch.
+
+    Raises ConfigurationError where the expression or the zone is none.
+    """
+    try:
+        zone = ZoneInfo(time_zone)
+    except (OSError, ValueError, KeyError) as error:  # a folder, a bad key, no such zone
+        raise ConfigurationError(
+            f"time zone {time_zone!r} is not known; write one of the IANA names, e.g. Europe/Berlin"
+        ) from error
+    try:
+        for fire in CronSim(cron, datetime.fromtimestamp(after, zone)):
+            if fire.timestamp() > after:
+                yield fire.timestamp()
+    except CronSimError as error:
+        raise ConfigurationError(
+            f"cron expression {cron!r}: {error}; write minute hour day month weekday, "
+            'e.g. "0 3 * * *"'
+        ) from error

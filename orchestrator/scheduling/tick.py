@@ -1,0 +1,100 @@
+"""The tick: for every schedule whose time has come the one run of that fire, however many tick.
+
+A plan is prepared first, which takes as long as loading the model; then the run is written in the
+transaction that settles the fire. Who comes second finds it settled and drops the plan.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.scheduling import cadence
+from orchestrator.spec import AuditSpec
+from transexplain.errors import DatabaseError, TransExplainError
+from transexplain.settings import Settings
+from transexplain.store import runs, schedules
+from transexplain.store.database import Database
+from transexplain.store.schedule_records import Schedule
+
+#: seconds after which an audit that could not be prepared is tried again
+RETRY = 300.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    """What became of one due schedule."""
+
+    schedule: str
+    run_id: str | None = None
+    error: str | None = None  #: neither run nor error: nothing had changed
+
+
+def tick(db: Database, settings: Settings) -> list[Fired]:
+    """Make the runs that are due; of several missed fires of a schedule only the latest.
+
+    A schedule whose audit cannot be prepared keeps its error and is tried again later; the others
+    go on. Sends no messages: the sweep does.
+    """
+    now = schedules.now(db)
+    fired = []
+    for one in schedules.ready(db):
+        try:
+            at = cadence.latest(one.cron, one.time_zone, now)
+            if at is not None and at > one.since and (outcome := _fire(db, settings, one, at)):
+                fired.append(outcome)
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001 - written to the schedule's row, seen in `list`
+            fired.append(_failed(db, one, error))
+    return fired
+
+
+def run_now(db: Database, settings: Settings, name: str) -> str:
+    """Make a run of the schedule outside its cadence, changed or not; returns its id."""
+    due = schedules.get(db, name)
+    prepared = _prepare(due, settings)
+    previous = schedules.last_run(db, name)
+    return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous)
+
+
+def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired | None:
+    """What this process made of the fire; None: another one was faster."""
+    prepared = _prepare(due, settings)
+    previous = schedules.last_run(db, due.name)
+    if due.on_change and previous and not _changed(db, previous, prepared):
+        skipped = schedules.skip(db, due, at, previous)
+        return Fired(schedule=due.name) if skipped else None
+    run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), previous)
+    return Fired(schedule=due.name, run_id=run_id) if run_id else None
+
+
+def _prepare(due: Schedule, settings: Settings) -> Prepared:
+    prepared = prepare_audit(AuditSpec.model_validate(due.spec), settings)
+    tell(due.name, prepared.warnings)
+    return prepared
+
+
+def tell(name: str, warnings: Sequence[str]) -> None:
+    """Log what was odd about an audit."""
+    for warning in warnings:
+        log.warning("schedule %s: %s", name, warning)
+
+
+def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
+    """Whether the weights, or the rows, are others than those of the run before."""
+    before, after = runs.get(db, previous).plan, prepared.plan
+    return (before.model.digest, before.dataset.fingerprint) != (
+        after.model.digest,
+        after.dataset.fingerprint,
+    )
+
+
+def _failed(db: Database, due: Schedule, error: Exception) -> Fired:
+    told = isinstance(error, TransExplainError)
+    message = str(error) if told else f"{type(error).__name__}: {error}"
+    log.error("schedule %s: %s", due.name, message)
+    schedules.fail(db, due.name, message, RETRY)
+    return Fired(schedule=due.name, error=message)

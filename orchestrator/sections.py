@@ -1,0 +1,109 @@
+"""The sections of an audit's specification: every key checked, every unknown key refused."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Strict(BaseModel):
+    """A mapping that may hold no key beside its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def from_string(key: str) -> BeforeValidator:
+    """Let `model: path` stand for `model: {source: path}`."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+class ModelSection(Strict):
+    """Which model is audited."""
+
+    source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
+
+
+class DataSection(Strict):
+    """Which items, and what their columns mean."""
+
+    source: str = Field(
+        description="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split"
+    )
+    text: str | None = None
+    image: str | None = None
+    label: str | None = None
+    id: str | None = None
+    meta: tuple[str, ...] = ()
+    evidence: str | None = Field(
+        default=None,
+        description="column of what people marked: [[start, end], ...] characters of a text; "
+        "[[left, top, right, bottom], ...] shares of a picture, or the path of its mask",
+    )
+    quoting: Literal["auto", "none", "rfc4180"] = "auto"
+    limit: int | None = Field(default=None, ge=1, description="only the first rows")
+    sample: int | None = Field(default=None, ge=1, description="of those draw so many")
+    seed: int = Field(default=0, description="of the drawing")
+
+
+class MethodSection(Strict):
+    """Which explanation method, with its parameters."""
+
+    name: str = "lrp"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class GroupsSection(Strict):
+    """Entity groups whose relevance is compared."""
+
+    lexicon: str = Field(description="yaml or json file: group -> terms")
+    include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
+    reference: str | None = Field(default=None, description="default: all other groups' entities")
+    practical: float = Field(default=0.1, ge=0, description="smallest difference worth a flag")
+
+
+class ClassificationSection(Strict):
+    """A class of the user's own: the sum of some of the model's logits."""
+
+    name: str
+    classes: tuple[str, ...] = Field(min_length=1)
+
+
+class EvaluatedMethodSection(Strict):
+    """One row of every table of an evaluation."""
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    label: str | None = Field(default=None, description="default: the name")
+    items: int | None = Field(default=None, ge=1, description="measured on so many items")
+
+
+class MetricSection(Strict):
+    """One metric, with its parameters."""
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    items: int | None = Field(default=None, ge=1, description="computed on so many items")
+    label: str | None = Field(default=None, description="default: the name")
+
+
+_Named = Annotated[EvaluatedMethodSection, from_string("name")]
+_Metric = Annotated[MetricSection, from_string("name")]
+
+
+class EvaluationSection(Strict):
+    """What is measured about explanations: by `evaluate`, and on a sample of every audit."""
+
+    methods: Literal["all"] | tuple[_Named, ...] = Field(
+        default=(), description="default: those of few passes; in an audit its own"
+    )
+    metrics: Literal["all"] | tuple[_Metric, ...] = ()
+    baseline: str | int | None = Field(
+        default=None, description="what stands in the place of what is hidden"
+    )
+    over: Literal["tokens", "words"] | None = None
+    items: int | None = Field(
+        default=None, ge=0, description="drawn from the dataset; in an audit 32, 0: none"
+    )
+    seed: int = 0
+    confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")

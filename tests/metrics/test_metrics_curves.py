@@ -1,0 +1,172 @@
+"""Perturbation curves against values worked out by hand."""
+
+import numpy as np
+import pytest
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MetricSpec
+from transexplain.metrics import METRICS, bound_metric, curve_of, metric_facts, metric_parameters
+from transexplain.metrics.curves import PerturbationCurve, evenly, probabilities, too_small
+from transexplain.metrics.table import CURVES
+
+RELEVANCE = np.array([0.5, -3.0, 2.0, 0.0])
+#: logits whose probabilities of class 0 are 1/5, 1/2, 4/5
+LOGITS = {p: [np.log(p / (1 - p)), 0.0] for p in (0.2, 0.5, 0.8)}
+
+
+def answers(*values: float) -> np.ndarray:
+    return np.array([LOGITS[value] for value in values])
+
+
+def curve(name: str, **params: object) -> PerturbationCurve:
+    return curve_of(MetricSpec(name=name, params=params))
+
+
+def test_most_relevant_are_shown_first() -> None:
+    masks = curve("activation", steps=4).masks(RELEVANCE)
+    assert masks.astype(int).tolist() == [
+        [0, 0, 0, 0],
+        [0, 0, 1, 0],
+        [1, 0, 1, 0],
+        [1, 0, 1, 1],
+        [1, 1, 1, 1],
+    ]
+
+
+def test_smallest_sizes_are_hidden_first() -> None:
+    masks = curve("pruning", steps=4).masks(RELEVANCE)
+    assert masks.astype(int).tolist() == [
+        [1, 1, 1, 1],
+        [1, 1, 1, 0],
+        [0, 1, 1, 0],
+        [0, 1, 0, 0],
+        [0, 0, 0, 0],
+    ]
+
+
+def test_least_relevant_are_hidden_first() -> None:
+    masks = curve("negative-perturbation", steps=1).masks(RELEVANCE)
+    # 10 % of four positions are none, 90 % are four
+    assert masks.astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
+    half = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
+    assert half.masks(RELEVANCE).astype(int).tolist() == [[1, 0, 1, 0]]
+
+
+def test_equal_relevances_keep_their_order() -> None:
+    first = PerturbationCurve(order="most", act="shown", shares=(0.5,), measure="kept")
+    assert first.masks(np.zeros(4)).astype(int).tolist() == [[1, 1, 0, 0]]
+
+
+def test_activation_is_the_area_under_the_probability() -> None:
+    scored = curve("activation", steps=2).score(answers(0.8)[0], answers(0.2, 0.5, 0.8), 0)
+    # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
+    assert scored.curve == pytest.approx((0.2, 0.5, 0.8))
+    assert scored.value == pytest.approx(0.5)
+
+
+def test_an_area_is_divided_by_its_width() -> None:
+    found = curve("positive-perturbation", steps=2)
+    assert found.shares == pytest.approx((0.1, 0.5, 0.9))
+    scored = found.score(answers(0.8)[0], answers(0.8, 0.8, 0.2), 0)
+    # kept, kept, lost: (1 + 1) / 2 * 0.4 + (1 + 0) / 2 * 0.4, over a width of 0.8
+    assert scored.curve == (1.0, 1.0, 0.0)
+    assert scored.value == pytest.approx(0.75)
+
+
+def test_pruning_sums_squared_changes_over_the_classes() -> None:
+    whole = np.array([1.0, -1.0])
+    given = np.array([[1.0, -1.0], [0.0, -1.0], [0.0, 2.0]])
+    scored = curve("pruning", steps=2).score(whole, given, 0)
+    assert scored.curve == pytest.approx((0.0, 1.0, 10.0))
+    assert scored.value == pytest.approx((0 + 1) / 4 + (1 + 10) / 4)
+
+
+def test_hiding_and_revealing_are_means_over_the_shares() -> None:
+    for name in ("hiding", "revealing"):
+        scored = curve(name, shares=(0.1, 0.3)).score(answers(0.8)[0], answers(0.2, 0.5), 0)
+        assert scored.value == pytest.approx(0.35)
+
+
+def test_aopc_counts_the_empty_rationale() -> None:
+    # falls of 0, 0.3 and 0.6 from a probability of 0.8
+    for name in ("comprehensiveness", "sufficiency"):
+        found = curve(name, shares=(0.0, 0.5, 1.0))
+        scored = found.score(answers(0.8)[0], answers(0.8, 0.5, 0.2), 0)
+        assert scored.curve == pytest.approx((0.0, 0.3, 0.6))
+        assert scored.value == pytest.approx(0.3)
+
+
+def test_fidelity_is_one_answer() -> None:
+    found = curve("fidelity")
+    assert found.masks(np.arange(5.0)).astype(int).tolist() == [[0, 0, 0, 0, 1]]
+    assert found.score(answers(0.8)[0], answers(0.2), 0).value == 0.0
+    assert found.score(answers(0.8)[0], answers(0.2), 1).value == 1.0
+
+
+def test_insertion_stands_on_a_blurred_picture() -> None:
+    assert curve("insertion").baseline == "blur"
+    assert curve("insertion", baseline="mean").baseline == "mean"
+    assert curve("deletion").baseline == "auto"
+
+
+def test_probabilities_of_every_kind_of_head() -> None:
+    assert probabilities(np.array([[np.log(3.0), 0.0]]))[0] == pytest.approx([0.75, 0.25])
+    assert probabilities(np.array([[np.log(3.0)]]))[0] == pytest.approx([0.75])
+    given = np.array([[0.75, 0.25], [0.5, 0.5]])  # a model that ends in a softmax
+    assert probabilities(given) is given
+
+
+def test_an_item_of_one_position_has_no_order() -> None:
+    assert too_small(2) is None
+    for features, said in ((1, "one position"), (0, "no position")):
+        scored = too_small(features)
+        assert scored is not None
+        assert scored.value is None
+        assert said in scored.reason
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_every_curve_takes_a_baseline(name: str) -> None:
+    found = curve(name, baseline="pad", over="words")
+    assert (found.baseline, found.over) == ("pad", "words")
+    assert {"baseline", "over"} <= set(metric_parameters(name))
+    facts = metric_facts(name)
+    assert facts.axis
+    assert ("shown" in facts.axis) == (found.act == "shown")
+    assert list(found.shares) == sorted(found.shares)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_says_where_it_comes_from(name: str) -> None:
+    facts = metric_facts(name)
+    assert facts.title
+    assert facts.source
+    assert facts.unit
+    assert callable(METRICS.load(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "said"),
+    [
+        ("activation", {"steps": 0}, "at least 1"),
+        ("activation", {"steps": 2.5}, "whole number"),
+        ("activation", {"stepz": 2}, "it has: steps, baseline, over"),
+        ("hiding", {"shares": (0.5, 0.1)}, "ascending"),
+        ("hiding", {"shares": (0.5, 1.1)}, "from 0 to 1"),
+        ("hiding", {"shares": "many"}, "from 0 to 1"),
+        ("fidelity", {"share": None}, "from 0 to 1"),
+        ("activatoin", {}, "did you mean 'activation'"),
+    ],
+)
+def test_a_wrong_parameter_is_named(name: str, params: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        curve(name, **params)
+
+
+def test_a_map_metric_names_its_parameters() -> None:
+    with pytest.raises(ConfigurationError, match="'sparsity' has no parameter 'x'"):
+        bound_metric(MetricSpec(name="sparsity", params={"x": 1}))
+
+
+def test_even_shares_are_exact_tenths() -> None:
+    assert evenly(10) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -1,0 +1,123 @@
+"""Text metrics against marked passages, by hand."""
+
+import numpy as np
+import pytest
+from evidence_cases import text_case
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MetricSpec
+from transexplain.metrics import bound_metric
+from transexplain.metrics.rationale import (
+    rationale_auprc,
+    rationale_iou,
+    rationale_iou_f1,
+    token_f1,
+)
+
+ALL = (token_f1, rationale_auprc, rationale_iou, rationale_iou_f1)
+
+
+def spans(*tokens: tuple[int, int]) -> list[tuple[int, int]]:
+    """Characters of tokens from (inclusive) to (exclusive)."""
+    return [(2 * first, 2 * stop - 1) for first, stop in tokens]
+
+
+def test_token_f1_of_twenty_tokens() -> None:
+    # the last four are marked; two of them come first, the other two last
+    relevance = [float(-n) for n in range(20)]
+    relevance[16:18] = [5, 6]
+    found = token_f1(text_case(relevance, *spans((16, 20))))
+    # first 10: 2 hits, F1 = 2 * 2 / (10 + 4); from 20 on: all 4, 2 * 4 / (20 + 4)
+    assert found.curve == pytest.approx([4 / 14] + [8 / 24] * 7)
+    assert found.value == pytest.approx((4 / 14 + 7 / 3) / 8)
+
+
+def test_token_f1_of_a_long_text() -> None:
+    relevance = [float(-n) for n in range(100)]
+    found = token_f1(text_case(relevance, *spans((0, 30))))
+    hits = [10, 20, 30, 30, 30, 30, 30, 30]
+    taken = [10, 20, 30, 40, 50, 60, 70, 80]
+    expected = [2 * h / (t + 30) for h, t in zip(hits, taken, strict=True)]
+    assert found.curve == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("relevance", "expected"),
+    [
+        ([4, 3, 2, 1], 1.0),
+        # thresholds 4 (P 1, R .5), 3 (P .5, R .5), 2 (P 2/3, R 1), 1 (P .5, R 1)
+        # trapezoids: 0 to .5 at 1; .5 to 1 from 1/2 to 2/3
+        ([4, 2, 3, 1], 0.5 + 0.5 * (1 / 2 + 2 / 3) / 2),
+        # 4 (0, 0), 3 (0, 0), 2 (1/3, .5), 1 (1/2, 1); recall 0 ends at precision 1 as in sklearn
+        ([1, 2, 3, 4], 0.5 * (0 + 1 / 3) / 2 + 0.5 * (1 / 3 + 1 / 2) / 2),
+        # one threshold for all: from (recall 1, precision .5) to (0, 1)
+        ([7, 7, 7, 7], 0.75),
+        # signed: negative relevance is no evidence
+        ([1, 0.5, -9, -8], 1.0),
+    ],
+)
+def test_auprc(relevance: list[float], expected: float) -> None:
+    found = rationale_auprc(text_case(relevance, *spans((0, 2))))
+    assert found.value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.1, 0),  # token 9 alone; marked are 0 and 1
+        (0.2, 1 / 3),  # 9 and 0: one in both, three in either
+        (0.3, 2 / 3),
+        (1.0, 2 / 10),
+        (0.01, 0),  # at least one
+    ],
+)
+def test_iou_of_tokens(share: float, expected: float) -> None:
+    case = text_case([8, 7, 1, 1, 1, 1, 1, 1, 1, 9], *spans((0, 2)))
+    assert rationale_iou(case, share=share).value == pytest.approx(expected)
+
+
+def test_a_tenth_is_the_default() -> None:
+    case = text_case([9, 8, *range(18)], *spans((1, 2)))
+    found = bound_metric(MetricSpec(name="rationale-iou"))(case)
+    assert found == rationale_iou(case, share=0.1)
+    assert found.value == 0  # 17 and 16, at the end
+
+
+def test_iou_f1_of_passages() -> None:
+    chosen = [0, 1, 2, 5, 8, 9]
+    relevance = [1.0 if n in chosen else 0.0 for n in range(12)]
+    # 0-2 against 1-3: 2 of 4, right; 5 against 5-7: 1 of 3, wrong; 8-9 against 8-9: right
+    case = text_case(relevance, *spans((1, 4), (5, 8), (8, 10)))
+    assert rationale_iou_f1(case, share=0.5).value == pytest.approx(2 * 2 / (3 + 3))
+    assert rationale_iou_f1(case, share=0.5, threshold=0.3).value == pytest.approx(1.0)
+    assert rationale_iou_f1(case, share=0.5, threshold=1.0).value == pytest.approx(2 / 6)
+    # a passage marked twice, or not seen, is no further one to be found
+    again = text_case(relevance, *spans((1, 4), (5, 8), (8, 10), (8, 10), (30, 40)))
+    assert rationale_iou_f1(again, share=0.5).value == pytest.approx(4 / 6)
+    # four passages marked, none right
+    none = text_case(relevance, *spans((3, 4), (6, 7), (10, 11), (11, 12)))
+    assert rationale_iou_f1(none, share=0.5).value == 0
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_what_cannot_be_measured(metric) -> None:
+    relevance = list(np.arange(20.0))
+    for case in (text_case(relevance), text_case(relevance, marked=False), text_case([])):
+        found = metric(case)
+        assert found.value is None
+        assert found.reason == "no token that the model saw is marked"
+
+
+def test_what_would_be_right_anyway() -> None:
+    case = text_case([1, 2, 3], *spans((0, 3)))
+    assert rationale_auprc(case).reason == "every token is marked: any order is right"
+    assert token_f1(case).reason == "3 tokens: the first 10 are all of them"
+
+
+@pytest.mark.parametrize("share", [0, 1.5, True, "a tenth", float("nan")])
+def test_bad_shares(share) -> None:
+    case = text_case([1, 2, 3], (0, 1))
+    with pytest.raises(ConfigurationError, match="share is a number above 0"):
+        rationale_iou(case, share=share)
+    with pytest.raises(ConfigurationError, match="threshold is a number above 0"):
+        rationale_iou_f1(case, threshold=share)

@@ -1,0 +1,202 @@
+"""The tick over real audits: one run per fire, missed ones once, nobody blocked by a neighbour."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from tiny_audit import make_audit
+from typer.testing import CliRunner, Result
+
+from orchestrator.cli.main import app
+from orchestrator.dispatch.local import run_local
+from orchestrator.scheduling import adding
+from orchestrator.scheduling import tick as ticking
+from orchestrator.scheduling.tick import tick
+from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.settings import Settings
+from transexplain.store import runs, schedules
+from transexplain.store.database import Database, open_database
+from transexplain.store.schedule_records import Schedule
+from transexplain.store.schedule_tables import schedule
+
+SMALL = {"evaluation": {"items": 0}}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    return Settings(
+        database_url=url,
+        snapshot_dir=tmp_path / "snapshots",
+        broker_url="redis://127.0.0.1:1/0",  # the tick needs none
+    )
+
+
+@pytest.fixture
+def db(settings: Settings) -> Iterator[Database]:
+    with open_database(settings.database_url, upgrade=True) as opened:
+        yield opened
+
+
+def make(
+    db: Database, settings: Settings, folder: Path, name: str = "often", **keys: object
+) -> Schedule:
+    spec = make_audit(folder, items=16, **SMALL)
+    return adding.add_schedule(db, settings, name=name, spec=spec, cron="* * * * *", **keys)  # type: ignore[arg-type]
+
+
+def let_pass(db: Database, seconds: float) -> None:
+    """As if nobody had ticked for so long."""
+    with db.begin() as connection:
+        connection.execute(update(schedule).values(since=schedule.c.since - seconds))
+
+
+def made(db: Database) -> list[str]:
+    return [one.id for one in runs.list_runs(db)]
+
+
+def test_missed_fires_are_caught_up_once(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(db, settings, tmp_path)
+    let_pass(db, 3600)
+    now = schedules.now(db)
+    monkeypatch.setattr(schedules, "now", lambda _: now)
+    fired = tick(db, settings)
+    assert [one.run_id for one in fired] == made(db)
+    assert len(fired) == 1
+    (fire,) = schedules.fires(db, "often")
+    assert fire.at == now // 60 * 60, "the latest one"
+    assert tick(db, settings) == []
+    monkeypatch.setattr(schedules, "now", lambda _: now + 60)
+    assert [one.run_id for one in tick(db, settings)] == made(db)[:1]
+
+
+def test_ticks_at_once_make_one_run(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(db, settings, tmp_path)
+    let_pass(db, 3600)
+    now = schedules.now(db)
+    monkeypatch.setattr(schedules, "now", lambda _: now)
+    with ThreadPoolExecutor(3) as pool:
+        fired = [
+            one for ticked in pool.map(lambda _: tick(db, settings), range(3)) for one in ticked
+        ]
+    assert [one.run_id for one in fired] == made(db)
+    assert len(fired) == 1
+    assert runs.progress(db, made(db)[0]).states["queued"] == 2
+
+
+def test_on_change_fires_when_model_or_data_are_others(
+    db: Database, settings: Settings, tmp_path: Path
+) -> None:
+    make(db, settings, tmp_path, on_change=True)
+    let_pass(db, 3600)
+    assert [one.run_id is not None for one in tick(db, settings)] == [True], "the first always"
+    let_pass(db, 3600)
+    with db.begin() as connection:  # the fire was made an hour ago, too
+        connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 3600")
+    (same,) = tick(db, settings)
+    assert (same.run_id, same.error) == (None, None)
+    assert schedules.fires(db, "often")[0].run_id is None, "the skipped fire is on record"
+    with (tmp_path / "texts.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "a nice film", "label": "good"}) + "\n")
+    let_pass(db, 3600)
+    with db.begin() as connection:
+        connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 7200")
+    (changed,) = tick(db, settings)
+    assert changed.run_id is not None
+    newest = schedules.fires(db, "often")[0]
+    assert newest.previous == made(db)[1]
+    assert runs.get(db, changed.run_id).plan.dataset.rows == 17
+
+
+def test_one_that_cannot_be_prepared_blocks_no_other(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "good"):
+        (tmp_path / name).mkdir()
+        make(db, settings, tmp_path / name, name)
+    let_pass(db, 3600)
+    (tmp_path / "gone" / "texts.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    fired = {one.schedule: one for one in tick(db, settings)}
+    assert fired["good"].run_id
+    assert "texts.jsonl" in (fired["gone"].error or "")
+    assert "texts.jsonl" in (schedules.get(db, "gone").error or "")
+    assert schedules.fires(db, "gone") == []
+    assert "gone" not in [one.schedule for one in tick(db, settings)], "not again at once"
+    (tmp_path / "elsewhere.jsonl").rename(tmp_path / "gone" / "texts.jsonl")
+    with db.begin() as connection:
+        connection.execute(update(schedule).values(retry_at=schedule.c.retry_at - ticking.RETRY))
+    assert "gone" in [one.schedule for one in tick(db, settings) if one.run_id], "caught up later"
+    assert schedules.get(db, "gone").error is None
+
+
+def test_a_wrong_schedule_is_refused_when_it_is_added(
+    db: Database, settings: Settings, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="letters, digits"):
+        make(db, settings, tmp_path, "../x")
+    with pytest.raises(ConfigurationError, match="user and password"):
+        make(db, settings, tmp_path, webhook_url="https://me:secret@x.example/hook")
+    with pytest.raises(ConfigurationError, match=r"no http:// or https://"):
+        make(db, settings, tmp_path, webhook_url="file:///etc/passwd")
+    with pytest.raises(DataSourceError):
+        make(db, settings, tmp_path, overrides=("data.source=none.csv",))
+    assert schedules.list_schedules(db) == []
+
+
+def test_paths_hold_from_every_folder(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    spec = make_audit(
+        folder, items=16, model="model", data="texts.jsonl", groups="groups.json", **SMALL
+    )
+    monkeypatch.chdir(folder)
+    settings = replace(settings, snapshot_dir=tmp_path / "snapshots")
+    adding.add_schedule(db, settings, name="x", spec=spec, cron="* * * * *")
+    monkeypatch.chdir("/")
+    run_id = ticking.run_now(db, settings, "x")
+    run_local(db, run_id, settings)
+    assert runs.get(db, run_id).state == "done"
+
+
+def said(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=True)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
+    monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.chdir(tmp_path)
+    spec = str(make_audit(tmp_path, items=16, **SMALL))
+    night = ("--cron", "0 3 * * *", "--time-zone", "Europe/Berlin")
+    hook = ("--webhook", "http://127.0.0.1:1/very-secret")
+    assert "Europe/Berlin" in said("schedule", "add", "nightly", spec, *night, *hook).stdout
+    assert "run " in said("schedule", "run-now", "nightly", "--work").stdout
+    assert list((tmp_path / "audits").glob("tiny-*.html")), "worked off here, with its report"
+    assert said("schedule", "tick", "--work").stdout == "", "nothing is due"
+    (document,) = json.loads(said("schedule", "list", "--json").stdout)
+    assert document["state"] == "active"
+    assert document["webhook"] == "http://127.0.0.1:1"
+    assert document["next"] > document["since"]
+    assert document["fires"][0]["post"] == "waiting"
+    assert "paused" in said("schedule", "pause", "nightly").stdout
+    listed = said("schedule", "list").stdout
+    assert "paused" in listed
+    assert "secret" not in listed
+    assert "resumed" in said("schedule", "resume", "nightly").stdout
+    assert "removed" in said("schedule", "remove", "nightly").stdout
+    assert said("schedule", "list").stdout == ""

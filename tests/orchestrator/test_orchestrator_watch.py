@@ -1,0 +1,161 @@
+"""Seeing a fleet: the rate, the pictures and lines, Prometheus, all from what SQL says."""
+
+import io
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from tiny_audit import make_audit
+from typer.testing import CliRunner
+
+from orchestrator import exposition
+from orchestrator.cli.main import app
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from orchestrator.watch import Rate, Watcher, span, watch
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+from transexplain.store import fleet, runs, shards
+from transexplain.store.database import Database, open_database
+from workers.shard_work import Workbench
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    spec = load_spec(make_audit(tmp_path))
+    lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    lines[2] = '{"text": "", "label": "good"}'
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    url = (
+        f"sqlite:///{tmp_path / 'store.db'}"
+        if request.param == "sqlite"
+        else request.getfixturevalue("postgres_url")
+    )
+    with open_database(url, upgrade=True) as store:
+        yield store
+
+
+def half_done(db: Database, prepared: Prepared) -> str:
+    """Five shards: two saved (one item failed), one held, one whose lease ran out, one free."""
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    bench = Workbench(db=db, settings=Settings(), name="first")
+    bench.models.put(prepared.plan.model, prepared.model)
+    assert [bench.work(run_id, index) for index in (0, 1)] == ["done", "done"]
+    assert shards.claim(db, run_id, "second", 60.0, 2)
+    assert shards.claim(db, run_id, "[lost]", 0.0, 3)
+    return run_id
+
+
+def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
+    run_id = half_done(db, prepared)
+    now = fleet.status(db)
+    assert now.runs == {"running": 1, "done": 0, "cancelled": 0}
+    assert now.shards == {"queued": 1, "running": 2, "done": 2, "dead": 0, "cancelled": 0}
+    assert (now.explained, now.failed) == (15, {"empty-text": 1})
+    assert (now.claims, now.expired) == (4, 1)
+    assert [(one.name, one.shards) for one in now.workers] == [("[lost]", 1), ("second", 1)]
+    lost, second = now.workers
+    assert lost.lease_left <= 0 < second.lease_left <= 60
+    assert 0 <= second.heartbeat_age < 30
+    assert fleet.failures(db, run_id) == {"empty-text": 1}
+    runs.cancel(db, run_id)
+    assert fleet.status(db, recent=-60.0).explained == 0, "an old run"
+    assert fleet.status(db).runs["cancelled"] == 1
+
+
+def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: Prepared) -> None:
+    server, thread = exposition.serve(db, host="127.0.0.1", port=0)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+
+        def scrape() -> dict[tuple[str, ...], float]:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                text = answer.read().decode()
+            return {
+                (sample.name.removeprefix("transexplain_"), *sample.labels.values()): sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            }
+
+        assert scrape()["runs", "running"] == 0
+        half_done(db, prepared)
+        seen = scrape()
+        with pytest.raises(ConfigurationError, match=r"choose another --host or --port"):
+            exposition.serve(db, host="127.0.0.1", port=server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert seen["up",] == 1
+    assert seen["runs", "running"] == 1
+    assert seen["shards", "done"] == 2
+    assert seen["items_explained",] == 15
+    assert seen["items_failed", "empty-text"] == 1
+    assert seen["leases_expired",] == 1
+    assert seen["workers",] == 2
+    assert 0 <= seen["oldest_heartbeat_seconds",] < 30
+
+
+def test_a_scrape_without_a_database_says_so() -> None:
+    gone = Database("postgresql://nobody@127.0.0.1:1/none")
+    (up,) = exposition.FleetCollector(gone).collect()
+    assert (up.name, up.samples[0].value) == ("transexplain_up", 0)
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    rate = Rate()
+    assert rate.note(10.0, 100) == 10.0, "one look: the mean"
+    assert rate.note(20.0, 100) == 5.0, "nothing yet: still the mean"
+    assert rate.note(30.0, 300) == 10.0
+    for second in range(40, 130, 10):
+        latest = rate.note(float(second), 300 + (second - 30) * 2)
+    assert latest == 2.0, "the fast beginning is more than a minute ago"
+
+
+def test_spans_are_for_people() -> None:
+    assert [span(one) for one in (None, 4.4, 125, 11045)] == [
+        "-",
+        "4 s",
+        "2 min 05 s",
+        "3 h 04 min",
+    ]
+
+
+def shown(db: Database, *, terminal: bool, run_id: str | None = None, looks: int = 1) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=200)
+    left = iter([False] * (looks - 1) + [True])
+    watch(Watcher(db, run_id), console, every=0.0, wait=lambda _: next(left))
+    return out.getvalue()
+
+
+def test_watching_shows_runs_workers_and_failures(db: Database, prepared: Prepared) -> None:
+    assert shown(db, terminal=False) == "no run runs\n"
+    run_id = half_done(db, prepared)
+    plain = shown(db, terminal=False, looks=2)
+    assert plain.count(run_id) == 2, "one line a look"
+    for words in ("16/40 items", "1 queued, 2 running, 2 done", "workers: 2", "1 empty-text"):
+        assert words in plain
+    assert "\x1b" not in plain
+    picture = shown(db, terminal=True)
+    for words in ("16/40", "second", "[lost]", "empty-text", "heartbeat"):
+        assert words in picture
+    runs.cancel(db, run_id)
+    assert "cancelled" in shown(db, terminal=False, run_id=run_id), "its end is told"
+
+
+def test_the_verb_ends_with_the_run(tmp_path: Path, prepared: Prepared) -> None:
+    url = f"sqlite:///{tmp_path / 'verb.db'}"
+    with open_database(url, upgrade=True) as db:
+        runs.cancel(db, runs.create(db, prepared.plan, prepared.shards))
+    said = CliRunner().invoke(app, ["status", "latest", "--watch", "--db", url])
+    assert said.exit_code == 0, said.output
+    assert "cancelled" in said.output

@@ -1,0 +1,123 @@
+"""The forms of an evaluation's report: complete, the same numbers, safe with hostile names."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from evaluation_samples import plan_of, scores, stored
+from report_samples import Visible
+
+from transexplain.evaluations import MetricSpec
+from transexplain.reports import EVALUATION_REPORTS
+from transexplain.reports.charts import Series, lines, stroke
+from transexplain.reports.evaluation import EvaluationSummary, tabulate
+from transexplain.reports.evaluation.wording import change, decimals, span, value
+from transexplain.store.database import Database
+
+HOSTILE = '=HYPERLINK("x")|<img src=x onerror=alert(1)>'
+SPECS = (MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"}),)
+
+
+@pytest.fixture
+def summary(db: Database) -> EvaluationSummary:
+    values = {
+        "lrp": [0.1, 0.2, 0.15, 0.12, 0.18, 0.11],
+        HOSTILE: [0.3, 0.2, "<b>broke</b>", 0.4, 0.5, 0.3],
+        "-1": [0.5] * 6,
+        "random": [0.7, 0.6, 0.8, 0.7, 0.6, 0.7],
+    }
+    found = [
+        replace(one, curve=() if one.reason else (one.value, one.value))
+        for one in scores("hiding", values)
+    ]
+    return tabulate(db, stored(db, plan_of(list(values), *SPECS), found, 6))
+
+
+def rendered(form: str, summary: EvaluationSummary) -> str:
+    text: str = EVALUATION_REPORTS.load(form)(summary)
+    return text
+
+
+def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: EvaluationSummary) -> None:
+    page = rendered("html", summary)
+    seen = Visible(page)
+    tags = {tag for tag, _ in seen.tags}
+    assert not tags & {"script", "img", "b", "link", "iframe"}
+    assert not any(name.startswith("on") for _, given in seen.tags for name in given)
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
+    assert HOSTILE in seen.text
+    assert "1 \N{MULTIPLICATION SIGN} <b>broke</b>" in seen.text
+    assert "In the place of hidden positions: the unknown token." in seen.text
+    assert "Lower is better, in probability" in seen.text
+    for figure in ("0.143", "0.340", "0.500", "0.683"):  # means by hand: .86/6, 1.7/5, ., 4.1/6
+        assert figure in seen.text
+    (drawing,) = (given for tag, given in seen.tags if given.get("class") == "marks")
+    assert drawing["viewbox"]
+    legend = seen.text.split("Adjusted p")[-1]
+    assert all(label in legend for label in ("lrp", HOSTILE, "-1", "random"))
+
+
+def test_csv_holds_every_number_and_no_formula(summary: EvaluationSummary) -> None:
+    first, *rest = csv.DictReader(io.StringIO(rendered("csv", summary)))
+    assert (first["method"], first["rank"], first["best"]) == ("lrp", "1", "lrp")
+    assert float(first["mean"]) == pytest.approx(0.86 / 6)
+    assert first["difference"] == first["p"] == ""
+    assert json.loads(first["parameters"]) == {"baseline": "unk", "shares": [0.1, 0.5]}
+    hostile, number, chance = rest
+    assert hostile["method"] == f"'{HOSTILE}"
+    assert json.loads(hostile["missing_reasons"]) == {"<b>broke</b>": 1}
+    assert (hostile["items"], hostile["missing"], hostile["common_items"]) == ("5", "1", "5")
+    assert number["method"] == "-1"
+    assert float(hostile["difference"]) == pytest.approx((1.7 - 0.71) / 5)
+    # of 2^6 changes of sign two are as far from 0; of 2^5 with a difference of 0 among them four.
+    # Benjamini-Hochberg leaves the largest of three as it is, the two equal ones get 3 / 2
+    assert float(chance["p"]) == pytest.approx(2 / 64)
+    assert float(chance["p_adjusted"]) == pytest.approx(3 / 64)
+    assert float(hostile["p_adjusted"]) == float(hostile["p"]) == pytest.approx(4 / 32)
+    assert chance["kind"] == "random"
+
+
+def test_json_is_the_record(summary: EvaluationSummary) -> None:
+    found = json.loads(rendered("json", summary))
+    assert found["schema_version"] == 1
+    (one,) = found["tables"]
+    assert [row["method"] for row in one["rows"]] == [r.method for r in summary.tables[0].rows]
+    assert one["rows"][0]["mean"] == summary.tables[0].rows[0].mean
+    assert found["evaluated"]["methods"]["random"]["name"] == "random"
+
+
+def test_markdown_shows_names_literally(summary: EvaluationSummary) -> None:
+    text = rendered("md", summary)
+    assert "<img" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 5
+    unescaped = [line.replace("\\|", "").count("|") for line in rows]
+    assert unescaped == [8] * 5
+    assert "| lrp | 0.143 |" in text
+
+
+def test_numbers_are_written_in_the_decimals_of_their_table() -> None:
+    assert [decimals(one) for one in (0.0, 0.5, 2.36, 123.0, 4e7)] == [2, 3, 2, 0, 0]
+    assert value(0.03, 0.5) == "0.030"
+    assert value(-0.0421) == "−0.0421"  # noqa: RUF001
+    assert value(8.3e-8) == "8.3\u00a0×\u00a010⁻⁸"  # noqa: RUF001
+    assert change(-0.017, 0.9) == "−0.017"  # noqa: RUF001
+    assert change(3e-8, 1e-7).startswith("+3")
+    assert span((0.81, 0.9)) == "0.810 to 0.900"
+    assert span(None) == ""
+
+
+def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
+    looks = [stroke(place) for place in range(15)]
+    assert len(set(looks)) == 15
+    series = [Series(x=(0.0, 1.0), y=(0.1, float(n)), stroke=one) for n, one in enumerate(looks)]
+    drawn = lines(series, x_title="share of positions shown", y_title="probability")
+    seen = Visible(drawn)
+    colours = {given.get("stroke") for _, given in seen.tags} - {None, "none"}
+    assert {one.colour for one in looks} <= colours
+    assert all(str(colour).startswith("var(--") for colour in colours)
+    assert "100%" in seen.text
+    assert "<script" not in drawn
+    assert "style=" not in drawn

@@ -1,0 +1,201 @@
+"""Breadcrumbs: what attempts that died teach the next, quarantine, and when a shard is dead."""
+
+from sqlalchemy import update
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database
+from transexplain.store.records import Claim, ShardStatus
+from transexplain.store.schema import item
+from transexplain.store.suspects import after_death, caution_of
+from transexplain.types import ItemFailure
+
+EXPIRED = -1.0  # seconds: a lease that is over when it begins
+ODD = "odd \x00 \udc80"
+
+
+def start(db: Database, rows: int = 4, **plan: object) -> str:
+    return runs.create(db, make_plan(**plan), make_shards(rows))
+
+
+def claimed(db: Database, run_id: str, lease: float = EXPIRED) -> Claim:
+    claim = shards.claim(db, run_id, "w", lease, 0)
+    assert claim is not None
+    return claim
+
+
+def die(db: Database, run_id: str, *names: str) -> Claim:
+    """Claim the first shard and vanish with these items in hand."""
+    claim = claimed(db, run_id)
+    assert shards.note(db, claim, names)
+    return claim
+
+
+def status_of(db: Database, run_id: str) -> ShardStatus:
+    return shards.list_shards(db, run_id)[0]
+
+
+def test_nothing_is_learnt_from_a_death_outside_a_batch() -> None:
+    assert after_death(None, (), "x") == (None, False)
+    assert after_death(None, None, "x") == (None, False)
+    assert caution_of(None).alone == frozenset()
+
+
+def test_every_item_is_news_three_times() -> None:
+    known, news = after_death(None, ["a", "b"], "first")
+    assert news
+    assert after_death(known, ["b", "a"], "again") == (known, False)
+    assert caution_of(known).alone == {"a", "b"}
+    known, news = after_death(known, ["a"], "alone")
+    assert news
+    assert not caution_of(known).quarantined
+    known, news = after_death(known, ["a"], "alone again")
+    assert news
+    assert caution_of(known).quarantined == {"a": "alone again"}
+    assert caution_of(known).alone == {"b"}
+    assert not after_death(known, ["a"], "how?")[1]
+    known, news = after_death(known, ["b", "c"], "another batch")
+    assert news
+    assert caution_of(known).alone == {"b", "c"}
+
+
+def test_a_poisonous_item_is_narrowed_down_and_quarantined(db: Database) -> None:
+    run_id = start(db, max_attempts=1)
+    die(db, run_id, "id-0", "id-1", ODD, "id-3")
+    second = die(db, run_id, ODD)
+    assert second.caution.alone == {"id-0", "id-1", ODD, "id-3"}
+    third = die(db, run_id, ODD)
+    assert not third.caution.quarantined
+    fourth = claimed(db, run_id, 60)
+    assert fourth.caution.alone == {"id-0", "id-1", "id-3"}
+    [(name, cause)] = fourth.caution.quarantined.items()
+    assert name == ODD
+    assert cause.startswith("attempt 3: the lease of worker w ran out without a result (killed")
+    assert (fourth.attempt, status_of(db, run_id).fruitless) == (4, 0)
+    results.save(db, fourth, make_result(fourth.shard))
+    assert status_of(db, run_id).breadcrumb == ()
+
+
+def test_attempts_without_progress_are_counted_until_the_shard_is_dead(db: Database) -> None:
+    run_id = start(db, max_attempts=2)
+    die(db, run_id, "id-0", "id-1")
+    die(db, run_id)
+    claimed(db, run_id)
+    assert status_of(db, run_id).fruitless == 1
+    assert runs.get(db, run_id).state == "running"
+    assert shards.claim(db, run_id, "w", 60, 0) is None
+    status = status_of(db, run_id)
+    assert (status.state, status.attempt, status.fruitless) == ("dead", 3, 2)
+    assert runs.get(db, run_id).state == "done", "the last shard was found dead: the run is over"
+
+
+def test_progress_forgives_what_was_without(db: Database) -> None:
+    run_id = start(db, max_attempts=2)
+    assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
+    die(db, run_id, "id-2")
+    assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
+    assert shards.fail(db, claimed(db, run_id), "bad luck") == "dead"
+    assert runs.get(db, run_id).state == "done"
+
+
+def test_a_hang_is_recorded_with_its_items(db: Database) -> None:
+    run_id = start(db, max_attempts=1)
+    claim = claimed(db, run_id, 60)
+    assert shards.hang(db, claim, ["id-1"], "it hung") == "queued"
+    assert shards.hang(db, claim, ["id-1"], "it hung") is None, "the claim is void now"
+    assert shards.hang(db, claimed(db, run_id, 60), ["id-1"], "it hung again") == "queued"
+    assert claimed(db, run_id, 60).caution.quarantined == {"id-1": "it hung again"}
+    assert shards.list_shards(db, run_id)[0].error == "it hung again"
+
+
+def test_giving_back_teaches_nothing(db: Database) -> None:
+    run_id = start(db)
+    claim = claimed(db, run_id, 60)
+    assert shards.renew(db, claim, 60, ["id-0"])
+    assert status_of(db, run_id).breadcrumb == ("id-0",)
+    assert shards.renew(db, claim, 60)
+    assert status_of(db, run_id).breadcrumb == ("id-0",), "renewing alone leaves it"
+    assert shards.give_back(db, claim)
+    status = status_of(db, run_id)
+    assert (status.breadcrumb, status.fruitless, status.attempt) == ((), 0, 0)
+
+
+def test_a_zombie_leaves_no_breadcrumb(db: Database) -> None:
+    run_id = start(db)
+    zombie = claimed(db, run_id)
+    heir = claimed(db, run_id, 60)
+    assert shards.note(db, heir, ["id-1"])
+    assert not shards.note(db, zombie, ["id-2"])
+    assert not shards.renew(db, zombie, 60, ["id-2"])
+    assert shards.hang(db, zombie, ["id-2"], "late") is None
+    assert status_of(db, run_id).breadcrumb == ("id-1",)
+
+
+def test_leases_of_a_dead_process_end_at_once(db: Database) -> None:
+    run_id = start(db, rows=12)
+    for worker in ("host:12:a", "host:12:b", "host:123:c"):
+        assert shards.claim(db, run_id, worker, 60) is not None
+    assert shards.expire(db, run_id, "host:12:") == 2
+    assert shards.claimable(db, run_id) == [0, 1]
+    assert shards.expire(db, run_id, "host_12:") == 0
+
+
+def test_dead_shards_are_driven_again_as_if_new(db: Database) -> None:
+    run_id = start(db, max_attempts=1)
+    die(db, run_id, "id-0")
+    die(db, run_id, "id-0")
+    assert shards.fail(db, claimed(db, run_id), "no disk") == "dead"
+    assert shards.redrive(db, run_id) == 1
+    assert runs.get(db, run_id).state == "running"
+    claim = claimed(db, run_id, 60)
+    assert claim.attempt == 1
+    assert not claim.caution.quarantined
+    assert not claim.caution.alone
+
+
+def fail_as(db: Database, run_id: str, kind: str) -> None:
+    with db.begin() as connection:
+        failed = item.c.error_kind.is_not(None) & (item.c.run_id == run_id)
+        connection.execute(update(item).where(failed).values(error_kind=kind))
+
+
+def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
+    for kind, again in (
+        ("model-error", 1),
+        ("out-of-memory", 1),
+        ("quarantined", 1),
+        ("empty-text", 0),
+    ):
+        run_id = start(db, rows=12)
+        for _ in range(3):
+            claim = shards.claim(db, run_id, "w", 60)
+            assert claim is not None
+            failing = frozenset({5}) if claim.shard.index == 1 else frozenset[int]()
+            results.save(db, claim, make_result(claim.shard, failing=failing, note="old"))
+        assert runs.finalise(db, run_id)
+        fail_as(db, run_id, kind)
+        assert shards.redrive(db, run_id) == 0
+        assert shards.retry_failed(db, run_id) == again
+        assert shards.claimable(db, run_id) == [1] * again
+        assert runs.progress(db, run_id).items_done == (8 if again else 11)
+        assert len(list(results.iter_items(db, run_id))) == 12, "the old ones stay until then"
+        if again:
+            claim = shards.claim(db, run_id, "w", 60)
+            assert claim is not None
+            assert not runs.finalise(db, run_id)
+            results.save(db, claim, make_result(claim.shard, note="new"))
+            assert runs.finalise(db, run_id)
+            assert not any(isinstance(one, ItemFailure) for one in results.iter_items(db, run_id))
+            notes = [one["note"] for one in results.aggregates(db, run_id)]
+            assert notes == ["old", "new", "old"]
+
+
+def test_a_cancelled_run_is_not_retried(db: Database) -> None:
+    run_id = start(db, rows=12)
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    results.save(db, claim, make_result(claim.shard, failing=frozenset({0})))
+    fail_as(db, run_id, "model-error")
+    runs.cancel(db, run_id)
+    assert shards.retry_failed(db, run_id) == 0
+    assert status_of(db, run_id).state == "done"

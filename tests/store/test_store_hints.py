@@ -1,0 +1,105 @@
+"""Which shards are hinted, how often, and one process at a time."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import update
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.store import hints, results, runs, shards
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.schema import shard
+
+
+def age(db: Database, seconds: float) -> None:
+    """Move every hint and lease into the past."""
+    with db.begin() as connection:
+        connection.execute(
+            update(shard).values(
+                hinted=shard.c.hinted - seconds, lease_until=shard.c.lease_until - seconds
+            )
+        )
+
+
+def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: hints.take_duty(db, "sweep", 60), range(8)))
+    assert sorted(taken) == [False] * 7 + [True]
+    assert hints.take_duty(db, "other", 60), "another duty is another row"
+    with db.begin() as connection:
+        connection.exec_driver_sql("UPDATE duty SET until = until - 61")
+    assert hints.take_duty(db, "sweep", 60)
+    assert not hints.take_duty(db, "sweep", 60)
+
+
+def test_fresh_hints_are_trusted_and_the_oldest_go_first(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert hints.take(db, hints.running(db), 1, patience=10) == {run_id: [0]}
+    age(db, 5)
+    assert hints.take(db, hints.running(db), 1, patience=10) == {run_id: [1]}, (
+        "never hinted before hinted"
+    )
+    assert hints.take(db, hints.running(db), 9, patience=10) == {run_id: [2]}
+    assert hints.take(db, hints.running(db), 9, patience=10) == {}
+    age(db, 6)
+    assert hints.take(db, hints.running(db), 9, patience=10) == {run_id: [0]}, (
+        "only its hint is old enough"
+    )
+
+
+def test_an_expired_claim_uses_its_hint_up(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    hints.note(db, run_id)
+    assert shards.claim(db, run_id, "worker", 5.0, 1)
+    assert hints.waiting(db, hints.running(db), 100) == 2
+    age(db, 6)
+    assert hints.waiting(db, hints.running(db), 100) == 3
+    assert hints.take(db, hints.running(db), 9, patience=60) == {run_id: [1]}
+    assert hints.take(db, hints.running(db), 9, patience=60) == {}, "hinted anew"
+
+
+def test_the_older_run_first_and_never_one_that_ended(db: Database) -> None:
+    first, second, third = (runs.create(db, make_plan(), make_shards()) for _ in range(3))
+    runs.cancel(db, second)
+    assert hints.waiting(db, hints.running(db), 100) == 6
+    assert hints.waiting(db, hints.running(db), 4) == 4
+    assert hints.take(db, hints.running(db), 4, patience=10) == {first: [0, 1, 2], third: [0]}
+
+
+def test_takers_at_once_share_the_shards(db: Database) -> None:
+    run_id = runs.create(db, make_plan(200), make_shards(200))
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(
+            pool.map(lambda _: hints.take(db, hints.running(db), 13, patience=60), range(5))
+        )
+    given = [index for one in taken for index in one.get(run_id, ())]
+    assert len(given) == len(set(given))
+    assert hints.take(db, hints.running(db), 99, patience=60).get(run_id, []) == sorted(
+        set(range(50)) - set(given)
+    )
+
+
+def test_a_run_with_nothing_left_is_found(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    for one in make_shards():
+        assert hints.exhausted(db) == []
+        claim = shards.claim(db, run_id, "worker", 60.0, one.index)
+        assert claim is not None
+        results.save(db, claim, make_result(one))
+    assert hints.exhausted(db) == [run_id]
+    assert runs.finalise(db, run_id)
+    assert hints.exhausted(db) == []
+
+
+def test_note_times_every_free_shard_by_the_database(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert shards.claim(db, run_id, "worker", 60.0, 0)
+    hints.note(db, run_id)
+    with db.read() as connection:
+        ages = list(
+            connection.execute(
+                shard.select().with_only_columns(DatabaseTime() - shard.c.hinted).order_by("index")
+            ).scalars()
+        )
+    assert ages[0] is None
+    assert all(0 <= one < 30 for one in ages[1:])

@@ -1,0 +1,85 @@
+"""Cases and benches for metrics that explain again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from transexplain.evaluating.bench import MethodBench
+from transexplain.evaluations import EvaluatedMethod, MethodSpec
+from transexplain.explaining import Request
+from transexplain.explaining.items import Silent
+from transexplain.metrics.case import Case
+from transexplain.models.base import LoadedModel
+from transexplain.targets import ClassNames, parse_target
+from transexplain.types import Attribution, Item, Token
+
+
+def case_of(relevance: Sequence[float], *, name: str = "i0", index: int = 0, **more: Any) -> Case:
+    """A text of one-letter words between two special tokens, with this relevance."""
+    inner = [
+        Token(text=chr(97 + place), start=2 * place, end=2 * place + 1, word=place)
+        for place in range(len(relevance))
+    ]
+    frame = [Token(text=text, start=0, end=0, special=True) for text in ("[CLS]", "[SEP]")]
+    attribution = Attribution(
+        item_id=name,
+        method="scripted",
+        target="predicted",
+        rank=0,
+        class_index=index,
+        class_name=str(index),
+        logit=1.0,
+        relevance=np.array([7.0, *relevance, -7.0]),
+        unit="logits",
+        at="encoder",
+        features=(frame[0], *inner, frame[1]),
+        ledger=None,
+    )
+    item = Item(id=name, index=0, content=" ".join(token.text for token in inner))
+    logits = more.get("logits", [2.0, 0.0, 1.0])
+    return Case(item=item, attribution=attribution, logits=np.array(logits), seconds=0.0)
+
+
+@dataclass
+class ScriptedBench:
+    """Explains again what it is told: per call the relevance, or the failure, of every case."""
+
+    model: LoadedModel
+    script: list[list[Sequence[float] | str]]
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def again(self, cases: Sequence[Case], **given: Any) -> list[Attribution | str]:
+        self.calls.append(given)
+        rows = self.script[len(self.calls) - 1]
+        assert len(rows) == len(cases)
+        return [
+            row
+            if isinstance(row, str)
+            else replace(case.attribution, relevance=np.array([-7.0, *row, 7.0]))
+            for case, row in zip(cases, rows, strict=True)
+        ]
+
+
+def bench_of(model: LoadedModel, method: str, **params: Any) -> MethodBench:
+    names = ClassNames(model.classes)
+    spec = MethodSpec(name=method, params=params)
+    return MethodBench(
+        model=model,
+        method=EvaluatedMethod(label=method, method=spec),
+        request=Request(method=spec, targets=(parse_target("predicted", names),), names=names),
+        observer=Silent(),
+    )
+
+
+def explained(bench: MethodBench, items: Sequence[Item]) -> list[Case]:
+    """The cases of items as the loop makes them."""
+    cases = []
+    for item, (found, seconds) in zip(items, bench.explain(items), strict=True):
+        assert not isinstance(found, str), found
+        (encoded,) = bench.model.encode([item])
+        logits = bench.model.logits(bench.model.collate([encoded])).detach().double()  # type: ignore[list-item]
+        one = Case(item=item, attribution=found[0], logits=logits[0].numpy(), seconds=seconds)
+        cases.append(one)
+    return cases

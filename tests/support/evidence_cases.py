@@ -1,0 +1,45 @@
+"""Explanations written by hand, with what people are said to have marked."""
+
+from typing import Any
+
+import numpy as np
+
+from transexplain.metrics.case import Case
+from transexplain.types import Attribution, Evidence, Item, PatchGrid, Token
+
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+
+
+def case_of(features: Any, relevance: Any, evidence: Evidence | None) -> Case:
+    attribution = Attribution(
+        item_id="i",
+        method="lrp",
+        target="predicted",
+        rank=0,
+        class_index=0,
+        class_name="yes",
+        logit=1.0,
+        relevance=np.array(relevance, dtype=np.float64),
+        unit="logits",
+        at="encoder",
+        features=features,
+        ledger=None,
+    )
+    item = Item(id="i", index=0, content=None, evidence=evidence)
+    return Case(item=item, attribution=attribution, logits=np.array([1.0, 0.0]), seconds=0.0)
+
+
+def text_case(relevance: list[float], *spans: tuple[int, int], marked: bool = True) -> Case:
+    """Tokens of one letter with a space behind each, between CLS and SEP of high relevance."""
+    own = [Token(text="w", start=2 * n, end=2 * n + 1, word=n) for n in range(len(relevance))]
+    first = Token(text="[CLS]", start=0, end=0, special=True)
+    last = Token(text="[SEP]", start=0, end=0, special=True)
+    evidence = Evidence(spans=spans) if marked else None
+    return case_of((first, *own, last), [99.0, *relevance, 99.0], evidence)
+
+
+def picture_case(relevance: Any, box: Any = WHOLE, **evidence: Any) -> Case:
+    """A grid of the shape of `relevance` over `box` of the picture."""
+    rows, cols = np.shape(relevance)
+    grid = PatchGrid(rows=rows, cols=cols, height=8 * rows, width=8 * cols, prefix=1, box=box)
+    return case_of(grid, relevance, Evidence(**evidence) if evidence else None)

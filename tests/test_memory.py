@@ -1,0 +1,140 @@
+"""Short of memory: smaller batches for the rest, and an item at fault that costs only itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import bert, text_items, wordpiece
+
+import transexplain as te
+from transexplain.evaluations import MethodSpec
+from transexplain.explaining import Explained, Request, explain_items, memory
+from transexplain.explaining.caution import portions, screened
+from transexplain.explaining.memory import is_out_of_memory
+from transexplain.models.base import LoadedModel
+from transexplain.targets import ClassNames, parse_target
+from transexplain.types import ItemFailure
+
+TEXTS = ["good film", "a nice film", "nice goods", "x e", "film film", "good goods", "e x", "a x"]
+LONG = "a nice film and good goods " * 6
+
+
+def out_of_cuda() -> Exception:
+    return torch.OutOfMemoryError("CUDA out of memory")
+
+
+def out_of_ram() -> Exception:
+    return RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")
+
+
+def model_with_room(most: int, error: Callable[[], Exception]) -> tuple[LoadedModel, list[int]]:
+    """A model that fails for more than so many rows, and the sizes of all its batches."""
+    module = bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double()
+    model = te.wrap(module, tokenizer=wordpiece(), modality="text")
+    sizes: list[int] = []
+
+    def watch(_module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+        sizes.append(kwargs["input_ids"].shape[0])
+        if sizes[-1] > most:
+            raise error()
+
+    model.module.register_forward_pre_hook(watch, with_kwargs=True)
+    return model, sizes
+
+
+def explained(model: LoadedModel, texts: list[str], **options: Any) -> list[Explained]:
+    names = ClassNames(model.classes)
+    request = Request(
+        method=MethodSpec(name="lrp"),
+        targets=(parse_target("class:good", names),),
+        names=names,
+        **options,
+    )
+    return list(explain_items(model, text_items(*texts), request))
+
+
+@pytest.mark.parametrize("error", [out_of_cuda, out_of_ram, MemoryError])
+def test_a_shortage_is_met_once(
+    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sizes = model_with_room(10**9, error)
+    wanted = explained(model, TEXTS)
+    freed: list[int] = []
+    monkeypatch.setattr("transexplain.explaining.items.READ_TOGETHER", {"text": 4})
+    monkeypatch.setattr(memory, "free_caches", lambda: freed.append(1))
+    model, sizes = model_with_room(2, error)
+    explained(model, TEXTS[:1])  # what the model does not depend on is measured before
+    sizes.clear()
+    found = explained(model, TEXTS)
+    assert [size for size in sizes if size > 2] == [4], "one batch was too large, no second one"
+    assert len(freed) == 1
+    for one, other in zip(found, wanted, strict=True):
+        assert one.failure is None
+        np.testing.assert_allclose(
+            one.attributions[0].relevance, other.attributions[0].relevance, rtol=1e-9, atol=1e-12
+        )
+
+
+def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transexplain.explaining.items.READ_TOGETHER", {"text": 4})
+    model, sizes = model_with_room(2, lambda: RuntimeError("bad luck"))
+    found = explained(model, TEXTS)
+    assert sizes.count(4) == 2
+    assert all(one.failure is None for one in found)
+
+
+@pytest.mark.parametrize("options", [{}, {"long_text": "window", "window": 8}])
+def test_an_item_too_large_by_itself_says_so(options: dict[str, Any]) -> None:
+    model, _ = model_with_room(0, out_of_cuda)
+    [one] = explained(model, [LONG], **options)
+    assert one.failure is not None
+    assert one.failure.kind == "out-of-memory"
+    assert "CUDA out of memory" in one.failure.message
+
+
+def test_windows_keep_to_what_fits() -> None:
+    model, sizes = model_with_room(2, out_of_cuda)
+    options = {"long_text": "window", "window": 8, "batch_tokens": 40}
+    first, second = explained(model, [LONG, LONG + "film"], **options)
+    assert first.failure is None
+    assert second.failure is None
+    last_too_large = max(place for place, size in enumerate(sizes) if size > 2)
+    assert last_too_large < len(sizes) // 2, "the second text was begun with small batches"
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (MemoryError(), True),
+        (out_of_cuda(), True),
+        (out_of_ram(), True),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_signs_of_a_shortage(error: Exception, wanted: bool) -> None:
+    assert is_out_of_memory(error) is wanted
+
+
+def test_suspects_are_portions_of_their_own() -> None:
+    items = text_items(*TEXTS)
+    failure = ItemFailure(item_id="bad", index=9, kind="empty-text", message="")
+    names = [
+        [one.item_id if isinstance(one, ItemFailure) else one.id for one in portion]
+        for portion in portions([*items, failure], 3, {"i1", "i2", "i7", "bad"})
+    ]
+    assert names == [["i0"], ["i1"], ["i2"], ["i3", "i4", "i5"], ["i6"], ["i7"], ["bad"]]
+    assert list(portions([], 3, ())) == []
+    assert [len(portion) for portion in portions(items, 3, ())] == [3, 3, 2]
+
+
+def test_the_quarantined_are_failures_in_their_place() -> None:
+    items = text_items(*TEXTS[:3])
+    first, second, third = screened(items, {"i1": "attempt 3: it hung"})
+    assert (first, third) == (items[0], items[2])
+    assert isinstance(second, ItemFailure)
+    assert (second.item_id, second.index, second.kind) == ("i1", 1, "quarantined")
+    assert "attempt 3: it hung" in second.message

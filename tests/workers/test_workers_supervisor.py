@@ -1,0 +1,172 @@
+"""The supervisor: one process per device, replaced when it ends, told to stop only once."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+from workers import supervisor
+from workers.main import WorkerOptions
+from workers.supervisor import crew_of, supervise
+
+
+def lives(settings: Settings) -> list[str]:
+    """A line (device, process) for every life that began."""
+    file = settings.snapshot_dir / "lives"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def begin(settings: Settings, options: WorkerOptions) -> None:
+    with (settings.snapshot_dir / "lives").open("a", encoding="utf-8") as file:
+        file.write(f"{options.device} {os.getpid()} {options.threads}\n")
+
+
+def patient(settings: Settings, options: WorkerOptions) -> int:
+    """Ends gracefully at SIGTERM, and leaves a note that it did."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    begin(settings, options)
+    stop.wait(60)
+    (settings.snapshot_dir / f"graceful-{os.getpid()}").touch()
+    return 0
+
+
+def deaf(settings: Settings, options: WorkerOptions) -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    begin(settings, options)
+    time.sleep(60)
+    return 0
+
+
+def quits(settings: Settings, options: WorkerOptions) -> int:
+    begin(settings, options)
+    return 0
+
+
+def hangs_up(settings: Settings, options: WorkerOptions) -> int:
+    begin(settings, options)
+    return 70
+
+
+def refuses(settings: Settings, options: WorkerOptions) -> int:
+    begin(settings, options)
+    raise ConfigurationError(f"device {options.device} is not there")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(snapshot_dir=tmp_path)
+
+
+@contextmanager
+def meanwhile(*steps: Callable[[], object]) -> Iterator[None]:
+    """Do the steps in a thread, then signal this process if it was not ended by them."""
+    failed: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            for step in steps:
+                step()
+        except BaseException as error:
+            failed.append(error)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.5)
+            raise
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield
+    thread.join()
+    assert not failed
+
+
+def until(condition: Callable[[], bool]) -> Callable[[], None]:
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+
+    return wait
+
+
+def send(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def test_devices_become_processes_with_their_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    crew = crew_of("cuda:0, cuda:1,cpu:2", WorkerOptions(max_shards=5))
+    assert [one.device for one in crew] == ["cuda:0", "cuda:1", "cpu", "cpu"]
+    assert [one.neighbours for one in crew] == [1, 1, 2, 2]
+    assert {(one.threads, one.max_shards) for one in crew} == {(2, 5)}
+    assert crew_of("cpu", WorkerOptions(threads=3))[0].threads == 3
+
+
+@pytest.mark.parametrize("devices", ["", "cuda:x", "cpu:0", "cuda:", "cuda:0,cuda:0", "cpu:-1"])
+def test_devices_that_cannot_be_read(devices: str) -> None:
+    with pytest.raises(ConfigurationError, match="device"):
+        crew_of(devices, WorkerOptions())
+
+
+def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    crew = crew_of("cpu:2", WorkerOptions(threads=1))
+    with meanwhile(
+        until(lambda: len(lives(settings)) == 2),
+        lambda: os.kill(int(lives(settings)[0].split()[1]), signal.SIGKILL),
+        until(lambda: len(lives(settings)) == 3),
+        send(signal.SIGTERM),
+    ):
+        assert supervise(settings, crew, work=patient) == 0
+    assert len(list(settings.snapshot_dir.glob("graceful-*"))) == 2
+    assert "was killed by SIGKILL" in caplog.text
+    assert "another starts in 1 s" in caplog.text
+
+
+def test_a_second_signal_kills(settings: Settings) -> None:
+    begun = time.monotonic()
+    with meanwhile(
+        until(lambda: len(lives(settings)) == 1),
+        send(signal.SIGINT),
+        lambda: time.sleep(0.5),
+        send(signal.SIGINT),
+    ):
+        code = supervise(settings, crew_of("cpu", WorkerOptions()), work=deaf)
+    assert code == 128 + signal.SIGINT
+    assert time.monotonic() - begun < 30
+
+
+def test_a_worker_that_ends_by_itself_is_replaced_at_once(settings: Settings) -> None:
+    with meanwhile(until(lambda: len(lives(settings)) >= 3), send(signal.SIGTERM)):
+        assert supervise(settings, crew_of("cpu", WorkerOptions()), work=quits) == 0
+
+
+def test_pauses_grow_where_it_dies_at_once(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE", 2.0)
+    with meanwhile(until(lambda: len(lives(settings)) >= 4), send(signal.SIGTERM)):
+        assert supervise(settings, crew_of("cpu", WorkerOptions()), work=hangs_up) == 0
+    pauses = [line.message for line in caplog.records if "status 70" in line.message]
+    assert [line.rpartition("in ")[2] for line in pauses[:3]] == ["1 s", "2 s", "2 s"]
+
+
+def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
+    crew = crew_of("cpu:2", WorkerOptions())
+    assert supervise(settings, crew, work=refuses) == 2
+    assert len(lives(settings)) == 2

@@ -1,0 +1,176 @@
+"""Texts with the rationales people marked, in the format of the ERASER benchmark.
+
+DeYoung et al. 2020: a file of annotations for each split, and the documents they are about in
+`docs.jsonl` or, one file each, in the folder `docs`.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transexplain.data.columns import spelled, text_of
+from transexplain.data.evidence import KIND, spans_json
+from transexplain.data.jsonl import open_jsonl
+from transexplain.data.paths import inside
+from transexplain.data.records import Problem, RawRow, Record, printable
+from transexplain.errors import DataSourceError, ItemError
+from transexplain.plans import DatasetSpec, Modality
+
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_FIELDS = ("annotation_id", "classification", "evidences", "docids")
+_NEEDED = ("annotation_id", "classification", "evidences")
+
+#: the text of a document by its id; raises ItemError where there is none
+Documents = Callable[[str], str]
+
+
+class EraserSource:
+    """The annotations of one split: each is one document, its class and its rationale.
+
+    Tokens of a document are what white space parts. Documents of a `docs.jsonl` are held in
+    memory, those of a folder are read one by one.
+    """
+
+    def __init__(self, spec: DatasetSpec, location: str) -> None:
+        if any((spec.text, spec.image, spec.label, spec.id, spec.evidence, *spec.meta)):
+            raise DataSourceError(
+                "an ERASER folder says itself what its fields mean; take text, image, label, id, "
+                "evidence and meta away"
+            )
+        name, _, split = location.rpartition("#")
+        folder = Path(name or location).expanduser()
+        if not folder.is_dir():
+            raise DataSourceError(f"{str(folder)!r} is not a folder (in {Path.cwd()})")
+        self._folder = folder.resolve()
+        self._spec = spec
+        self._split = self._find(split if name else "")
+        self._docs = _first_file(self._folder, "docs")
+        if self._docs is None and not (self._folder / "docs").is_dir():
+            raise DataSourceError(f"{folder} holds neither docs.jsonl(.gz) nor a folder docs")
+        self.modality: Modality = "text"
+        self.root = ""
+        self.numbered, self.named, self.marked = False, True, True
+
+    def files(self) -> Sequence[Path]:
+        """The annotations and the documents."""
+        if self._docs is not None:
+            return [self._split, self._docs]
+        documents = (self._folder / "docs").rglob("*")
+        return [self._split, *sorted(path for path in documents if path.is_file())]
+
+    def records(self) -> Generator[Record]:
+        """One record per annotation."""
+        document = self._documents()
+        with open_jsonl(self._split, self._spec) as table:
+            if missing := [name for name in _NEEDED if name not in table.columns]:
+                raise DataSourceError(
+                    f"{self._split} is no file of ERASER annotations: it has no {missing[0]!r}"
+                )
+            for index, raw in enumerate(table.rows(_FIELDS)):
+                yield _record(index, raw, document)
+
+    def _find(self, split: str) -> Path:
+        path = _first_file(self._folder, split) if split else None
+        if path is None:
+            found = {
+                path.name.removesuffix(suffix)
+                for suffix in _SUFFIXES
+                for path in self._folder.glob(f"*{suffix}")
+            }
+            raise DataSourceError(
+                f"{self._spec.source!r} names no split of the folder: write eraser:DIR#split with "
+                f"one of {', '.join(sorted(found - {'docs'})) or '(none is there)'}"
+            )
+        return path
+
+    def _documents(self) -> Documents:
+        if self._docs is None:
+            return lambda name: _text_file(self._folder / "docs", name)
+        with open_jsonl(self._docs, self._spec) as table:
+            rows = table.rows(("docid", "document", "text"))
+            # released files say `document`, copies of them also `text`
+            texts = {
+                row["docid"]: row["document"] if row["document"] is not None else row["text"]
+                for row in rows
+                if not isinstance(row, Problem) and isinstance(row["docid"], str)
+            }
+        return lambda name: _listed_text(texts, name)
+
+
+def _listed_text(texts: Mapping[str, Any], name: str) -> str:
+    if texts.get(name) is None:
+        raise ItemError("null", f"there is no document {printable(name)!r}")
+    return text_of(texts[name], "document")
+
+
+def _first_file(folder: Path, stem: str) -> Path | None:
+    paths = (folder / f"{stem}{suffix}" for suffix in _SUFFIXES)
+    return next((path for path in paths if path.parent == folder and path.is_file()), None)
+
+
+def _text_file(folder: Path, name: str) -> str:
+    try:
+        data = inside(folder, name).read_bytes()
+    except OSError as error:
+        raise ItemError("null", f"cannot read document {printable(name)!r}: {error}") from error
+    except ItemError as fault:
+        raise ItemError("null", f"document {printable(name)!r}: {fault}") from fault
+    return text_of(data, "document").removesuffix("\n")
+
+
+def _record(index: int, raw: RawRow, document: Documents) -> Record:
+    name, label = f"row:{index}", None
+    try:
+        if isinstance(raw, Problem):
+            raise ItemError(raw.kind, raw.message)
+        name = spelled(raw["annotation_id"], "annotation_id") or name
+        label = spelled(raw["classification"], "classification")
+        passages = _passages(raw["evidences"])
+        text = document(_document_name(raw, passages))
+        evidence = spans_json(_spans(text, passages), text)
+    except ItemError as fault:
+        error = printable(str(fault))
+        return Record(name, index, None, label, "{}", None, fault.kind, error)
+    return Record(name, index, text, label, "{}", None, None, None, evidence)
+
+
+def _passages(evidences: Any) -> list[Mapping[str, Any]]:
+    """Every passage of every group of evidence."""
+    groups = [] if evidences is None else evidences
+    if isinstance(groups, list) and all(isinstance(group, list) for group in groups):
+        passages = [passage for group in groups for passage in group]
+        if all(isinstance(passage, dict) for passage in passages):
+            return passages
+    raise ItemError(KIND, "`evidences` is not a list of lists of passages")
+
+
+def _document_name(raw: Mapping[str, Any], passages: Iterable[Mapping[str, Any]]) -> str:
+    names = {str(passage.get("docid")) for passage in passages}
+    if isinstance(raw["docids"], list):
+        names.update(map(str, raw["docids"]))
+    if len(names) > 1:
+        raise ItemError(
+            "malformed-row", f"it is about {len(names)} documents; one text is explained at a time"
+        )
+    return names.pop() if names else str(raw["annotation_id"])
+
+
+def _spans(text: str, passages: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Characters of each passage, without repetition, in reading order."""
+    tokens = [match.span() for match in re.finditer(r"\S+", text)] if passages else []
+    found = set()
+    for passage in passages:
+        first, stop = passage.get("start_token"), passage.get("end_token")
+        if type(first) is not int or type(stop) is not int or not 0 <= first < stop <= len(tokens):
+            raise ItemError(
+                KIND, f"tokens {first} to {stop} are not within the document's {len(tokens)}"
+            )
+        start, end = tokens[first][0], tokens[stop - 1][1]
+        quoted = passage.get("text")
+        if not isinstance(quoted, str) or quoted.split() != text[start:end].split():
+            raise ItemError(
+                KIND, f"tokens {first} to {stop} of the document are not the passage's text"
+            )
+        found.add((start, end))
+    return sorted(found)

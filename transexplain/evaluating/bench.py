@@ -1,0 +1,116 @@
+"""Explaining items again: another class, another input, another model."""
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from transexplain.evaluations import EvaluatedMethod
+from transexplain.explaining import Request, explain_items
+from transexplain.metrics.case import Case
+from transexplain.models.base import LoadedModel
+from transexplain.plans import Observer
+from transexplain.targets import ClassNames, parse_target
+from transexplain.types import Attribution, Item, ItemFailure
+
+
+class Heartbeat:
+    """An observer for passes that finish no item: progress, and the question whether to stop."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Progress."""
+        self.observer.batch_started(item_ids)
+
+    def item_done(self, item_id: str) -> None:
+        """Nothing: the item is done when everything about it is measured."""
+
+    def should_stop(self) -> bool:
+        """As the observer says."""
+        return self.observer.should_stop()
+
+
+class Stopwatch(Heartbeat):
+    """A heartbeat that notes how long each batch took, in equal shares of its items."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self.seconds: dict[str, float] = defaultdict(float)  #: by item
+        self._batch: Sequence[str] = ()
+        self._begun = 0.0
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """A batch begins, and the one before has ended."""
+        self._end()
+        super().batch_started(item_ids)
+        self._batch, self._begun = item_ids, time.perf_counter()
+
+    def item_done(self, item_id: str) -> None:
+        """An item of the batch is done, so the whole batch is."""
+        self._end()
+
+    def _end(self) -> None:
+        if not self._batch:
+            return
+        share = (time.perf_counter() - self._begun) / len(self._batch)
+        for name in self._batch:
+            self.seconds[name] += share
+        self._batch = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class MethodBench:
+    """One method on one model, for metrics that explain again; a `metrics.case.Bench`."""
+
+    model: LoadedModel
+    method: EvaluatedMethod
+    request: Request
+    observer: Observer
+
+    def explain(
+        self, items: Sequence[Item]
+    ) -> Iterator[tuple[tuple[Attribution, ...] | str, float]]:
+        """The attributions of every item for all targets, or why not; seconds of its share."""
+        request = dataclasses.replace(self.request, method=self.method.method)
+        watch = Stopwatch(self.observer)
+        for item, one in zip(
+            items, list(explain_items(self.model, items, request, observer=watch)), strict=True
+        ):
+            failure = one.failure
+            found = one.attributions if failure is None else failure.message
+            yield found, watch.seconds[item.id]
+
+    def again(
+        self,
+        cases: Sequence[Case],
+        *,
+        classes: Sequence[int] | None = None,
+        items: Sequence[Item] | None = None,
+        model: LoadedModel | None = None,
+    ) -> list[Attribution | str]:
+        """Explain the cases' items again by the same method; see `metrics.case.Bench`."""
+        model = model or self.model
+        wanted = [case.attribution.class_index for case in cases] if classes is None else classes
+        given = [case.item for case in cases] if items is None else items
+        named = [
+            dataclasses.replace(item, label=model.classes[index])
+            for item, index in zip(given, wanted, strict=True)
+            if index is not None
+        ]
+        names = ClassNames(model.classes)
+        request = dataclasses.replace(
+            self.request,
+            method=self.method.method,
+            targets=(parse_target("label", names),),
+            names=names,
+            labels={},
+        )
+        done = explain_items(model, named, request, observer=self.observer)
+        return [_one(end.attributions, end.failure) for end in done]
+
+
+def _one(attributions: Sequence[Attribution], failure: ItemFailure | None) -> Attribution | str:
+    return attributions[0] if failure is None else failure.message

@@ -1,0 +1,66 @@
+"""The nouns of an evaluation: which explanations are measured, by what, and what came out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: the rows of a table that are no method: relevance drawn at random, and where people marked it
+RANDOM, ORACLE = "random", "oracle"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodSpec:
+    """A registered explanation method and its parameters."""
+
+    name: str = "lrp"
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluatedMethod:
+    """One row of every table."""
+
+    label: str  #: unlike all others; the method's name where that is enough
+    method: MethodSpec
+    items: int | None = None  #: measured on so many of the evaluated items; None: on all
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricSpec:
+    """A registered metric and its parameters; one table."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    items: int | None = None  #: as of a method
+    label: str = ""  #: unlike all others; "": the metric's name
+
+    def __post_init__(self) -> None:
+        """A metric that stands for itself is called by its name."""
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationPlan:
+    """What is measured about explanations, and on which items."""
+
+    methods: tuple[EvaluatedMethod, ...]
+    metrics: tuple[MetricSpec, ...]
+    targets: tuple[str, ...] = ("predicted",)  #: each of one class for every item
+    items: int | None = None  #: drawn from the dataset; None: every item
+    seed: int = 0  #: of the drawing
+    confidence: float = 0.0  #: items whose predicted class is not more probable are left out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricScore:
+    """What one metric says of one explanation."""
+
+    item_id: str
+    method: str  #: label
+    target: str  #: as asked
+    metric: str  #: label
+    value: float | None  #: None: it could not be computed
+    curve: tuple[float, ...] = ()  #: over the metric's axis
+    reason: str = ""  #: why there is no value
+    detail: Mapping[str, Any] = field(default_factory=dict)  #: JSON-able; what the whole run needs

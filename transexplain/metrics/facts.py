@@ -1,0 +1,32 @@
+"""What is declared about a metric without running it: what it measures, how to read it, source."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from transexplain.plans import Modality
+
+#: `curve`: asks the model about parts of an item; `map`: reads one explanation; `model`: explains
+#: again, another class, another input or another model
+MetricKind = Literal["curve", "map", "model"]
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricFacts:
+    """One line of the table of metrics."""
+
+    place: str  #: `module:attribute`, imported on first use
+    title: str  #: heading of its table
+    source: str  #: the paper, with section or equation
+    kind: MetricKind
+    better: Better
+    unit: str  #: of its values
+    modalities: tuple[Modality, ...] = ("text", "image")
+    needs_evidence: bool = False  #: items on which people marked what they went by
+    axis: str = ""  #: what its curve runs over; "": it has none
+    #: `module:constant` with the places of its points, where they are not shares; "": 1, 2, ...
+    points: str = ""
+    of_oracle: bool = True  #: says something of what people marked, too
+    #: `module:function` that makes one Scored of the details of many items, where its value is of
+    #: all of them together; "": every item has its own
+    corpus: str = ""

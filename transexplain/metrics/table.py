@@ -1,0 +1,161 @@
+"""The metrics that exist: name -> facts. A new metric is one file and one entry here."""
+
+from transexplain.metrics.curve_table import CURVES
+from transexplain.metrics.facts import MetricFacts
+
+_HERE = "transexplain.metrics"
+_ERASER = "DeYoung et al. 2020"
+_CHEFER = "Chefer et al. 2021a, section 4"
+
+MAPS = {
+    "conservation-gap": MetricFacts(
+        place=f"{_HERE}.conservation:conservation_gap",
+        title="Conservation gap",
+        source="Bach et al. 2015, Eq. 2",
+        kind="map",
+        better="lower",
+        unit="share of the sum of |terms|",
+        of_oracle=False,
+    ),
+    "runtime": MetricFacts(
+        place=f"{_HERE}.runtime:runtime",
+        title="Runtime",
+        source="Ali et al. 2022, appendix E",
+        kind="map",
+        better="lower",
+        unit="seconds",
+        of_oracle=False,
+    ),
+    "sparsity": MetricFacts(
+        place=f"{_HERE}.sparsity:sparsity",
+        title="Sparsity",
+        source="Hurley and Rickard 2009; TransExplain, section 4.2, our definition",
+        kind="map",
+        better="neither",
+        unit="Gini index",
+    ),
+    "token-f1": MetricFacts(
+        place=f"{_HERE}.rationale:token_f1",
+        title="Token F1",
+        source="Chefer et al. 2021a, Fig. 4",
+        kind="map",
+        better="higher",
+        unit="F1",
+        modalities=("text",),
+        needs_evidence=True,
+        axis="tokens taken",
+        points=f"{_HERE}.rationale:COUNTS",
+    ),
+    "rationale-auprc": MetricFacts(
+        place=f"{_HERE}.rationale:rationale_auprc",
+        title="Rationale AUPRC",
+        source=f"{_ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="area",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "rationale-iou": MetricFacts(
+        place=f"{_HERE}.rationale:rationale_iou",
+        title="Rationale IOU",
+        source=f"{_ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="IOU of tokens",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "rationale-iou-f1": MetricFacts(
+        place=f"{_HERE}.rationale:rationale_iou_f1",
+        title="Rationale IOU F1",
+        source=f"{_ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="F1",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "pixel-accuracy": MetricFacts(
+        place=f"{_HERE}.segmentation:pixel_accuracy",
+        title="Pixel accuracy",
+        source=_CHEFER,
+        kind="map",
+        better="higher",
+        unit="share of pixels",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "segmentation-ap": MetricFacts(
+        place=f"{_HERE}.segmentation:segmentation_ap",
+        title="Segmentation AP",
+        source=_CHEFER,
+        kind="map",
+        better="higher",
+        unit="average precision",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "segmentation-miou": MetricFacts(
+        place=f"{_HERE}.segmentation:segmentation_miou",
+        title="Segmentation mIoU",
+        source=_CHEFER,
+        kind="map",
+        better="higher",
+        unit="IOU",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "pointing-game": MetricFacts(
+        place=f"{_HERE}.pointing:pointing_game",
+        title="Pointing game",
+        source="Zhang et al. 2016, section 4.1",
+        kind="map",
+        better="higher",
+        unit="share of items",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "token-overlap": MetricFacts(
+        place=f"{_HERE}.token_overlap:token_overlap",
+        title="Token overlap between classes",
+        source="Hou and Castanon 2023, section 3.2, reconstructed",
+        kind="map",
+        better="lower",
+        unit="share of words",
+        modalities=("text",),
+        axis="words listed for each class",
+        points=f"{_HERE}.token_overlap:COUNTS",
+        corpus=f"{_HERE}.token_overlap:overlap",
+    ),
+}
+
+MODELS = {
+    "class-sensitivity": MetricFacts(
+        place=f"{_HERE}.class_sensitivity:explained_again",
+        title="Class sensitivity",
+        source="our definition",
+        kind="model",
+        better="higher",
+        unit="(1 - rank correlation) / 2",
+    ),
+    "randomisation": MetricFacts(
+        place=f"{_HERE}.randomisation:randomisation",
+        title="Model parameter randomisation",
+        source="Adebayo et al. 2018, section 3",
+        kind="model",
+        better="lower",
+        unit="rank correlation",
+        axis="layers randomised, from the top",
+    ),
+    "max-sensitivity": MetricFacts(
+        place=f"{_HERE}.max_sensitivity:max_sensitivity",
+        title="Max-sensitivity",
+        source="Yeh et al. 2019, Definition 2",
+        kind="model",
+        better="lower",
+        unit="share of the norm",
+    ),
+}
+
+TABLE = {**CURVES, **MAPS, **MODELS}

@@ -1,0 +1,167 @@
+"""The table of one metric for one target: who is best, by how much, on how many items."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from scipy.stats import rankdata
+
+from transexplain.evaluations import ORACLE, RANDOM, EvaluationPlan, MetricSpec
+from transexplain.metrics import curve_of, metric_facts
+from transexplain.metrics.axes import axis_of
+from transexplain.metrics.facts import MetricFacts
+from transexplain.registry import load
+from transexplain.reports.evaluation.gathering import Column, Gathered
+from transexplain.reports.evaluation.records import Interval, Row, RowKind, Table
+from transexplain.reports.evaluation.statistics import differences, intervals
+from transexplain.reports.evaluation.together import minus, wholes
+
+
+def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
+    """Label -> what kind of row it is, in the order of the plan, the oracle last."""
+    found: dict[str, RowKind] = {
+        one.label: "random" if one.method.name == RANDOM else "method" for one in plan.methods
+    }
+    return {**found, ORACLE: "oracle"}
+
+
+def titled(spec: MetricSpec) -> str:
+    """The heading of a metric, with its label where that is not its name."""
+    title = metric_facts(spec.name).title
+    return title if spec.label == spec.name else f"{title}: {spec.label}"
+
+
+def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpec) -> Table | None:
+    """The table of `spec` for `target`; None where nothing was measured.
+
+    The best is the method of the best mean among those that were measured on at least half as many
+    items as the most measured one: a lead on a handful of items is luck. Random relevance and the
+    oracle are compared with it and are never it.
+    """
+    facts, columns = metric_facts(spec.name), gathered.of(target, spec.label)
+    known = {label: kind for label, kind in kinds(plan).items() if label in columns}
+    if not known:
+        return None
+    chosen = [columns[label] for label in known]
+    measure = _together if facts.corpus else _averaged
+    rows, reference = measure(gathered, facts, known, chosen, plan.seed)
+    placed = _placed(rows, facts)
+    x = next((axis_of(spec, len(row.curve)) for row in placed if row.curve), ())
+    return Table(
+        target=target,
+        metric=spec.label,
+        title=titled(spec),
+        parameters=dict(spec.params),
+        baseline=str(curve_of(spec).baseline) if facts.kind == "curve" else "",
+        source=facts.source,
+        unit=facts.unit,
+        better=facts.better,
+        corpus=bool(facts.corpus),
+        of_content=facts.of_oracle,
+        axis=facts.axis,
+        x=x,
+        best=None if reference is None else rows[reference].method,
+        rows=placed,
+    )
+
+
+def _averaged(
+    gathered: Gathered,
+    facts: MetricFacts,
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    seed: int,
+) -> tuple[list[Row], int | None]:
+    values = gathered.matrix(chosen)
+    counts = [len(column.items) for column in chosen]
+    means = [column.mean() for column in chosen]
+    curves = [column.mean_curve() for column in chosen]
+    rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
+    reference = _best(rows, facts)
+    if reference is None:
+        return rows, None
+    found = differences(values, reference, seed)
+    return [replace(row, difference=one) for row, one in zip(rows, found, strict=True)], reference
+
+
+def _together(
+    gathered: Gathered,
+    facts: MetricFacts,
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    seed: int,
+) -> tuple[list[Row], int | None]:
+    found = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
+    counts = [len(one.items) for one in found]
+    means = [one.scored.value for one in found]
+    curves = [one.scored.curve for one in found]
+    rows = _rows(known, chosen, counts, means, [one.interval for one in found], curves)
+    rows = [
+        replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
+        if one.scored.value is None and one.items
+        else row
+        for row, one in zip(rows, found, strict=True)
+    ]
+    reference = _best(rows, facts)
+    if reference is None:
+        return rows, None
+    rows = [
+        row if place == reference else replace(row, difference=minus(one, found[reference]))
+        for place, (row, one) in enumerate(zip(rows, found, strict=True))
+    ]
+    return rows, reference
+
+
+def _rows(
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    counts: Sequence[int],
+    means: Sequence[float | None],
+    spans: Sequence[Interval | None],
+    curves: Sequence[tuple[float, ...]],
+) -> list[Row]:
+    return [
+        Row(
+            method=label,
+            kind=kind,
+            rank=None,
+            items=counts[place],
+            missing=dict(chosen[place].missing.most_common()),
+            mean=means[place],
+            interval=spans[place],
+            difference=None,
+            curve=curves[place],
+        )
+        for place, (label, kind) in enumerate(known.items())
+    ]
+
+
+def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
+    if facts.better == "neither":
+        return None
+    real = [(place, row) for place, row in enumerate(rows) if row.kind == "method"]
+    most = max((row.items for _, row in real), default=0)
+    able = [
+        (_cost(row, facts), place)
+        for place, row in real
+        if row.mean is not None and row.items >= most / 2
+    ]
+    return min(able)[1] if able else None
+
+
+def _cost(row: Row, facts: MetricFacts) -> float:
+    """A number that is smaller for a better row."""
+    mean = row.mean or 0.0
+    return -mean if facts.better == "higher" else mean
+
+
+def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
+    """Rows with their ranks: methods by mean, those without one last, then random, then oracle."""
+    real = [row for row in rows if row.kind == "method"]
+    if facts.better != "neither":
+        able = [row for row in real if row.mean is not None]
+        ranks = rankdata([_cost(row, facts) for row in able], method="min") if able else ()
+        ranked = [replace(row, rank=int(rank)) for row, rank in zip(able, ranks, strict=True)]
+        ranked.sort(key=lambda row: row.rank or 0)
+        real = [*ranked, *(row for row in real if row.mean is None)]
+    others = [row for kind in ("random", "oracle") for row in rows if row.kind == kind]
+    return (*real, *others)

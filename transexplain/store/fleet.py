@@ -1,0 +1,113 @@
+"""The state of a whole fleet as SQL tells it: runs, shards, workers and failures by kind.
+
+What concerns shards and items is about current runs only, those that run or ended less than
+`RECENT` seconds ago: old runs cost a look nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.records import SHARD_STATES
+from transexplain.store.schema import item, run, shard
+
+RECENT = 24 * 3600.0
+RUN_STATES = ("running", "done", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStatus:
+    """One worker that holds shards of a run now."""
+
+    name: str
+    run_id: str
+    shards: int
+    heartbeat_age: float  #: seconds since it was last heard of
+    lease_left: float  #: seconds; negative: it lost the shard it is silent about
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetStatus:
+    """Counts over all runs (by state) and over the current ones (everything else)."""
+
+    runs: Mapping[str, int]  #: run state -> count, every state named
+    shards: Mapping[str, int]  #: shard state -> count, every state named
+    explained: int  #: items
+    failed: Mapping[str, int]  #: kind of failure -> items
+    claims: int  #: of shards, so far
+    expired: int  #: shards whose lease ran out and that nobody took over yet
+    workers: tuple[WorkerStatus, ...]
+
+
+def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
+    """The fleet as it stands; `recent` in seconds. Raises DatabaseError as `Database.read`."""
+    current = or_(run.c.state == "running", run.c.finished > DatabaseTime() - recent)
+    by_state = select(run.c.state, func.count().label("runs")).group_by(run.c.state)
+    by_shard = (
+        select(shard.c.state, func.count(), func.sum(shard.c.explained), func.sum(shard.c.token))
+        .join(run, run.c.id == shard.c.run_id)
+        .where(current)
+        .group_by(shard.c.state)
+    )
+    expired = select(func.count()).where(
+        shard.c.state == "running", shard.c.lease_until < DatabaseTime()
+    )
+    with db.read() as connection:
+        runs = {row.state: row.runs for row in connection.execute(by_state)}
+        shards = connection.execute(by_shard).all()
+        return FleetStatus(
+            runs={**dict.fromkeys(RUN_STATES, 0), **runs},
+            shards={
+                **dict.fromkeys(SHARD_STATES, 0),
+                **{state: count for state, count, _, _ in shards},
+            },
+            explained=sum(int(explained) for _, _, explained, _ in shards),
+            failed=_failed(connection, current),
+            claims=sum(int(tokens) for _, _, _, tokens in shards),
+            expired=connection.execute(expired).scalar_one(),
+            workers=_workers(connection),
+        )
+
+
+def failures(db: Database, run_id: str) -> dict[str, int]:
+    """Failed items of one run by kind, sorted by it."""
+    with db.read() as connection:
+        return _failed(connection, run.c.id == run_id)
+
+
+def _failed(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
+    query = (
+        select(item.c.error_kind, func.count())
+        .join(run, run.c.id == item.c.run_id)
+        .where(which, item.c.error_kind.is_not(None))
+        .group_by(item.c.error_kind)
+    )
+    return dict(sorted((str(kind), int(count)) for kind, count in connection.execute(query)))
+
+
+def _workers(connection: Connection) -> tuple[WorkerStatus, ...]:
+    query = (
+        select(
+            shard.c.worker,
+            shard.c.run_id,
+            func.count(),
+            DatabaseTime() - func.max(shard.c.heartbeat),
+            func.min(shard.c.lease_until) - DatabaseTime(),
+        )
+        .where(shard.c.state == "running", shard.c.lease_until.is_not(None))
+        .group_by(shard.c.worker, shard.c.run_id)
+    )
+    found = (
+        WorkerStatus(
+            name=str(name),
+            run_id=run_id,
+            shards=count,
+            heartbeat_age=max(0.0, float(age)),
+            lease_left=float(left),
+        )
+        for name, run_id, count, age, left in connection.execute(query)
+    )
+    return tuple(sorted(found, key=lambda one: (one.name, one.run_id)))

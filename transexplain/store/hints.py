@@ -1,0 +1,118 @@
+"""Which shards deserve a message, by what SQL knows; and the duty to look, one process at a time.
+
+A hint may be lost and may be sent twice; neither changes a result. `shard.hinted` remembers when
+the last one went out, so that a top-up begins with those that have waited longest.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.schedule_tables import duty
+from transexplain.store.schema import run, shard
+
+_FREE = or_(
+    shard.c.state == "queued",
+    and_(shard.c.state == "running", shard.c.lease_until < DatabaseTime()),
+)
+
+
+def take_duty(db: Database, name: str, seconds: float) -> bool:
+    """Have a duty for `seconds`; False: another process took it less than its seconds ago."""
+    until = DatabaseTime() + seconds
+    with db.begin() as connection:
+        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+        taken = connection.execute(
+            dialect.insert(duty)
+            .values(name=name, until=until)
+            .on_conflict_do_update(
+                index_elements=[duty.c.name],
+                set_={"until": until},
+                where=duty.c.until <= DatabaseTime(),
+            )
+            .returning(duty.c.name)
+        )
+        return taken.first() is not None
+
+
+def running(db: Database) -> list[str]:
+    """Ids of the runs that are running, the oldest first."""
+    query = select(run.c.id).where(run.c.state == "running").order_by(run.c.created, run.c.id)
+    with db.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def waiting(db: Database, run_ids: Sequence[str], at_most: int) -> int:
+    """How many shards of these runs nobody holds, counted up to `at_most`."""
+    free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
+    with db.read() as connection:
+        return int(connection.execute(select(func.count()).select_from(free)).scalar_one())
+
+
+def take(
+    db: Database, run_ids: Sequence[str], at_most: int, patience: float
+) -> Mapping[str, list[int]]:
+    """Note up to `at_most` free shards of these runs as hinted now; run id -> shard indices.
+
+    The first run first, in it those that were never hinted, then those whose hint is oldest. A
+    hint of the last `patience` seconds is trusted, unless a claim has used it up since.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    with db.begin() as connection:
+        for run_id in run_ids:
+            left = at_most - sum(map(len, found.values()))
+            if left <= 0:
+                break
+            if indices := _note(connection, run_id, left, patience):
+                found[run_id] = indices
+    return found
+
+
+def note(db: Database, run_id: str) -> None:
+    """Note that every free shard of a run is hinted now."""
+    with db.begin() as connection:
+        connection.execute(
+            update(shard).where(shard.c.run_id == run_id, _FREE).values(hinted=DatabaseTime())
+        )
+
+
+def exhausted(db: Database) -> list[str]:
+    """Running runs that have no shard left to work on: ready to be closed."""
+    unfinished = (
+        select(shard.c.index)
+        .where(shard.c.run_id == run.c.id, shard.c.state.not_in(("done", "dead")))
+        .exists()
+    )
+    query = select(run.c.id).where(run.c.state == "running", ~unfinished)
+    with db.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def _stale(patience: float) -> ColumnElement[bool]:
+    return or_(
+        shard.c.hinted.is_(None),
+        shard.c.hinted <= DatabaseTime() - patience,
+        shard.c.hinted < shard.c.lease_until,  # that hint led to the claim that ran out
+    )
+
+
+def _note(connection: Connection, run_id: str, at_most: int, patience: float) -> list[int]:
+    chosen = (
+        select(shard.c.index)
+        .where(shard.c.run_id == run_id, _FREE, _stale(patience))
+        .order_by(shard.c.hinted.asc().nulls_first(), shard.c.attempt, shard.c.index)
+        .limit(at_most)
+        .with_for_update(skip_locked=True)
+    )
+    indices = list(connection.execute(chosen).scalars())
+    if indices:
+        connection.execute(
+            update(shard)
+            .where(shard.c.run_id == run_id, shard.c.index.in_(indices))
+            .values(hinted=DatabaseTime())
+        )
+    return indices

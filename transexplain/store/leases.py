@@ -1,0 +1,120 @@
+"""What the holder of a claim does with it: renew, note what is in hand, give back, fail, hang."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Update, select, text, update
+
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.records import Claim
+from transexplain.store.runs import finalise, require
+from transexplain.store.schema import shard
+from transexplain.store.suspects import after_death
+
+
+def renew(
+    db: Database, claim: Claim, lease_seconds: float, breadcrumb: Sequence[str] | None = None
+) -> bool:
+    """Extend the lease from now; False: the shard went to another worker or was cancelled.
+
+    `breadcrumb`, where given, is noted as by `note`.
+    """
+    values: dict[str, Any] = {
+        "lease_until": DatabaseTime() + lease_seconds,
+        "heartbeat": DatabaseTime(),
+    }
+    if breadcrumb is not None:
+        values["breadcrumb"] = list(breadcrumb)
+    with db.begin() as connection:
+        return connection.execute(held(claim).values(values)).rowcount == 1
+
+
+def note(db: Database, claim: Claim, breadcrumb: Sequence[str]) -> bool:
+    """Write down the ids of the items in hand, for the case that they end the process.
+
+    False: the claim is void. PostgreSQL need not wait for its disk: where the server fails, too,
+    only the breadcrumb is lost.
+    """
+    with db.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL synchronous_commit TO OFF"))
+        noted = connection.execute(held(claim).values(breadcrumb=list(breadcrumb)))
+        return noted.rowcount == 1
+
+
+def give_back(db: Database, claim: Claim) -> bool:
+    """Queue the shard again, as if it had not been claimed; False: it was not ours any more."""
+    with db.begin() as connection:
+        given = connection.execute(
+            held(claim).values(
+                state="queued", lease_until=None, breadcrumb=None, attempt=shard.c.attempt - 1
+            )
+        )
+        return given.rowcount == 1
+
+
+def fail(db: Database, claim: Claim, message: str) -> str | None:
+    """Record why the attempt failed; returns `queued`, `dead`, or None where it was not ours.
+
+    It counts as one without progress: an error that no single item is to blame for.
+    """
+    return _end(db, claim, (), message)
+
+
+def hang(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> str | None:
+    """Record that the attempt hung with the items `breadcrumb` in hand; returns as `fail`."""
+    return _end(db, claim, breadcrumb, cause)
+
+
+def expire(db: Database, run_id: str, worker_prefix: str) -> int:
+    """End the leases of workers that are known to be dead, by how their names begin; how many."""
+    with db.begin() as connection:
+        ended = connection.execute(
+            update(shard)
+            .where(
+                shard.c.run_id == run_id,
+                shard.c.state == "running",
+                shard.c.worker.startswith(worker_prefix, autoescape=True),
+            )
+            .values(lease_until=DatabaseTime() - 1.0)
+        )
+        return ended.rowcount
+
+
+def held(claim: Claim) -> Update:
+    """An update of the claim's shard that touches no row once the claim is void."""
+    return update(shard).where(*_ours(claim))
+
+
+def _ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return (
+        shard.c.run_id == claim.run_id,
+        shard.c.index == claim.shard.index,
+        shard.c.state == "running",
+        shard.c.token == claim.token,
+    )
+
+
+def learned(row: RowMapping, breadcrumb: Sequence[str] | None, cause: str) -> dict[str, Any]:
+    """The columns that say what is known of a shard whose attempt ended so."""
+    suspects, progress = after_death(row["suspects"], breadcrumb, cause)
+    fruitless = 0 if progress else row["fruitless"] + 1
+    return {"fruitless": fruitless, "suspects": suspects, "error": cause}
+
+
+def _end(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> str | None:
+    with db.begin() as connection:
+        limit = require(connection, claim.run_id).max_attempts
+        query = select(shard).where(*_ours(claim)).with_for_update()
+        row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            return None
+        known = learned(row, breadcrumb, cause)
+        state = "dead" if known["fruitless"] >= limit else "queued"
+        connection.execute(
+            held(claim).values(state=state, lease_until=None, breadcrumb=None, **known)
+        )
+    if state == "dead":
+        finalise(db, claim.run_id)
+    return state

@@ -1,0 +1,207 @@
+"""Schedules: what is audited again and when, and the one run that each of its fires makes."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, exc, insert, or_, select, update
+from sqlalchemy import delete as delete_rows
+
+from transexplain.errors import ConfigurationError
+from transexplain.plans import AuditPlan, Shard
+from transexplain.store import runs
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.schedule_records import Fire, Planned, Schedule, ScheduleState
+from transexplain.store.schedule_tables import schedule, schedule_fire
+from transexplain.store.schema import run
+
+#: a plan and its shards
+Drawn = tuple[AuditPlan, Sequence[Shard]]
+
+
+def now(db: Database) -> float:
+    """Seconds since the epoch by the database's clock."""
+    with db.read() as connection:
+        return float(connection.execute(select(DatabaseTime())).scalar_one())
+
+
+def add(db: Database, planned: Planned) -> None:
+    """Write a new active schedule; raises ConfigurationError where its name is taken."""
+    values = {field.name: getattr(planned, field.name) for field in fields(planned)}
+    moment = DatabaseTime()
+    with db.begin() as connection:
+        try:
+            connection.execute(
+                insert(schedule).values(**values, state="active", created=moment, since=moment)
+            )
+        except exc.IntegrityError:
+            raise ConfigurationError(
+                f"there is a schedule {planned.name!r} already; choose another name or remove it"
+            ) from None
+
+
+def get(db: Database, name: str) -> Schedule:
+    """The schedule of this name; raises ConfigurationError, naming those there are."""
+    with db.read() as connection:
+        row = connection.execute(select(schedule).where(schedule.c.name == name)).mappings().first()
+        if row is None:
+            raise _unknown(connection, name)
+        return _schedule(row)
+
+
+def list_schedules(db: Database) -> list[Schedule]:
+    """Every schedule, by name."""
+    with db.read() as connection:
+        found = connection.execute(select(schedule).order_by(schedule.c.name)).mappings()
+        return [_schedule(row) for row in found]
+
+
+def ready(db: Database) -> list[Schedule]:
+    """Active schedules whose preparation did not fail just now, longest unfired first."""
+    query = (
+        select(schedule)
+        .where(
+            schedule.c.state == "active",
+            or_(schedule.c.retry_at.is_(None), schedule.c.retry_at <= DatabaseTime()),
+        )
+        .order_by(schedule.c.since, schedule.c.name)
+    )
+    with db.read() as connection:
+        return [_schedule(row) for row in connection.execute(query).mappings()]
+
+
+def set_state(db: Database, name: str, state: ScheduleState) -> bool:
+    """Pause or resume; False: it was so already. What fell into a pause is not caught up."""
+    values: dict[str, Any] = {"state": state, "error": None, "retry_at": None}
+    if state == "active":
+        values["since"] = DatabaseTime()
+    with db.begin() as connection:
+        changed = connection.execute(
+            update(schedule)
+            .where(schedule.c.name == name, schedule.c.state != state)
+            .values(**values)
+        )
+        if changed.rowcount == 0:
+            _require(connection, name)
+        return changed.rowcount == 1
+
+
+def remove(db: Database, name: str) -> None:
+    """Delete a schedule and the record of its fires; its runs stay."""
+    with db.begin() as connection:
+        _require(connection, name)
+        connection.execute(delete_rows(schedule).where(schedule.c.name == name))
+
+
+def fires(db: Database, name: str, limit: int = 20) -> list[Fire]:
+    """The newest fires of a schedule first."""
+    query = (
+        select(schedule_fire)
+        .where(schedule_fire.c.schedule == name)
+        .order_by(schedule_fire.c.at.desc())
+        .limit(limit)
+    )
+    with db.read() as connection:
+        return [_fire(row) for row in connection.execute(query).mappings()]
+
+
+def last_run(db: Database, name: str) -> str | None:
+    """The run of the newest fire that made one; cancelled ones do not count."""
+    query = (
+        select(run.c.id)
+        .join(schedule_fire, schedule_fire.c.run_id == run.c.id)
+        .where(schedule_fire.c.schedule == name, run.c.state != "cancelled")
+        .order_by(schedule_fire.c.at.desc())
+        .limit(1)
+    )
+    with db.read() as connection:
+        found: str | None = connection.execute(query).scalar_one_or_none()
+        return found
+
+
+def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | None) -> str | None:
+    """Create the run of a fire, in one transaction with its record; returns the run's id.
+
+    None, with nothing written: the fire was made, superseded, paused or removed meanwhile.
+    """
+    with db.begin() as connection:
+        if not _settle(connection, due.name, at):
+            return None
+        run_id = runs.write(connection, *audit)
+        _record(connection, due, at, run_id, previous)
+        return run_id
+
+
+def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) -> str:
+    """Create a run outside the cadence, which goes on as it was; paused schedules may, too."""
+    with db.begin() as connection:
+        _require(connection, due.name)
+        at = float(connection.execute(select(DatabaseTime())).scalar_one())
+        run_id = runs.write(connection, *audit)
+        _record(connection, due, at, run_id, previous)
+        return run_id
+
+
+def skip(db: Database, due: Schedule, at: float, previous: str) -> bool:
+    """Record a fire that makes no run, because nothing changed; False: it was settled before."""
+    with db.begin() as connection:
+        if not _settle(connection, due.name, at):
+            return False
+        _record(connection, due, at, None, previous)
+        return True
+
+
+def fail(db: Database, name: str, error: str, retry_seconds: float) -> None:
+    """Record why the audit could not be prepared; it is tried again after `retry_seconds`."""
+    with db.begin() as connection:
+        connection.execute(
+            update(schedule)
+            .where(schedule.c.name == name)
+            .values(error=error, retry_at=DatabaseTime() + retry_seconds)
+        )
+
+
+def _settle(connection: Connection, name: str, at: float) -> bool:
+    """Take the fire; whoever asks second waits for the first one's commit and gets False."""
+    taken = connection.execute(
+        update(schedule)
+        .where(schedule.c.name == name, schedule.c.state == "active", schedule.c.since < at)
+        .values(since=at, error=None, retry_at=None)
+    )
+    return taken.rowcount == 1
+
+
+def _record(
+    connection: Connection, due: Schedule, at: float, run_id: str | None, previous: str | None
+) -> None:
+    connection.execute(
+        insert(schedule_fire).values(
+            schedule=due.name,
+            at=at,
+            created=DatabaseTime(),
+            run_id=run_id,
+            previous=previous,
+            post="waiting" if due.webhook and run_id else None,
+            post_attempts=0,
+        )
+    )
+
+
+def _require(connection: Connection, name: str) -> None:
+    if connection.execute(select(schedule.c.name).where(schedule.c.name == name)).first() is None:
+        raise _unknown(connection, name)
+
+
+def _unknown(connection: Connection, name: str) -> ConfigurationError:
+    names = list(connection.execute(select(schedule.c.name).order_by(schedule.c.name)).scalars())
+    there = f"there are: {', '.join(names)}" if names else "there is none yet"
+    return ConfigurationError(f"no schedule {name!r}; {there}")
+
+
+def _schedule(row: RowMapping) -> Schedule:
+    return Schedule(**{field.name: row[field.name] for field in fields(Schedule)})
+
+
+def _fire(row: RowMapping) -> Fire:
+    return Fire(**{field.name: row[field.name] for field in fields(Fire)})

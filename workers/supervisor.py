@@ -1,0 +1,191 @@
+"""One process per device, each replaced when it ends, until the supervisor is told to stop."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+
+from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.settings import Settings
+from workers.main import WorkerOptions, run_worker
+
+log = logging.getLogger(__name__)
+
+#: what a child runs; returns its exit code
+Work = Callable[[Settings, WorkerOptions], int]
+_POLL = 0.2  # seconds
+_AT_ONCE = 30.0  # seconds of life below which a death counts as one at the start
+_LONGEST_PAUSE = 60.0  # seconds
+_BAD_REQUEST = ConfigurationError.exit_code
+
+
+def crew_of(devices: str, options: WorkerOptions) -> list[WorkerOptions]:
+    """The options of each process for `cuda:0,cuda:1` or `cpu:2` (two processes on the CPU).
+
+    Without a number of threads every process gets its share of the cores. Raises
+    ConfigurationError for a device that cannot be read or an accelerator named twice.
+    """
+    names = [name for word in devices.split(",") for name in _processes(word.strip())]
+    twice = {name for name in names if name != "cpu" and names.count(name) > 1}
+    if twice:
+        raise ConfigurationError(
+            f"--devices {devices}: {', '.join(sorted(twice))} is named twice; one process per "
+            "device, more would share its memory"
+        )
+    share = max(1, len(os.sched_getaffinity(0)) // len(names))
+    return [
+        replace(
+            options,
+            device=name,
+            threads=options.threads or share,
+            neighbours=names.count(name),
+        )
+        for name in names
+    ]
+
+
+def _processes(word: str) -> list[str]:
+    kind, _, number = word.partition(":")
+    if not kind.isalpha() or (number and not number.isdecimal()) or word.endswith(":"):
+        raise ConfigurationError(f"device {word!r} is none of cuda:N, cpu, cpu:PROCESSES")
+    if kind != "cpu":
+        return [word]
+    if number and int(number) < 1:
+        raise ConfigurationError(f"device {word!r}: at least one process")
+    return ["cpu"] * int(number or 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
+    """One device's process: the one that runs, or when the next may start."""
+
+    options: WorkerOptions
+    process: SpawnProcess | None = None
+    started: float = 0.0
+    due: float = 0.0
+    deaths: int = 0  #: in a row, each at once after the start
+    given_up: bool = False
+
+
+def supervise(
+    settings: Settings, crew: Sequence[WorkerOptions], *, work: Work | None = None
+) -> int:
+    """Keep one process per entry of `crew` running until SIGTERM or SIGINT; returns an exit code.
+
+    The first signal goes on to the children, which finish their batch and give their lease back:
+    0. A second one kills them: 128 plus its number. A child that ends is replaced, after a pause
+    that grows where it died soon after its start; one that calls its own request wrong is not,
+    and where none is left the code is 2.
+    """
+    places = [_Place(options=options) for options in crew]
+    with _signals() as received:
+        asked = 0
+        while True:
+            for number in received[asked : asked + 1]:
+                asked += 1
+                _pass_on(places, number, kill=asked > 1)
+            for place in places:
+                _look_after(place, settings, work or _worker, stopping=asked > 0)
+            running = [place.process for place in places if place.process is not None]
+            if asked and not running:
+                return 0 if asked == 1 else 128 + received[asked - 1]
+            if all(place.given_up for place in places):
+                return _BAD_REQUEST
+            wait([process.sentinel for process in running], timeout=_POLL)
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    received: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _pass_on(places: Sequence[_Place], number: int, *, kill: bool) -> None:
+    name = signal.Signals(number).name
+    log.info(
+        "%s: %s", name, "killing the workers" if kill else "workers finish their batch and end"
+    )
+    for place in places:
+        if place.process is not None and place.process.is_alive():
+            (place.process.kill if kill else place.process.terminate)()
+
+
+def _look_after(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
+    if place.process is not None and not place.process.is_alive():
+        _bury(place, stopping)
+    if place.process is None and not (stopping or place.given_up) and time.monotonic() >= place.due:
+        place.process = multiprocessing.get_context("spawn").Process(
+            target=_child,
+            args=(settings, place.options, work),
+            name=f"worker-{place.options.device}",
+        )
+        place.started = time.monotonic()
+        place.process.start()
+        log.info("worker on %s: process %d", place.options.device, place.process.pid)
+
+
+def _bury(place: _Place, stopping: bool) -> None:
+    """Note how a child ended and when its place may be taken again."""
+    process = place.process
+    assert process is not None
+    process.join()
+    code, pid = process.exitcode or 0, process.pid
+    process.close()
+    lived = time.monotonic() - place.started
+    place.process = None
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    told = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
+    if stopping or code == 0:
+        place.deaths = 0
+        log.info("%s", told)
+        return
+    if code == _BAD_REQUEST:
+        place.given_up = True
+        log.error("%s; it is not started again: see its message above", told)
+        return
+    place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0
+    pause = min(_LONGEST_PAUSE, 2.0 ** (place.deaths - 1)) if place.deaths else 0.0
+    place.due = time.monotonic() + pause
+    log.warning("%s; another starts in %.0f s", told, pause)
+
+
+def _worker(settings: Settings, options: WorkerOptions) -> int:
+    return run_worker(settings, options, supervised=True)
+
+
+def _child(settings: Settings, options: WorkerOptions, work: Work) -> None:
+    # Ctrl-C reaches the whole group of processes; the supervisor passes it on as SIGTERM
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    try:
+        code = work(settings, options)
+    except TransExplainError as error:
+        log.error("%s", error)
+        code = error.exit_code
+    sys.exit(code)
+
+
+def _end_with_parent() -> None:
+    """A worker whose supervisor was killed ends as if it had been told to: nobody else would."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
