@@ -55,6 +55,7 @@ def make_app(settings: Settings) -> Celery:
         task_serializer="json",
         task_ignore_result=True,
         task_default_queue=settings.queue,
+        task_default_delivery_mode="transient",  # a hint that is lost is sent again
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         worker_prefetch_multiplier=1,
@@ -82,16 +83,19 @@ def _transport(settings: Settings) -> dict[str, Any]:
             checked = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
             options["broker_use_ssl"] = {**checked, **({"ssl_ca_certs": ca} if ca else {})}
         return options
+    # RabbitMQ takes messages without a word unless asked to say that it has them
+    confirmed = {"broker_transport_options": {"confirm_publish": True}}
     if scheme == "amqp":
-        return {}
+        return confirmed
     if scheme == "amqps":
         # a name of None is filled in with the broker's, and then checked
         return {
+            **confirmed,
             "broker_use_ssl": {
                 "cert_reqs": ssl.CERT_REQUIRED,
                 "server_hostname": None,
                 "ca_certs": ca,
-            }
+            },
         }
     raise ConfigurationError(
         f"broker URL {redact_url(settings.broker_url)}: use redis://, rediss://, amqp:// or amqps://"
