@@ -165,6 +165,7 @@ class AuditRun:
     created: float  #: seconds since the epoch, database time
     finished: float | None
     shards: Mapping[str, int]  #: state -> count
+    previous: str | None = None  #: id of the run to compare with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,6 @@ from orchestrator.cli.running import announce, work_and_report, work_here, work_
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from orchestrator.plan import Prepared
     from transexplain.settings import Settings
     from transexplain.store.database import Database
 
@@ -44,17 +43,21 @@ def run(  # noqa: PLR0913 - the options of a command line
     join: opt.Join = None,
     name: opt.Name = None,
     set_: opt.Set = None,
+    previous: opt.Previous = None,
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
 ) -> None:
     """Run an audit here and write its report."""
+    from transexplain.store import runs
+
     settings = opt.settings_with(db)
     long = opt.long_texts(long_text, window, stride, join)
     overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
-        run_id = _create(store, prepared)
+        before = _audit_before(store, previous)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_here(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir)
 
@@ -73,6 +76,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
     join: opt.Join = None,
     name: opt.Name = None,
     set_: opt.Set = None,
+    previous: opt.Previous = None,
     db: opt.DatabaseUrl = None,
     wait: Wait = False,
     report_dir: ReportDir = Path("audits"),
@@ -87,7 +91,8 @@ def submit(  # noqa: PLR0913 - the options of a command line
     overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
-        run_id = _create(store, prepared)
+        before = _audit_before(store, previous)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_of_others(store, run_id, settings, [one.index for one in prepared.shards])
         if not wait:
             announce(runs.progress(store, run_id))
@@ -178,7 +183,13 @@ def _drive(
     work_and_report(store, run_id, work, report_dir)
 
 
-def _create(store: "Database", prepared: "Prepared") -> str:
+def _audit_before(store: "Database", run_id: str | None) -> str | None:
+    """The full id of the audit to compare with."""
     from transexplain.store import runs
 
-    return runs.create(store, prepared.plan, prepared.shards)
+    if run_id is None:
+        return None
+    found = runs.get(store, run_id)
+    if found.plan.task != "audit":
+        raise ConfigurationError(f"--previous {run_id}: run {found.id} is no audit")
+    return found.id

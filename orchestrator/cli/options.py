@@ -66,6 +66,10 @@ DatabaseUrl = Annotated[
 ]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
 RunId = Annotated[str, typer.Argument(help="run id, its beginning, or `latest`")]
+Previous = Annotated[
+    str | None,
+    typer.Option("--previous", help="compare the report with this run: id, beginning or `latest`"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 

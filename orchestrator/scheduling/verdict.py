@@ -1,13 +1,15 @@
 """What a finished scheduled run has to say to a webhook: plain values, and what changed."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from transexplain.errors import ConfigurationError
-from transexplain.reports.records import Summary
+from transexplain.reports.previous import gone, newly
+from transexplain.reports.records import GroupChange, Previous, Summary
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.store.schedule_records import Delivery
+from transexplain.types import GroupStatistic
 
 #: raised when a key changes its meaning or goes
 VERSION = 1
@@ -29,30 +31,31 @@ def verdict(db: Database, delivery: Delivery) -> dict[str, Any]:
         "counts": asdict(now.counts),
         "statements": [asdict(statement) for statement in now.headline],
         "flagged": _flagged(now),
-        "previous": _beside(db, fire.previous, now) if fire.previous else None,
+        "previous": _beside(now.previous) if now.previous else None,
     }
 
 
-def _beside(db: Database, run_id: str, now: Summary) -> dict[str, Any] | None:
+def _beside(previous: Previous) -> dict[str, Any]:
     """The numbers of the run before, and which groups are flagged anew or no more."""
-    try:
-        before = summarise(db, run_id, gallery=0)
-    except ConfigurationError:  # deleted since
-        return None
-    flagged, was = _flagged(now), _flagged(before)
     return {
-        "run": before.audited.run_id,
-        "state": before.audited.state,
-        "model_changed": before.audited.model_digest != now.audited.model_digest,
-        "data_changed": before.audited.fingerprint != now.audited.fingerprint,
-        "counts": asdict(before.counts),
-        "flagged": was,
-        "newly_flagged": [one for one in flagged if one not in was],
-        "no_longer_flagged": [one for one in was if one not in flagged],
+        "run": previous.run_id,
+        "state": previous.state,
+        "model_changed": previous.model_changed,
+        "data_changed": previous.data_changed,
+        "counts": asdict(previous.counts),
+        "common": previous.common,
+        "other_prediction": previous.other_prediction,
+        "flagged": _keys([one for one in previous.groups if one.flagged_before]),
+        "newly_flagged": _keys(newly(previous)),
+        "no_longer_flagged": _keys(gone(previous)),
     }
 
 
 def _flagged(summary: Summary) -> list[list[str]]:
-    """(group, target, class) of every group that stands out."""
     rows = summary.groups.rows if summary.groups else ()
-    return sorted([row.group, row.target, row.class_name] for row in rows if row.flagged)
+    return _keys([row for row in rows if row.flagged])
+
+
+def _keys(rows: Sequence[GroupStatistic | GroupChange]) -> list[list[str]]:
+    """(group, target, class) of every group that stands out."""
+    return sorted([row.group, row.target, row.class_name] for row in rows)

@@ -142,6 +142,7 @@ def stored_run(
     shard_size: int = 7,
     leave: int = 0,
     sensitivity: float | None = None,
+    previous: str | None = None,
     **plan: Any,
 ) -> str:
     """Save a run through the store's own functions; the last `leave` shards stay queued."""
@@ -162,7 +163,7 @@ def stored_run(
         Shard(index=number, start=start, stop=min(start + shard_size, rows))
         for number, start in enumerate(range(0, rows, shard_size))
     )
-    run_id = runs.create(db, AuditPlan(**(settings | plan)), cut)
+    run_id = runs.create(db, AuditPlan(**(settings | plan)), cut, previous)
     for shard in cut[: len(cut) - leave]:
         claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
         assert claim is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from transexplain.reports.records import Explanation, Gallery, GalleryItem, Grid, Reason
+from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem, Grid, Reason
 from transexplain.reports.spans import Span, largest, spans_of
 from transexplain.reports.survey import AttributionSurvey, ItemSurvey, size_of
 from transexplain.store import results

@@ -9,17 +9,10 @@ from markupsafe import Markup
 
 from transexplain.reports import forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
+from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.pictures import Shown, mean_heatmap, show
-from transexplain.reports.records import (
-    ClassView,
-    Explanation,
-    GalleryItem,
-    Groups,
-    Reason,
-    Summary,
-    WordRow,
-)
+from transexplain.reports.records import ClassView, Groups, Summary, WordRow
 from transexplain.reports.templating import environment, storable
 from transexplain.reports.tokens import spans_html
 from transexplain.reports.wording import (

@@ -9,8 +9,8 @@ from PIL import Image
 from transexplain.data.images import load_image
 from transexplain.data.paths import inside
 from transexplain.errors import ItemError
+from transexplain.reports.gallery_records import Explanation, GalleryItem, Grid
 from transexplain.reports.heatmap import data_uri, overlay, resized, tile
-from transexplain.reports.records import Explanation, GalleryItem, Grid
 
 _SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
 _ALPHA = 0.65

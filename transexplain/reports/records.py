@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from transexplain.reports.spans import Span
+from transexplain.reports.faithfulness_records import Faithfulness
+from transexplain.reports.gallery_records import Gallery, Grid
 from transexplain.types import GroupStatistic
 
 SCHEMA_VERSION = 1
 
-Grid = tuple[tuple[float, ...], ...]
 StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
-Reason = Literal["wrong", "strong", "first"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,44 +143,6 @@ class Groups:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
-    """One attribution of a gallery item: words of a text, or a picture's grid."""
-
-    target: str
-    class_name: str
-    logit: float
-    largest: float  #: largest |relevance| of a word or patch
-    words: tuple[Span, ...]
-    grid: Grid | None
-    box: tuple[float, float, float, float] | None = None  #: part of the picture under the grid
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GalleryItem:
-    """One item to look at."""
-
-    item_id: str
-    reason: Reason  #: wrong with the widest margin | strongest relevance | first of the dataset
-    label: str | None
-    predicted: str
-    truncated: bool
-    text: str | None  #: beginning, where it is long
-    hidden: int  #: characters after `text`
-    unread_from: int | None  #: character from which the model read nothing
-    source: str | None  #: picture, relative to `Audited.root`
-    explanations: tuple[Explanation, ...]
-    more: int  #: explanations of this item that are not shown
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gallery:
-    """Examples, and the colour scale that all of them share."""
-
-    scale: float  #: 90th percentile over all attributions of the largest |relevance|
-    items: tuple[GalleryItem, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FailureExample:
     """One item that could not be explained."""
 
@@ -199,34 +160,33 @@ class FailureKind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FaithfulnessRow:
-    """What one metric says of the audit's method on a sample, beside random relevance."""
+class GroupChange:
+    """One group's difference to the reference in the run before and in this one."""
 
+    group: str
     target: str
-    metric: str
-    title: str
-    unit: str
-    better: str  #: higher | lower | neither
-    of_content: bool  #: says something of where the relevance lies
-    items: int  #: measured on
-    missing: int  #: of the sample, could not be measured
-    mean: float | None
-    interval: tuple[float, float] | None  #: 95 %
-    random: float | None  #: mean of random relevance
-    difference: float | None  #: the method's minus random's, on common items
-    difference_interval: tuple[float, float] | None  #: 95 %
-    common: int  #: items of the difference
-    p: float | None  #: of the difference, adjusted over the rows
-    beats: bool | None  #: random, beyond chance; None: it cannot be said, or is no question
+    class_name: str
+    before: float | None  #: in the unit; None: too few entities, or the group was not there
+    now: float | None
+    flagged_before: bool
+    flagged_now: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Faithfulness:
-    """Whether the audit's method tells what this model goes by, measured on a sample."""
+class Previous:
+    """The run that this one is compared with, and what is different; nothing is tested here."""
 
-    method: str  #: label in the evaluation
-    items: int  #: of the sample that were measured
-    rows: tuple[FaithfulnessRow, ...]
+    run_id: str
+    name: str
+    state: str
+    created: float
+    model_changed: bool  #: weights, config or tokenizer
+    data_changed: bool
+    method_changed: bool  #: or its parameters
+    counts: Counts
+    common: int  #: items by id that both runs explained
+    other_prediction: int  #: of these
+    groups: tuple[GroupChange, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,4 +206,5 @@ class Summary:
     failures: tuple[FailureKind, ...]
     notes: tuple[str, ...]  #: methods and assumptions
     faithfulness: Faithfulness | None = None  #: None: nothing was measured about explanations
+    previous: Previous | None = None  #: None: the run names none, or it was deleted since
     schema_version: int = SCHEMA_VERSION

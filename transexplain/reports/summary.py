@@ -2,7 +2,6 @@
 
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.statistics import ALL_OTHERS, group_table
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditRun
 from transexplain.reports.classes import confusion, views
@@ -10,15 +9,14 @@ from transexplain.reports.evaluation.faithfulness import faithfulness, sentences
 from transexplain.reports.gallery import choose, collect
 from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
+from transexplain.reports.previous import compared, differences
 from transexplain.reports.records import (
     Audited,
     ClassSensitivity,
-    Conservation,
-    Counts,
-    Groups,
     Summary,
 )
 from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
+from transexplain.reports.tallies import conservation_of, counts_of, groups_of
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 
@@ -28,7 +26,6 @@ GALLERY = 40  #: items to look at
 
 #: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
 TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
-_ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
 
 
 def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
@@ -51,13 +48,15 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     for payload in results.aggregates(db, run.id):
         total.merge(ShardAggregate.from_json(payload))
     shown, omitted = views(total, attributions, run.plan.targets)
-    audited, counts = _audited(run, attributions), _counts(db, run, items)
-    conservation, groups = _conservation(db, run, attributions), _groups(db, run)
+    audited, counts = _audited(run, attributions), counts_of(db, run)
+    conservation, groups = conservation_of(db, run, attributions), groups_of(db, run)
     sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
+    previous = compared(db, run, groups)
     return Summary(
         headline=(
             *headline(audited, counts, conservation, sensitivity, groups, items.failures()),
             *sentences(faithful, audited.modality),
+            *differences(previous, counts),
         ),
         audited=audited,
         counts=counts,
@@ -71,6 +70,7 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
         failures=items.failures(),
         notes=notes(run, audited.at, audited.unit, sensitivity),
         faithfulness=faithful,
+        previous=previous,
     )
 
 
@@ -121,62 +121,6 @@ def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
     )
 
 
-def _counts(db: Database, run: AuditRun, items: ItemSurvey) -> Counts:
-    progress = runs.progress(db, run.id)
-    correct, labelled = results.accuracy(db, run.id) or (0, 0)
-    return Counts(
-        total=progress.items_total,
-        done=progress.items_done,
-        failed=progress.items_failed,
-        pending=progress.items_total - progress.items_done - progress.items_failed,
-        dead_shards=progress.states.get("dead", 0),
-        truncated=items.truncated,
-        labelled=labelled,
-        correct=correct,
-        accuracy=correct / labelled if labelled else None,
-    )
-
-
-def _conservation(db: Database, run: AuditRun, seen: AttributionSurvey) -> Conservation | None:
-    found = results.conservation(db, run.id)
-    if found is None:
-        return None
-    return Conservation(
-        attributions=found.n,
-        worst=found.max_relative_gap,
-        mean=found.mean_relative_gap,
-        worst_item=found.worst_item,
-        tolerance=seen.tolerance,
-        above=seen.above,
-        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
-        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
-    )
-
-
 def _sensitivity(total: ShardAggregate) -> ClassSensitivity | None:
     found = total.class_sensitivity
     return None if found is None else ClassSensitivity(mean=found[0], items=found[1])
-
-
-def _groups(db: Database, run: AuditRun) -> Groups | None:
-    plan = run.plan
-    if not plan.groups:
-        return None
-    documents = {
-        (one.target, one.class_name, one.group): one.documents
-        for one in results.group_totals(db, run.id)
-    }
-    rows = group_table(
-        results.entity_means(db, run.id),
-        reference=plan.reference,
-        practical=plan.practical,
-        documents=documents,
-    )
-    mentioned = {row.group for row in rows}
-    return Groups(
-        rows=tuple(rows),
-        reference=plan.reference or ALL_OTHERS,
-        practical=plan.practical,
-        never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
-        sources={group.name: group.source for group in plan.groups},
-    )

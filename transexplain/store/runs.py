@@ -32,14 +32,21 @@ def plan_from_json(text: str) -> AuditPlan:
     return _plan(json.loads(text))
 
 
-def create(db: Database, plan: AuditPlan, shards: Sequence[Shard]) -> str:
-    """Write a run and its queued shards in one transaction; returns the new run's id."""
+def create(
+    db: Database, plan: AuditPlan, shards: Sequence[Shard], previous: str | None = None
+) -> str:
+    """Write a run and its queued shards in one transaction; returns the new run's id.
+
+    `previous` is the id of the run that its report compares it with.
+    """
     with db.begin() as connection:
-        return write(connection, plan, shards)
+        return write(connection, plan, shards, previous)
 
 
-def write(connection: Connection, plan: AuditPlan, shards: Sequence[Shard]) -> str:
-    """Write a run and its queued shards as part of a transaction; returns the new run's id."""
+def write(
+    connection: Connection, plan: AuditPlan, shards: Sequence[Shard], previous: str | None = None
+) -> str:
+    """As `create`, but as part of a transaction."""
     run_id = secrets.token_hex(6)
     fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
     connection.execute(
@@ -52,6 +59,7 @@ def write(connection: Connection, plan: AuditPlan, shards: Sequence[Shard]) -> s
             payload=plan.payload,
             state="running",
             created=DatabaseTime(),
+            previous=previous,
         )
     )
     if shards:
@@ -209,6 +217,7 @@ def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
         state=row.state,
         created=row.created,
         finished=row.finished,
+        previous=row.previous,
         shards={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in counts}},
     )
 

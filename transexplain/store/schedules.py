@@ -128,7 +128,7 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
     with db.begin() as connection:
         if not _settle(connection, due.name, at):
             return None
-        run_id = runs.write(connection, *audit)
+        run_id = runs.write(connection, *audit, previous)
         _record(connection, due, at, run_id, previous)
         return run_id
 
@@ -138,7 +138,7 @@ def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) ->
     with db.begin() as connection:
         _require(connection, due.name)
         at = float(connection.execute(select(DatabaseTime())).scalar_one())
-        run_id = runs.write(connection, *audit)
+        run_id = runs.write(connection, *audit, previous)
         _record(connection, due, at, run_id, previous)
         return run_id
 

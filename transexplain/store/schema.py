@@ -43,6 +43,7 @@ run = Table(
     Column("state", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("finished", Double),
+    Column("previous", Text),  # the run to compare with; it may be gone by then
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
 )

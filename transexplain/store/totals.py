@@ -73,6 +73,34 @@ def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
     return (int(correct), labelled) if labelled else None
 
 
+def truncated(db: Database, run_id: str) -> int:
+    """Items that were longer than the model reads; raises ConfigurationError for an unknown run."""
+    query = select(func.count()).where(item.c.run_id == run_id, item.c.truncated)
+    with db.read() as connection:
+        require(connection, run_id)
+        return int(connection.execute(query).scalar_one())
+
+
+def other_predictions(db: Database, before: str, after: str) -> tuple[int, int]:
+    """Items (by id) that both runs explained, and how many of them were predicted differently.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    old, new = item.alias("old"), item.alias("new")
+    different = func.coalesce(func.sum(case((old.c.predicted != new.c.predicted, 1), else_=0)), 0)
+    query = (
+        select(func.count(), different)
+        .select_from(new)
+        .join(old, (old.c.item_id == new.c.item_id) & (old.c.run_id == before))
+        .where(new.c.run_id == after, new.c.error_kind.is_(None), old.c.error_kind.is_(None))
+    )
+    with db.read() as connection:
+        require(connection, before)
+        require(connection, after)
+        common, other = connection.execute(query).one()
+    return int(common), int(other)
+
+
 def conservation(db: Database, run_id: str) -> ConservationSummary | None:
     """How well the ledgers close; None where no attribution has one.
 

@@ -13,7 +13,8 @@ from transexplain.reports.evaluation.records import Difference, Interval
 from transexplain.reports.evaluation.statistics import LEVEL, adjust, differences, intervals
 from transexplain.reports.evaluation.tables import kinds, titled
 from transexplain.reports.evaluation.together import minus, wholes
-from transexplain.reports.records import Faithfulness, FaithfulnessRow, Statement
+from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
+from transexplain.reports.records import Statement
 from transexplain.reports.wording import named, things
 from transexplain.store import results
 from transexplain.store.database import Database

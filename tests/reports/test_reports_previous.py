@@ -1,0 +1,93 @@
+"""A run beside the one before: what was changed, and what came out differently."""
+
+import json
+
+import pytest
+from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run
+from sqlalchemy import delete
+
+from transexplain.plans import ModelRef
+from transexplain.reports import REPORTS
+from transexplain.reports.previous import gone, newly
+from transexplain.reports.summary import summarise
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.store.schema import run
+
+
+@pytest.fixture
+def before(db: Database, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run of another model, to which `bad` is good and Bobs matter as much as Anns do now."""
+    with monkeypatch.context() as patch:
+        for name in ANNS:
+            patch.setitem(WORTH, name, 0.0)
+        for name in BOBS:
+            patch.setitem(WORTH, name, 0.9)
+        patch.setitem(WORTH, "bad", 1.0)
+        return biased_run(db, model=ModelRef(source="m", classes=CLASSES, digest="e" * 64))
+
+
+def test_two_runs_side_by_side(db: Database, before: str) -> None:
+    found = summarise(db, biased_run(db, previous=before))
+    previous = found.previous
+    assert previous is not None
+    assert previous.run_id == before
+    assert (previous.model_changed, previous.data_changed, previous.method_changed) == (
+        True,
+        False,
+        False,
+    )
+    assert (previous.common, previous.other_prediction) == (36, 12), "the texts with `bad`"
+    assert previous.counts.accuracy == pytest.approx(24 / 36)
+    changes = {one.group: one for one in previous.groups}
+    assert changes["anns"].before == pytest.approx(-0.9, abs=1e-6)
+    assert changes["anns"].now == pytest.approx(0.49, abs=1e-6)
+    said = " ".join(one.text for one in found.headline)
+    assert f"The model changed since run {before}; 12 of 36 items in both are predicted" in said
+    assert "accuracy was 0.667 and is 1.000" in said
+
+
+def test_a_flag_that_changed_its_sign_is_new(db: Database, before: str) -> None:
+    previous = summarise(db, biased_run(db, previous=before)).previous
+    assert previous is not None
+    assert all(one.flagged_before and one.flagged_now for one in previous.groups)
+    assert {one.group for one in newly(previous)} == {"anns", "bobs"}
+    assert newly(previous) == gone(previous)
+
+
+def test_who_is_flagged_anew_and_no_more(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for name in ANNS:
+            patch.setitem(WORTH, name, 0.01)
+        innocent = biased_run(db)
+    now = summarise(db, biased_run(db, previous=innocent))
+    assert now.previous is not None
+    assert {one.group for one in newly(now.previous)} == {"anns", "bobs"}
+    assert not gone(now.previous)
+    said = [one.text for one in now.headline if one.kind == "flagged"]
+    assert "Compared with that run, newly flagged: anns and bobs." in said
+
+
+def test_nothing_changed_is_said(db: Database) -> None:
+    nothing = summarise(db, biased_run(db, previous=biased_run(db)))
+    assert nothing.previous is not None
+    assert not newly(nothing.previous) and not gone(nothing.previous)
+    assert any("Neither model, data nor method changed" in one.text for one in nothing.headline)
+
+
+def test_every_format_tells_it_and_a_run_alone_does_not(db: Database, before: str) -> None:
+    run_id = biased_run(db, previous=before)
+    page = REPORTS.load("html")(summarise(db, run_id))
+    assert "Compared with the run before" in page and before in page
+    assert json.loads(REPORTS.load("json")(summarise(db, run_id)))["previous"]["run_id"] == before
+    alone = summarise(db, before)
+    assert alone.previous is None
+    assert "Compared with" not in REPORTS.load("html")(alone)
+
+
+def test_a_previous_run_that_was_deleted_is_left_out(db: Database, before: str) -> None:
+    run_id = biased_run(db, previous=before)
+    with db.begin() as connection:
+        connection.execute(delete(run).where(run.c.id == before))
+    assert runs.get(db, run_id).previous == before
+    assert summarise(db, run_id).previous is None

@@ -1,0 +1,69 @@
+"""What the database adds up about a run: how many items went where, the ledgers, the groups."""
+
+from transexplain.bias.statistics import ALL_OTHERS, group_table
+from transexplain.plans import AuditRun
+from transexplain.reports.records import Conservation, Counts, Groups
+from transexplain.reports.survey import AttributionSurvey
+from transexplain.store import results, runs, totals
+from transexplain.store.database import Database
+
+_ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
+
+
+def counts_of(db: Database, run: AuditRun) -> Counts:
+    """How many items of a run were explained, failed, were cut, and predicted as labelled."""
+    progress = runs.progress(db, run.id)
+    correct, labelled = results.accuracy(db, run.id) or (0, 0)
+    return Counts(
+        total=progress.items_total,
+        done=progress.items_done,
+        failed=progress.items_failed,
+        pending=progress.items_total - progress.items_done - progress.items_failed,
+        dead_shards=progress.states.get("dead", 0),
+        truncated=totals.truncated(db, run.id),
+        labelled=labelled,
+        correct=correct,
+        accuracy=correct / labelled if labelled else None,
+    )
+
+
+def conservation_of(db: Database, run: AuditRun, seen: AttributionSurvey) -> Conservation | None:
+    """How exactly the ledgers close; None where no attribution has one."""
+    found = results.conservation(db, run.id)
+    if found is None:
+        return None
+    return Conservation(
+        attributions=found.n,
+        worst=found.max_relative_gap,
+        mean=found.mean_relative_gap,
+        worst_item=found.worst_item,
+        tolerance=seen.tolerance,
+        above=seen.above,
+        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
+        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
+    )
+
+
+def groups_of(db: Database, run: AuditRun) -> Groups | None:
+    """The group table; None where the audit named no groups."""
+    plan = run.plan
+    if not plan.groups:
+        return None
+    documents = {
+        (one.target, one.class_name, one.group): one.documents
+        for one in results.group_totals(db, run.id)
+    }
+    rows = group_table(
+        results.entity_means(db, run.id),
+        reference=plan.reference,
+        practical=plan.practical,
+        documents=documents,
+    )
+    mentioned = {row.group for row in rows}
+    return Groups(
+        rows=tuple(rows),
+        reference=plan.reference or ALL_OTHERS,
+        practical=plan.practical,
+        never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
+        sources={group.name: group.source for group in plan.groups},
+    )
