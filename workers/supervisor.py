@@ -14,14 +14,19 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
 from transexplain.settings import Settings
+from transexplain.store import shards
+from transexplain.store.database import Database
 from workers.main import WorkerOptions, run_worker
+from workers.shard_work import worker_prefix
 
 log = logging.getLogger(__name__)
 
 #: what a child runs; returns its exit code
 Work = Callable[[Settings, WorkerOptions], int]
+#: told the process id of a child that died
+OnDeath = Callable[[int], None]
 _POLL = 0.2  # seconds
 _AT_ONCE = 30.0  # seconds of life below which a death counts as one at the start
 _LONGEST_PAUSE = 60.0  # seconds
@@ -77,14 +82,19 @@ class _Place:
 
 
 def supervise(
-    settings: Settings, crew: Sequence[WorkerOptions], *, work: Work | None = None
+    settings: Settings,
+    crew: Sequence[WorkerOptions],
+    *,
+    work: Work | None = None,
+    on_death: OnDeath | None = None,
 ) -> int:
     """Keep one process per entry of `crew` running until SIGTERM or SIGINT; returns an exit code.
 
     The first signal goes on to the children, which finish their batch and give their lease back:
     0. A second one kills them: 128 plus its number. A child that ends is replaced, after a pause
     that grows where it died soon after its start; one that calls its own request wrong is not,
-    and where none is left the code is 2.
+    and where none is left the code is 2. `on_death` is told of every child that died: what it held
+    is free.
     """
     places = [_Place(options=options) for options in crew]
     with _signals() as received:
@@ -94,13 +104,22 @@ def supervise(
                 asked += 1
                 _pass_on(places, number, kill=asked > 1)
             for place in places:
-                _look_after(place, settings, work or _worker, stopping=asked > 0)
+                _bury_dead(place, on_death or (lambda pid: None), stopping=asked > 0)
+                _fill(place, settings, work or _worker, stopping=asked > 0)
             running = [place.process for place in places if place.process is not None]
             if asked and not running:
                 return 0 if asked == 1 else 128 + received[asked - 1]
             if all(place.given_up for place in places):
                 return _BAD_REQUEST
             wait([process.sentinel for process in running], timeout=_POLL)
+
+
+def free(db: Database, pid: int) -> None:
+    """End the leases of a child that died: its shards need not wait for their end."""
+    try:
+        shards.expire(db, None, worker_prefix(pid))
+    except DatabaseError as error:
+        log.warning("what process %d held is free when its lease ends: %s", pid, error)
 
 
 @contextmanager
@@ -128,9 +147,15 @@ def _pass_on(places: Sequence[_Place], number: int, *, kill: bool) -> None:
             (place.process.kill if kill else place.process.terminate)()
 
 
-def _look_after(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
-    if place.process is not None and not place.process.is_alive():
-        _bury(place, stopping)
+def _bury_dead(place: _Place, on_death: OnDeath, *, stopping: bool) -> None:
+    if place.process is None or place.process.is_alive():
+        return
+    pid = place.process.pid or 0
+    if _bury(place, stopping):
+        on_death(pid)
+
+
+def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
     if place.process is None and not (stopping or place.given_up) and time.monotonic() >= place.due:
         place.process = multiprocessing.get_context("spawn").Process(
             target=_child,
@@ -142,8 +167,8 @@ def _look_after(place: _Place, settings: Settings, work: Work, *, stopping: bool
         log.info("worker on %s: process %d", place.options.device, place.process.pid)
 
 
-def _bury(place: _Place, stopping: bool) -> None:
-    """Note how a child ended and when its place may be taken again."""
+def _bury(place: _Place, stopping: bool) -> bool:
+    """Note how a child ended and when its place may be taken again; whether it died."""
     process = place.process
     assert process is not None
     process.join()
@@ -156,15 +181,16 @@ def _bury(place: _Place, stopping: bool) -> None:
     if stopping or code == 0:
         place.deaths = 0
         log.info("%s", told)
-        return
+        return code != 0
     if code == _BAD_REQUEST:
         place.given_up = True
         log.error("%s; it is not started again: see its message above", told)
-        return
+        return True
     place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0
     pause = min(_LONGEST_PAUSE, 2.0 ** (place.deaths - 1)) if place.deaths else 0.0
     place.due = time.monotonic() + pause
     log.warning("%s; another starts in %.0f s", told, pause)
+    return True
 
 
 def _worker(settings: Settings, options: WorkerOptions) -> int:

@@ -95,13 +95,14 @@ def _supervise(
 ) -> int:
     from transexplain.store.database import open_database
     from workers import logs
-    from workers.supervisor import crew_of, supervise
+    from workers.supervisor import crew_of, free, supervise
 
     several = replace(options, max_shards=_MAX_SHARDS if max_shards is None else max_shards)
     crew = crew_of(devices, several)
     logs.configure(options.log_format)
-    open_database(settings.database_url).close()  # say now what every child would say
-    return supervise(settings, crew)
+    # opened now: what is wrong with it every child would say
+    with open_database(settings.database_url) as store:
+        return supervise(settings, crew, on_death=lambda pid: free(store, pid))
 
 
 def _modalities(given: list[str] | None) -> "tuple[Modality, ...]":

@@ -10,11 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
+from transexplain.store import runs, shards
+from transexplain.store.database import open_database
 from workers import supervisor
 from workers.main import WorkerOptions
+from workers.shard_work import worker_prefix
 from workers.supervisor import crew_of, supervise
 
 
@@ -170,3 +174,31 @@ def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
     crew = crew_of("cpu:2", WorkerOptions())
     assert supervise(settings, crew, work=refuses) == 2
     assert len(lives(settings)) == 2
+
+
+def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path: Path) -> None:
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        run_id = runs.create(db, make_plan(), make_shards())
+        dead: list[int] = []
+
+        def claim_and_kill() -> None:
+            pid = int(lives(settings)[0].split()[1])
+            assert shards.claim(db, run_id, f"{worker_prefix(pid)}abcdef", 3600.0, 0)
+            assert shards.claim(db, run_id, f"{worker_prefix(pid + 1)}abcdef", 3600.0, 1)
+            assert shards.claimable(db, run_id) == [2]
+            os.kill(pid, signal.SIGKILL)
+
+        def on_death(pid: int) -> None:
+            dead.append(pid)
+            supervisor.free(db, pid)
+
+        with meanwhile(
+            until(lambda: len(lives(settings)) == 1),
+            claim_and_kill,
+            until(lambda: len(lives(settings)) == 2),
+            send(signal.SIGTERM),
+        ):
+            crew = crew_of("cpu:1", WorkerOptions())
+            assert supervise(settings, crew, work=patient, on_death=on_death) == 0
+        assert dead == [int(lives(settings)[0].split()[1])]
+        assert shards.claimable(db, run_id) == [2, 0]

@@ -9,7 +9,7 @@ from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from transexplain.store.runs import finalise, require
-from transexplain.store.schema import shard
+from transexplain.store.schema import run, shard
 from transexplain.store.suspects import after_death
 
 
@@ -67,13 +67,17 @@ def hang(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> s
     return _end(db, claim, breadcrumb, cause)
 
 
-def expire(db: Database, run_id: str, worker_prefix: str) -> int:
-    """End the leases of workers that are known to be dead, by how their names begin; how many."""
+def expire(db: Database, run_id: str | None, worker_prefix: str) -> int:
+    """End the leases of workers that are known to be dead, by how their names begin; how many.
+
+    Those of one run, or, None, of every run that is running.
+    """
+    of_runs = select(run.c.id).where(run.c.state == "running") if run_id is None else (run_id,)
     with db.begin() as connection:
         ended = connection.execute(
             update(shard)
             .where(
-                shard.c.run_id == run_id,
+                shard.c.run_id.in_(of_runs),
                 shard.c.state == "running",
                 shard.c.worker.startswith(worker_prefix, autoescape=True),
             )
