@@ -93,7 +93,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         before = _audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_of_others(store, run_id, settings, [one.index for one in prepared.shards])
+        work = work_of_others(store, run_id, settings)
         if not wait:
             announce(runs.progress(store, run_id))
         else:
@@ -173,10 +173,8 @@ def _drive(
     store: "Database", run_id: str, settings: "Settings", processes: int | None, report_dir: Path
 ) -> None:
     """Work on a run in `processes` here or, None, on the queue; then report."""
-    from transexplain.store import shards
-
     work = (
-        work_of_others(store, run_id, settings, shards.claimable(store, run_id))
+        work_of_others(store, run_id, settings)
         if processes is None
         else work_here(store, run_id, settings, processes)
     )

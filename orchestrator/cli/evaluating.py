@@ -91,7 +91,7 @@ def _measure(
     with opt.open_store(settings) as store:
         run_id = runs.create(store, prepared.plan, prepared.shards)
         work = (
-            work_of_others(store, run_id, settings, [one.index for one in prepared.shards])
+            work_of_others(store, run_id, settings)
             if processes is None
             else work_here(store, run_id, settings, processes, prepared.model)
         )

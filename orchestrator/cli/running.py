@@ -1,6 +1,6 @@
 """Driving a run to its end in a terminal: announcement, progress, interruption, report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -38,18 +38,18 @@ def work_here(
     return work
 
 
-def work_of_others(
-    store: "Database", run_id: str, settings: Settings, shards: Sequence[int]
-) -> Work:
-    """Send hints for `shards` at once, then watch the workers, re-sending what is lost."""
+def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
+    """Send hints for free shards at once, then watch the workers, sending what is lost or left."""
+    from orchestrator import sweep
     from orchestrator.cli.planning import warn
     from orchestrator.dispatch.follow import follow
     from orchestrator.dispatch.queue import send_hints
     from transexplain.store import hints, runs
     from workers.app import queue_of
 
-    send_hints(settings, run_id, shards, queue_of(settings, runs.get(store, run_id).plan))
-    hints.note(store, run_id)
+    # a large run's other hints are for the sweeps: a broker is no store
+    indices = hints.take(store, [run_id], sweep.BOUND, patience=0.0).get(run_id, [])
+    send_hints(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
     return lambda on_items, stop: follow(store, run_id, settings, on_items, warn, stop)
 
 

@@ -11,6 +11,8 @@ from transexplain.store import runs
 from transexplain.store.database import Database
 
 _POLL = 0.5
+#: of the time at most this share is spent asking: a run of a million shards takes a second to count
+_ASKING = 0.2
 
 
 def follow(
@@ -30,11 +32,14 @@ def follow(
     stop = stop or threading.Event()
     state = runs.progress(db, run_id)
     seen, moved = state.items_done + state.items_failed, time.monotonic()
+    pause = _POLL
     while state.state == "running":
-        if stop.wait(_POLL):
+        if stop.wait(pause):
             raise KeyboardInterrupt
         _sweep(db, settings, warn)
+        asked = time.monotonic()
         state = runs.progress(db, run_id)
+        pause = max(_POLL, (time.monotonic() - asked) / _ASKING)
         finished = state.items_done + state.items_failed
         if finished > seen:
             on_items(finished - seen)

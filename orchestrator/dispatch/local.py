@@ -101,17 +101,19 @@ def run_processes(
     settings: Settings,
     processes: int,
     *,
+    threads: int | None = None,
     on_items: OnItems | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Work on a run in several processes, each with its share of the cores.
+    """Work on a run in several processes, each with `threads` or with its share of the cores.
 
     A process that dies costs the batch in its hand: its lease ends, and another process takes its
     place. `stop` ends them all and raises KeyboardInterrupt. Raises InfrastructureError where
     processes die one after the other before they take a shard.
     """
     stop = stop or threading.Event()
-    with _Children(db, run_id, settings, processes) as children:
+    threads = threads or max(1, (os.cpu_count() or 1) // processes)
+    with _Children(db, run_id, settings, processes, threads) as children:
         seen = _finished(db, run_id)
         while children.alive() and not stop.wait(_POLL):
             seen = _tell(db, run_id, seen, on_items)
@@ -125,9 +127,10 @@ def run_processes(
 class _Children:
     """Child processes that work on one run; those that die are replaced."""
 
-    def __init__(self, db: Database, run_id: str, settings: Settings, processes: int) -> None:
+    def __init__(
+        self, db: Database, run_id: str, settings: Settings, processes: int, threads: int
+    ) -> None:
         self._db, self._run_id = db, run_id
-        threads = max(1, (os.cpu_count() or 1) // processes)
         context = multiprocessing.get_context("spawn")
         self._make = partial(context.Process, target=_child, args=(run_id, settings, threads))
         self._running = [self._make() for _ in range(processes)]

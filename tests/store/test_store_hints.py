@@ -49,13 +49,23 @@ def test_fresh_hints_are_trusted_and_the_oldest_go_first(db: Database) -> None:
 
 def test_an_expired_claim_uses_its_hint_up(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
-    hints.note(db, run_id)
+    hints.take(db, [run_id], 9, patience=0)
     assert shards.claim(db, run_id, "worker", 5.0, 1)
     assert hints.waiting(db, hints.running(db), 100) == 2
     age(db, 6)
     assert hints.waiting(db, hints.running(db), 100) == 3
     assert hints.take(db, hints.running(db), 9, patience=60) == {run_id: [1]}
     assert hints.take(db, hints.running(db), 9, patience=60) == {}, "hinted anew"
+
+
+def test_the_unhinted_then_the_expired_then_the_oldest_hint(db: Database) -> None:
+    run_id = runs.create(db, make_plan(20), make_shards(20))
+    assert hints.take(db, [run_id], 1, patience=10) == {run_id: [0]}
+    assert shards.claim(db, run_id, "worker", 5.0, 1)
+    age(db, 20)
+    assert hints.take(db, [run_id], 2, patience=10) == {run_id: [2, 3]}
+    assert hints.take(db, [run_id], 9, patience=10) == {run_id: [4, 1, 0]}
+    assert hints.take(db, [run_id], 9, patience=10) == {}
 
 
 def test_the_older_run_first_and_never_one_that_ended(db: Database) -> None:
@@ -91,10 +101,10 @@ def test_a_run_with_nothing_left_is_found(db: Database) -> None:
     assert hints.exhausted(db) == []
 
 
-def test_note_times_every_free_shard_by_the_database(db: Database) -> None:
+def test_hints_are_timed_by_the_database(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     assert shards.claim(db, run_id, "worker", 60.0, 0)
-    hints.note(db, run_id)
+    hints.take(db, [run_id], 9, patience=0)
     with db.read() as connection:
         ages = list(
             connection.execute(

@@ -12,13 +12,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.runs import unfinished
 from transexplain.store.schedule_tables import duty
 from transexplain.store.schema import run, shard
 
-_FREE = or_(
-    shard.c.state == "queued",
-    and_(shard.c.state == "running", shard.c.lease_until < DatabaseTime()),
-)
+_QUEUED = shard.c.state == "queued"
+_EXPIRED = and_(shard.c.state == "running", shard.c.lease_until < DatabaseTime())
+_FREE = or_(_QUEUED, _EXPIRED)
 
 
 def take_duty(db: Database, name: str, seconds: float) -> bool:
@@ -58,8 +58,9 @@ def take(
 ) -> Mapping[str, list[int]]:
     """Note up to `at_most` free shards of these runs as hinted now; run id -> shard indices.
 
-    The first run first, in it those that were never hinted, then those whose hint is oldest. A
-    hint of the last `patience` seconds is trusted, unless a claim has used it up since.
+    The first run first; in it those queued that were never hinted, then those whose lease ran out,
+    then those whose hint is oldest. A hint of the last `patience` seconds is trusted, unless a
+    claim has used it up since.
     """
     found: dict[str, list[int]] = defaultdict(list)
     with db.begin() as connection:
@@ -72,22 +73,9 @@ def take(
     return found
 
 
-def note(db: Database, run_id: str) -> None:
-    """Note that every free shard of a run is hinted now."""
-    with db.begin() as connection:
-        connection.execute(
-            update(shard).where(shard.c.run_id == run_id, _FREE).values(hinted=DatabaseTime())
-        )
-
-
 def exhausted(db: Database) -> list[str]:
     """Running runs that have no shard left to work on: ready to be closed."""
-    unfinished = (
-        select(shard.c.index)
-        .where(shard.c.run_id == run.c.id, shard.c.state.not_in(("done", "dead")))
-        .exists()
-    )
-    query = select(run.c.id).where(run.c.state == "running", ~unfinished)
+    query = select(run.c.id).where(run.c.state == "running", ~unfinished(run.c.id))
     with db.read() as connection:
         return list(connection.execute(query).scalars())
 
@@ -101,14 +89,22 @@ def _stale(patience: float) -> ColumnElement[bool]:
 
 
 def _note(connection: Connection, run_id: str, at_most: int, patience: float) -> list[int]:
-    chosen = (
-        select(shard.c.index)
-        .where(shard.c.run_id == run_id, _FREE, _stale(patience))
-        .order_by(shard.c.hinted.asc().nulls_first(), shard.c.attempt, shard.c.index)
-        .limit(at_most)
-        .with_for_update(skip_locked=True)
-    )
-    indices = list(connection.execute(chosen).scalars())
+    indices: list[int] = []
+    for condition, order in (
+        # these two follow the index and end early; only the third has to sort what waits
+        (and_(_QUEUED, shard.c.hinted.is_(None)), ()),
+        (and_(_EXPIRED, _stale(patience)), (shard.c.hinted.asc().nulls_first(),)),
+        (and_(_QUEUED, shard.c.hinted.is_not(None), _stale(patience)), (shard.c.hinted,)),
+    ):
+        if len(indices) < at_most:
+            chosen = (
+                select(shard.c.index)
+                .where(shard.c.run_id == run_id, condition)
+                .order_by(*order, shard.c.attempt, shard.c.index)
+                .limit(at_most - len(indices))
+                .with_for_update(skip_locked=True)
+            )
+            indices += connection.execute(chosen).scalars()
     if indices:
         connection.execute(
             update(shard)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select, update
 
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, AuditRun, Shard
@@ -144,21 +144,37 @@ def claims(db: Database, run_id: str) -> int:
 
 def finalise(db: Database, run_id: str) -> bool:
     """Close the run where every shard is done or dead; True for the one caller that did it."""
+    # who commits a run's last shard sees none left: the others need not queue for the run's row
+    with db.read() as connection:
+        if connection.execute(select(unfinished(run_id))).scalar_one():
+            return False
     with db.begin() as connection:
         require(connection, run_id, lock=True)
         done = connection.execute(
             update(run)
-            .where(run.c.id == run_id, run.c.state == "running", ~_unfinished(run_id))
+            .where(run.c.id == run_id, run.c.state == "running", ~unfinished(run_id))
             .values(state="done", finished=DatabaseTime())
         )
         return done.rowcount == 1
 
 
-def _unfinished(run_id: str) -> ColumnElement[bool]:
-    return (
-        select(shard.c.index)
-        .where(shard.c.run_id == run_id, shard.c.state.not_in(("done", "dead")))
-        .exists()
+def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a shard of the run is neither done nor dead.
+
+    It is asked at every commit: one look into the index per state, for PostgreSQL would answer
+    `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
+    """
+    return or_(
+        *(
+            select(shard.c.index)
+            .where(shard.c.run_id == run_id, shard.c.state == state)
+            .order_by(shard.c.attempt, shard.c.index)
+            .limit(1)
+            .scalar_subquery()
+            .is_not(None)
+            for state in SHARD_STATES
+            if state not in ("done", "dead")
+        )
     )
 
 
