@@ -26,11 +26,14 @@ _SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it, and cannot give it back a
 
 def end_process(message: str) -> None:
     """Say what hung and where, then end without waiting for anything: nothing else would work."""
-    cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
-    sys.stderr.write(f"{cursor}\n{message}\n")
-    sys.stderr.flush()
-    faulthandler.dump_traceback(sys.stderr)
-    os._exit(EXIT_HUNG)
+    try:
+        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{cursor}\n{message}\n")
+        sys.stderr.flush()
+        # the one that Celery puts in its place is no file
+        faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
+    finally:  # whatever becomes of the words: a process that hangs must not stay
+        os._exit(EXIT_HUNG)
 
 
 class LeaseKeeper:
@@ -153,13 +156,13 @@ class LeaseKeeper:
         try:
             if not shards.renew(self._db, self._claim, self._lease_seconds, breadcrumb):
                 self._lost.set()
-        except DatabaseError:
+        except Exception:  # noqa: BLE001 - out of memory, say; who else would see a hang?
             return  # the lease still stands; the next beat or the save will tell
 
     def _hung(self) -> None:
         batch, attempt = self._batch, self._claim.attempt
         cause = f"attempt {attempt}: it hung, no progress within {self._deadline:g} seconds"
-        with suppress(DatabaseError):  # without it the lease runs out by itself
+        with suppress(Exception):  # without it the lease runs out by itself
             shards.hang(self._db, self._claim, batch, cause)
         self._lost.set()
         named = ", ".join(map(repr, batch[:_NAMED])) + (", ..." if len(batch) > _NAMED else "")

@@ -5,6 +5,7 @@ import math
 
 from celery import Celery
 from celery.worker import state
+from kombu.exceptions import OperationalError
 
 from transexplain.store.records import Claim
 from workers import logs
@@ -37,13 +38,19 @@ def register(app: Celery, pipeline: Pipeline, *, max_shards: int = 0) -> None:
 
 
 def told(app: Celery, bench: Workbench) -> OnEnd:
-    """What is done when a shard ended: it is logged, and one that came back gets a new message."""
+    """What is done when a shard ended: it is logged, and one that came back gets a new message.
+
+    Where the broker is away that is for the next sweep: the shard's end is written down already.
+    """
 
     def on_end(claim: Claim, end: End) -> None:
         with logs.fields(run=claim.run_id, shard=claim.shard.index, attempt=claim.attempt):
             log.info("shard ended: %s", end)
         if end in ("failed", "stopped"):
             queue = queue_of(bench.settings, bench.plan(claim.run_id))
-            app.send_task(TASK, args=(claim.run_id, claim.shard.index), queue=queue)
+            try:
+                app.send_task(TASK, args=(claim.run_id, claim.shard.index), queue=queue)
+            except (OperationalError, OSError) as error:
+                log.warning("no message sent, the next sweep sends it: %s", error)
 
     return on_end

@@ -1,0 +1,84 @@
+"""What the tests of the fleet do to a worker from inside; Python imports it by its name.
+
+Only processes that a supervisor spawned are touched. `CHAOS_FOLDER` is where test and workers
+meet: a file `freeze` or `pause` there is taken by the first worker that comes to a commit, which
+renames it to `frozen-<process>-<shard>-<attempt>` or `paused-...`.
+"""
+
+import os
+import sys
+
+if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
+    import resource
+    import signal
+    import threading
+    import time
+    from pathlib import Path
+
+    import torch
+    from sqlalchemy import Engine, event
+
+    import workers.tasks
+    from transexplain.models import base
+    from transexplain.store import results
+
+    FOLDER = Path(os.environ["CHAOS_FOLDER"])
+    SLOWLY = float(os.environ["CHAOS_SLOWLY"])  # seconds that every batch takes longer
+    KILLS, HANGS, EATS = (os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS"))
+    ROOM, BITE = 2**30, 2**26  # bytes: what a worker may take, and how much the eater takes at once
+
+    collate = base.LoadedModel.collate
+    save = results.save
+    saving = threading.local()
+
+    def limit_memory():
+        """From here on this process may have `ROOM` more address space than it has now."""
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = pages * resource.getpagesize() + ROOM
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+    def eat():
+        eaten = []
+        while True:
+            eaten.append(torch.ones(BITE // 4))
+
+    def poisonous(self, encoded):
+        ids = {one.item.id for one in encoded}
+        with (FOLDER / "batches").open("a", encoding="ascii") as file:
+            file.write(f"{time.time()} {os.getpid()} {len(ids)}\n")
+        time.sleep(SLOWLY)
+        if KILLS in ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if HANGS in ids:
+            time.sleep(3600)
+        if EATS in ids:
+            limit_memory()
+            eat()
+        return collate(self, encoded)
+
+    def taken(wish, granted):
+        try:
+            (FOLDER / wish).rename(FOLDER / f"{granted}-{os.getpid()}-{saving.claim}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def slow_save(db, claim, result):
+        saving.claim = f"{claim.shard.index}-{claim.attempt}"
+        if taken("freeze", "frozen"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            return save(db, claim, result)
+        finally:
+            saving.claim = None
+
+    @event.listens_for(Engine, "commit")
+    def before_commit(connection):
+        if getattr(saving, "claim", None) is not None and taken("pause", "paused"):
+            while not (FOLDER / "go").exists():
+                time.sleep(0.02)
+
+    base.LoadedModel.collate = poisonous
+    results.save = slow_save
+    workers.tasks.STINT = 3.0  # messages matter more where one keeps a worker for less long
