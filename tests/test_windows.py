@@ -28,7 +28,7 @@ from transexplain.models.windows import cut
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.store.plan_json import plan_from_json, plan_to_json
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Attribution, ItemFailure, ItemOutcome
 

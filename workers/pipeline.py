@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from transexplain.errors import DatabaseError, FencedError
 from transexplain.plans import NO_CAUTION, ShardResult
@@ -23,9 +23,6 @@ from workers import logs
 from workers.held import Held, Watch
 from workers.read_ahead import ReadAhead
 from workers.shard_work import End, Workbench
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

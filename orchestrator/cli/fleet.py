@@ -1,4 +1,4 @@
-"""Verbs that operate servers: worker, metrics-server, db."""
+"""Verbs that operate servers: worker, metrics-server."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -49,10 +49,6 @@ def register(app: typer.Typer) -> None:
     """Add this module's verbs."""
     app.command()(worker)
     app.command("metrics-server")(metrics_server)
-    database = typer.Typer(help="The store's tables: upgrade or check them.", no_args_is_help=True)
-    database.command()(upgrade)
-    database.command()(check)
-    app.add_typer(database, name="db")
 
 
 def worker(
@@ -135,19 +131,3 @@ def metrics_server(
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def upgrade(*, db: opt.DatabaseUrl = None) -> None:
-    """Create the tables, or bring them to this version."""
-    from transexplain.store.database import open_database
-
-    with open_database(opt.settings_with(db).database_url, upgrade=True) as store:
-        typer.echo(f"database {store.name} is at this version")
-
-
-def check(*, db: opt.DatabaseUrl = None) -> None:
-    """Say whether the tables are at this version (exit code 4 if not)."""
-    from transexplain.store.database import open_database
-
-    with open_database(opt.settings_with(db).database_url) as store:
-        typer.echo(f"database {store.name} is at this version")

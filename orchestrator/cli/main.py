@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli import (
     audit,
+    database,
     demo,
     doctor,
     evaluating,
@@ -28,7 +29,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _module in (demo, planning, audit, evaluating, reading, explain, doctor, fleet, scheduling):
+for _module in (
+    demo,
+    planning,
+    audit,
+    evaluating,
+    reading,
+    explain,
+    doctor,
+    fleet,
+    database,
+    scheduling,
+):
     _module.register(app)
 
 

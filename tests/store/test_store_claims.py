@@ -170,7 +170,7 @@ def test_an_error_while_saving_leaves_nothing_behind(db: Database) -> None:
     def break_off(
         connection: object, cursor: object, statement: str, *_: object, **__: object
     ) -> None:
-        if statement.startswith("INSERT INTO mention"):
+        if statement.startswith("INSERT INTO shard_aggregate"):
             raise RuntimeError("power cut")
 
     event.listen(db.engine, "before_cursor_execute", break_off)
@@ -248,7 +248,7 @@ def die_while_saving(url: str, run_id: str) -> None:
         claim = claimed(db, run_id, "victim", EXPIRED)
 
         def die(connection: object, cursor: object, statement: str, *_: object) -> None:
-            if statement.startswith("INSERT INTO mention"):
+            if statement.startswith("INSERT INTO shard_aggregate"):
                 os._exit(9)
 
         event.listen(db.engine, "before_cursor_execute", die)

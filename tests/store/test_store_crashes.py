@@ -36,7 +36,7 @@ def work_until(url: str, run_id: str, point: str) -> None:
             crash()
         result = make_result(claim.shard, note="victim")
         if point == "mid results":
-            crash_in_statement(db, "INSERT INTO attribution")
+            crash_in_statement(db, "INSERT INTO shard_aggregate")
         elif point == "before done":
             event.listen(db.engine, "commit", crash)  # all is written, nothing committed
         results.save(db, claim, result)

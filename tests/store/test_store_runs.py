@@ -13,6 +13,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
+from transexplain.store.plan_json import plan_from_json, plan_to_json
 
 
 def finish(db: Database, run_id: str, **options: object) -> None:
@@ -22,7 +23,7 @@ def finish(db: Database, run_id: str, **options: object) -> None:
 
 def test_a_plan_survives_its_json() -> None:
     plan = make_plan()
-    back = runs.plan_from_json(runs.plan_to_json(plan))
+    back = plan_from_json(plan_to_json(plan))
     assert back == plan
     assert back.digest == plan.digest
 
@@ -30,12 +31,12 @@ def test_a_plan_survives_its_json() -> None:
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()))
 def test_any_name_and_parameters_survive(name: str, params: dict[str, object]) -> None:
     plan = make_plan(name=name, method=MethodSpec(name="lrp", params=params))
-    assert runs.plan_from_json(runs.plan_to_json(plan)) == plan
+    assert plan_from_json(plan_to_json(plan)) == plan
 
 
 def test_a_plan_that_is_none_says_so() -> None:
     with pytest.raises(ConfigurationError, match=r"stored plan.*model, dataset"):
-        runs.plan_from_json('{"name": "x"}')
+        plan_from_json('{"name": "x"}')
 
 
 def test_a_run_begins_with_all_its_shards_queued(db: Database) -> None:

@@ -4,7 +4,8 @@ from sqlalchemy import Connection, delete, insert
 
 from transexplain.errors import FencedError
 from transexplain.plans import ShardResult
-from transexplain.store.database import Database
+from transexplain.store.copying import write_rows
+from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.readers import (
     failures,
     iter_attributions,
@@ -67,15 +68,16 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
                 f"shard {claim.shard.index} of run {claim.run_id}: another worker holds it now, or "
                 f"it was saved or cancelled; the result of attempt {claim.attempt} is dropped"
             )
-        _forget(connection, claim)
+        plan_for_any_run(connection)
+        if claim.token > 1:  # the first claim of a shard finds nothing
+            _forget(connection, claim)
         for table, batch in (
             (item, rows.items),
             (attribution, rows.attributions),
             (mention, rows.mentions),
             (score, rows.scores),
         ):
-            if batch:
-                connection.execute(insert(table), batch)
+            write_rows(connection, table, batch)
         connection.execute(
             insert(shard_aggregate).values(
                 run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)

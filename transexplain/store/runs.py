@@ -1,35 +1,22 @@
 """Runs: a plan and its shards, from creation to the one transition that closes it."""
 
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, select, update
 
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, AuditRun, Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.plan_json import plan_of
 from transexplain.store.records import SHARD_STATES, RunProgress
 from transexplain.store.schema import run, shard
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 _RECENT = 5
-
-
-def plan_to_json(plan: AuditPlan) -> str:
-    """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
-    return json.dumps(asdict(plan), sort_keys=True, separators=(",", ":"))
-
-
-def plan_from_json(text: str) -> AuditPlan:
-    """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
-    return _plan(json.loads(text))
 
 
 def create(
@@ -47,21 +34,8 @@ def write(
     connection: Connection, plan: AuditPlan, shards: Sequence[Shard], previous: str | None = None
 ) -> str:
     """As `create`, but as part of a transaction."""
-    run_id = secrets.token_hex(6)
+    run_id = _write_run(connection, plan, previous)
     fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
-    connection.execute(
-        insert(run).values(
-            id=run_id,
-            name=plan.name,
-            plan=asdict(plan),
-            plan_digest=plan.digest,
-            max_attempts=plan.max_attempts,
-            payload=plan.payload,
-            state="running",
-            created=DatabaseTime(),
-            previous=previous,
-        )
-    )
     if shards:
         connection.execute(
             insert(shard),
@@ -70,8 +44,36 @@ def write(
     return run_id
 
 
+def _write_run(connection: Connection, plan: AuditPlan, previous: str | None) -> str:
+    values = {
+        "previous": previous,
+        "name": plan.name,
+        "plan": asdict(plan),
+        "plan_digest": plan.digest,
+        "max_attempts": plan.max_attempts,
+        "payload": plan.payload,
+        "state": "running",
+    }
+    while True:
+        created = float(connection.execute(select(DatabaseTime())).scalar_one())
+        run_id = _new_id(created)
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(run).values(id=run_id, created=created, **values))
+        except exc.IntegrityError:
+            if connection.execute(select(run.c.id).where(run.c.id == run_id)).first() is None:
+                raise
+            continue  # taken by another run of the day: draw again
+        return run_id
+
+
+def _new_id(created: float) -> str:
+    """`YYYYMMDD-xxxxxxxx`: the day in UTC, by which PostgreSQL's partitions are cut, and chance."""
+    return f"{datetime.fromtimestamp(created, UTC):%Y%m%d}-{secrets.token_hex(4)}"
+
+
 def get(db: Database, run_id: str) -> AuditRun:
-    """The run with this id, with the only id that begins so, or the `latest`.
+    """The run with this id, with the only id or second part of one that begins so, or `latest`.
 
     Raises ConfigurationError, naming the recent runs, where there is none or more than one.
     """
@@ -80,7 +82,9 @@ def get(db: Database, run_id: str) -> AuditRun:
         if run_id == "latest":
             query = query.order_by(run.c.created.desc(), run.c.id.desc()).limit(1)
         else:
-            query = query.where(run.c.id.startswith(run_id, autoescape=True)).limit(_RECENT)
+            begins = run.c.id.startswith(run_id, autoescape=True)
+            tail = run.c.id.contains(f"-{run_id}", autoescape=True)
+            query = query.where(or_(begins, tail)).limit(_RECENT)
         found = connection.execute(query).all()
         exact = [row for row in found if row.id == run_id] or found
         if not run_id or not exact:
@@ -229,29 +233,10 @@ def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
     )
     return AuditRun(
         id=row.id,
-        plan=_plan(row.plan),
+        plan=plan_of(row.plan),
         state=row.state,
         created=row.created,
         finished=row.finished,
         previous=row.previous,
         shards={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in counts}},
     )
-
-
-def _plan(document: Any) -> AuditPlan:
-    from pydantic import ValidationError
-
-    try:
-        return _adapter().validate_python(document)
-    except ValidationError as error:
-        wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-        raise ConfigurationError(
-            f"the stored plan is not one that this version reads; wrong or missing: {wrong}"
-        ) from error
-
-
-@lru_cache(maxsize=1)
-def _adapter() -> "TypeAdapter[AuditPlan]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(AuditPlan)

@@ -178,3 +178,7 @@ shard_aggregate = Table(
     Column("payload", PackedJson, nullable=False),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
 )
+
+#: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children;
+#: which partitions there are is the business of `partitions`, not of the migrations
+PARTITIONED = ("item", "attribution", "mention", "score", "shard_aggregate")

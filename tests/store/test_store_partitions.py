@@ -1,0 +1,271 @@
+"""Monthly partitions on PostgreSQL: rows find theirs, late ones are moved, months are dropped."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import pytest
+from sqlalchemy import Connection, Table, text
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.store import partitions, results, revisions, runs, shards
+from transexplain.store.database import Database, open_database
+from transexplain.store.partitions import Month
+from transexplain.store.schema import PARTITIONED
+
+
+@pytest.fixture
+def db(postgres_url: str) -> Iterator[Database]:
+    with open_database(postgres_url, upgrade=True) as database:
+        yield database
+
+
+pytestmark = pytest.mark.postgres
+
+
+def work(db: Database, run_id: str) -> None:
+    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
+        results.save(db, claim, make_result(claim.shard))
+    runs.finalise(db, run_id)
+
+
+def run_of(db: Database, run_id: str, *, worked: bool = True) -> str:
+    """A run with this id, whose results are saved."""
+    with mock.patch.object(runs, "_new_id", return_value=run_id):
+        assert runs.create(db, make_plan(), make_shards()) == run_id
+    if worked:
+        work(db, run_id)
+    return run_id
+
+
+def where(db: Database, table: str, run_id: str) -> dict[str, int]:
+    """How many rows of the run each partition of `table` has."""
+    query = text(
+        f"SELECT CAST(CAST(tableoid AS regclass) AS text), count(*) FROM {table} "
+        "WHERE run_id = :run GROUP BY 1"
+    )
+    with db.read() as connection:
+        return {row[0]: row[1] for row in connection.execute(query, {"run": run_id})}
+
+
+def months(db: Database) -> list[str]:
+    with db.read() as connection:
+        return [month.name for month in partitions.months(connection)]
+
+
+def content(db: Database, run_id: str) -> list[object]:
+    return [
+        list(results.iter_items(db, run_id)),
+        [
+            (a.item_id, a.target, a.relevance.tolist())
+            for a in results.iter_attributions(db, run_id)
+        ],
+        list(results.iter_mentions(db, run_id)),
+        list(results.aggregates(db, run_id)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "after"), [("202611", "202612"), ("202612", "202701"), ("209912", "210001")]
+)
+def test_months_follow_each_other(name: str, after: str) -> None:
+    assert Month(name).next == Month(after)
+
+
+def test_months_are_made_ahead_and_once(db: Database) -> None:
+    with db.read() as connection:
+        now = partitions.this_month(connection)
+    wanted = [now, now.next, now.next.next]
+    assert partitions.maintain(db, ahead=2) == wanted
+    assert partitions.maintain(db, ahead=2) == []
+    assert months(db) == [month.name for month in wanted]
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert run_id.startswith(now.name)
+    work(db, run_id)
+    for table in ("item", "attribution", "mention", "shard_aggregate"):
+        assert where(db, table, run_id).keys() == {f"{table}_{now.name}"}
+    revisions.check(db)
+
+
+def test_callers_at_once_make_each_month_once(db: Database) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: partitions.maintain(db, ahead=3), range(4)))
+    assert sorted(map(len, made)) == [0, 0, 0, 4]
+
+
+def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(
+    db: Database,
+) -> None:
+    partitions.maintain(db)
+    homes = {
+        "0123456789ab": "low",
+        "ffffffffffff": "high",
+        "207a00000000": "default",
+        "20310105-00000000": "default",
+    }
+    for run_id, home in homes.items():
+        run_of(db, run_id)
+        for table in ("item", "attribution", "mention", "shard_aggregate"):
+            assert where(db, table, run_id).keys() == {f"{table}_{home}"}
+
+
+def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) -> None:
+    late = run_of(db, "20310105-00000000")
+    neighbour = run_of(db, "203101000000")  # hexadecimal, and inside the bounds of that month
+    other = run_of(db, "20310205-00000000", worked=False)
+    claim = shards.claim(db, other, "w", 60)
+    before = {one: content(db, one) for one in (late, neighbour)}
+    made = partitions.maintain(db, ahead=0)
+    assert [month.name for month in made][1:] == ["203101", "203102"]
+    for one in (late, neighbour):
+        assert content(db, one) == before[one]
+        assert where(db, "attribution", one) == {"attribution_203101": 24}
+    assert claim is not None
+    results.save(db, claim, make_result(claim.shard))
+    assert where(db, "item", other) == {"item_203102": 4}
+    revisions.check(db)
+
+
+def test_keys_hold_in_new_months(db: Database) -> None:
+    partitions.maintain(db, ahead=0)
+    run_id = runs.create(db, make_plan(), make_shards())
+    work(db, run_id)
+    for orphaned in (
+        "UPDATE attribution SET item = 1000000 + item",
+        "UPDATE item SET shard = 77",
+        "UPDATE mention SET item = 1000000 + item",
+    ):
+        with pytest.raises(Exception, match="foreign key"), db.begin() as connection:
+            connection.execute(text(orphaned))
+    with pytest.raises(Exception, match="unique"), db.begin() as connection:
+        connection.execute(text("UPDATE item SET item_id = 'same'"))
+    with db.begin() as connection:
+        connection.execute(text("DELETE FROM run"))
+    assert not any(where(db, table, run_id) for table in PARTITIONED)
+
+
+def test_nothing_is_lost_while_workers_write(db: Database) -> None:
+    ids = [run_of(db, f"203{year}0105-0000000{year}", worked=False) for year in range(4)]
+    begun = threading.Event()
+
+    def save(run_id: str) -> None:
+        while (claim := shards.claim(db, run_id, "w", 60)) is not None:
+            results.save(db, claim, make_result(claim.shard))
+            begun.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        saving = [pool.submit(save, run_id) for run_id in ids]
+        assert begun.wait(30)
+        partitions.maintain(db, ahead=0)
+        for one in saving:
+            one.result()
+    for year, run_id in enumerate(ids):
+        assert len(list(results.iter_attributions(db, run_id))) == 24
+        assert where(db, "item", run_id) == {f"item_203{year}01": 12}
+
+
+def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
+    partitions.maintain(db, ahead=0)
+    gone, stays = run_of(db, "20310105-00000000"), run_of(db, "20310205-00000000")
+    partitions.maintain(db, ahead=0)
+    before = content(db, stays)
+
+    def drop(connection: object) -> int:
+        return partitions.drop(connection, Month("203101"))  # type: ignore[arg-type]
+
+    assert partitions.exclusively(db, drop) > 0
+    assert "203101" not in months(db)
+    assert "203102" in months(db)
+    assert list(results.iter_items(db, gone)) == []
+    assert content(db, stays) == before
+    revisions.check(db)
+
+
+def test_busy_tables_are_not_waited_for_for_ever(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_LOCK_TRIES", 2)
+    with db.read() as reader:
+        reader.execute(text("SELECT count(*) FROM attribution"))
+        with pytest.raises(DatabaseError, match="busy the whole time"):
+            partitions.maintain(db)
+    assert months(db) == []
+    assert partitions.maintain(db)
+
+
+def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
+    db: Database, postgres_url: str
+) -> None:
+    """Rights on the tables are enough: on their partitions the worker has none."""
+    name = f"worker_{postgres_url.rpartition('/')[2]}"
+    partitions.maintain(db, ahead=0)
+    [month] = months(db)
+    tables = ", ".join(("run", "shard", *PARTITIONED))
+    with db.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {name} LOGIN"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
+    try:
+        with Database(postgres_url.replace("postgres@", f"{name}@")) as other:
+            run_id = runs.create(other, make_plan(), make_shards())
+            work(other, run_id)
+            assert where(other, "attribution", run_id) == {f"attribution_{month}": 24}
+            assert partitions.maintain(other, ahead=0) == []
+            with pytest.raises(ConfigurationError, match="belong to the role 'postgres'"):
+                partitions.maintain(other, ahead=1)
+    finally:
+        with db.begin() as connection:
+            connection.execute(text(f"DROP OWNED BY {name}"))
+            connection.execute(text(f"DROP ROLE {name}"))
+
+
+def test_checks_of_keys_read_one_item_each_whatever_the_statistics_say(db: Database) -> None:
+    """Planned for an id that no statistics know, they would read all items of the run."""
+    pieces = make_shards(2000, 1000)
+    for day in ("20310105", "20310205", "20310106"):
+        with mock.patch.object(runs, "_new_id", return_value=f"{day}-00000000"):
+            new = runs.create(db, make_plan(2000), pieces)
+        if day != "20310106":
+            work(db, new)
+            partitions.maintain(db, ahead=0)
+            with db.begin() as connection:
+                connection.execute(text("ANALYZE"))
+    db.close()  # plans are kept by connection
+    fetched: list[int] = []
+    write = results.write_rows
+
+    def counting(connection: Connection, table: Table, rows: Any) -> None:
+        write(connection, table, rows)
+        count = text(
+            "SELECT sum(idx_tup_fetch + seq_tup_read) FROM pg_stat_xact_user_tables "
+            "WHERE relname ~ '^item'"
+        )
+        fetched.append(int(connection.execute(count).scalar_one()))
+
+    with mock.patch.object(results, "write_rows", counting):
+        work(db, new)
+    items, attributions, mentions, scores = fetched[-4:]
+    assert attributions - items == 2000
+    assert mentions - attributions == 1000
+    assert scores == mentions
+
+
+def test_a_grant_outlives_the_migration(postgres_url: str) -> None:
+    name = f"worker_{postgres_url.rpartition('/')[2]}"
+    granted = text("SELECT has_table_privilege(:name, 'attribution', 'INSERT')")
+    with Database(postgres_url) as db:
+        revisions.upgrade(db, "0005")
+        with db.begin() as connection:
+            connection.execute(text(f"CREATE ROLE {name}"))
+            connection.execute(text(f"GRANT SELECT, INSERT ON attribution TO {name}"))
+        try:
+            for move in (revisions.upgrade, lambda db: revisions.downgrade(db, "0005")):
+                move(db)
+                with db.read() as connection:
+                    assert connection.execute(granted, {"name": name}).scalar_one()
+        finally:
+            with db.begin() as connection:
+                connection.execute(text(f"DROP OWNED BY {name}"))
+                connection.execute(text(f"DROP ROLE {name}"))

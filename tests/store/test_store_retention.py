@@ -1,0 +1,252 @@
+"""What `prune` deletes and what it must keep, on both databases."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import pytest
+from sqlalchemy import event, func, insert, select, update
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.errors import ConfigurationError
+from transexplain.store import partitions, results, retention, runs, schedules, shards
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.schedule_records import Planned
+from transexplain.store.schedule_tables import schedule_fire
+from transexplain.store.schema import metadata, run
+
+DAY = 86_400.0
+
+
+def old_run(db: Database, days: float, run_id: str | None = None, name: str = "daily") -> str:
+    """A worked-off run that is over for so many days."""
+    with mock.patch.object(runs, "_new_id", return_value=run_id) if run_id else mock.MagicMock():
+        made = runs.create(db, make_plan(name=name), make_shards())
+    while (claim := shards.claim(db, made, "w", 60)) is not None:
+        results.save(db, claim, make_result(claim.shard, failing=frozenset({claim.shard.start})))
+    assert runs.finalise(db, made)
+    age(db, made, days)
+    return made
+
+
+def age(db: Database, run_id: str, days: float) -> None:
+    moment = DatabaseTime() - days * DAY
+    with db.begin() as connection:
+        connection.execute(
+            update(run).where(run.c.id == run_id).values(created=moment, finished=moment)
+        )
+
+
+def ids(db: Database) -> set[str]:
+    return {one.id for one in runs.list_runs(db)}
+
+
+def rows_left(db: Database, run_id: str) -> dict[str, int]:
+    with db.read() as connection:
+        counts = {
+            table.name: connection.execute(
+                select(func.count()).select_from(table).where(table.c.run_id == run_id)
+            ).scalar_one()
+            for table in metadata.sorted_tables
+            if "run_id" in table.c
+        }
+    return {name: count for name, count in counts.items() if count}
+
+
+def planned(name: str) -> Planned:
+    return Planned(
+        name=name, cron="0 3 * * *", time_zone="UTC", spec={}, on_change=False, webhook="http://x/"
+    )
+
+
+def fired(db: Database, name: str, at: float, run_id: str | None, **values: object) -> None:
+    row = {"schedule": name, "at": at, "created": at, "run_id": run_id, "post_attempts": 0}
+    with db.begin() as connection:
+        connection.execute(insert(schedule_fire).values(**(row | values)))
+
+
+def test_old_runs_go_with_all_their_rows_and_young_ones_stay(db: Database) -> None:
+    old, young = old_run(db, 91), old_run(db, 89)
+    kept = rows_left(db, young)
+    [found] = retention.old_runs(db, 90 * DAY)
+    assert (found.id, found.name, found.items) == (old, "daily", 12)
+    gone = retention.prune(db, 90 * DAY)
+    assert [one.id for one in gone.runs] == [old]
+    assert gone.items == 12
+    assert rows_left(db, old) == {}
+    assert rows_left(db, young) == kept
+    assert ids(db) == {young}
+    assert retention.prune(db, 90 * DAY).runs == []
+
+
+def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
+    running, cancelled = (runs.create(db, make_plan(), make_shards()) for _ in range(2))
+    assert runs.cancel(db, cancelled)
+    age(db, cancelled, 400)
+    with db.begin() as connection:
+        connection.execute(update(run).where(run.c.id == running).values(created=0.0))
+    assert [one.id for one in retention.prune(db, DAY).runs] == [cancelled]
+    assert ids(db) == {running}
+
+
+def test_the_newest_of_each_name_are_kept(db: Database) -> None:
+    made = {name: [old_run(db, days, name=name) for days in (300, 200, 100)] for name in ("a", "b")}
+    gone = retention.prune(db, 90 * DAY, keep_last=2)
+    assert {one.id for one in gone.runs} == {made["a"][0], made["b"][0]}
+
+
+def test_what_schedules_need_is_kept(db: Database) -> None:
+    first, second, third, fourth = (old_run(db, days) for days in (400, 300, 200, 100))
+    for name in ("nightly", "weekly", "removed"):
+        schedules.add(db, planned(name))
+    fired(db, "nightly", 1.0, first)
+    fired(db, "nightly", 2.0, second, previous=first)
+    fired(db, "nightly", 3.0, None, previous=second)  # nothing had changed
+    fired(db, "removed", 1.0, third)
+    schedules.remove(db, "removed")
+    fired(db, "weekly", 1.0, fourth)
+    # cancelled: the next fire compares with the one before
+    cancelled = runs.create(db, make_plan(), make_shards())
+    runs.cancel(db, cancelled)
+    age(db, cancelled, 95)
+    fired(db, "weekly", 2.0, cancelled)
+    gone = {one.id for one in retention.prune(db, 90 * DAY).runs}
+    assert gone == {first, third, cancelled}
+    assert schedules.last_run(db, "nightly") == second
+    assert schedules.last_run(db, "weekly") == fourth
+
+
+def test_what_a_verdict_needs_is_kept(db: Database) -> None:
+    compared, posting, before, latest = (old_run(db, days) for days in (400, 300, 200, 100))
+    schedules.add(db, planned("nightly"))
+    fired(db, "nightly", 1.0, posting, previous=compared, post="waiting")
+    fired(db, "nightly", 2.0, latest)
+    running = runs.create(db, make_plan(), make_shards())
+    schedules.add(db, planned("weekly"))
+    fired(db, "weekly", 1.0, running, previous=before)
+    assert retention.prune(db, 90 * DAY).runs == []
+    with db.begin() as connection:
+        connection.execute(update(schedule_fire).values(post="posted"))
+    assert {one.id for one in retention.prune(db, 90 * DAY).runs} == {compared, posting}
+    assert ids(db) == {before, latest, running}
+
+
+def test_a_run_that_was_reopened_meanwhile_stays(db: Database) -> None:
+    old = old_run(db, 100)
+    [seen] = retention.old_runs(db, 90 * DAY)
+    with db.begin() as connection:
+        connection.execute(
+            update(run).where(run.c.id == old).values(state="running", finished=None)
+        )
+    assert not retention._delete(db, seen)
+    assert len(list(results.iter_items(db, old))) == 12
+
+
+def test_an_interrupted_deletion_is_finished_by_the_next(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_ROWS", 5)
+    old = old_run(db, 100)
+    deleted = 0
+
+    def die(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        nonlocal deleted
+        deleted += statement.startswith("DELETE FROM item")
+        if deleted == 2:
+            raise KeyboardInterrupt
+
+    event.listen(db.engine, "before_cursor_execute", die)
+    with pytest.raises(KeyboardInterrupt):
+        retention.prune(db, 90 * DAY)
+    event.remove(db.engine, "before_cursor_execute", die)
+    assert runs.get(db, old).state == "cancelled"
+    assert rows_left(db, old)["item"] == 7
+    assert [one.id for one in retention.prune(db, 90 * DAY).runs] == [old]
+    assert rows_left(db, old) == {}
+
+
+def test_two_at_once_delete_each_run_once(db: Database) -> None:
+    made = {old_run(db, days) for days in (100, 200, 300)}
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: retention.prune(db, 90 * DAY), range(2)))
+    gone = [one.id for part in both for one in part.runs]
+    assert sorted(gone) == sorted(made)
+    assert ids(db) == set()
+
+
+@pytest.fixture
+def months(postgres_url: str) -> Iterator[Database]:
+    """A PostgreSQL database with runs of three past months in partitions."""
+    from transexplain.store.database import open_database
+
+    with open_database(postgres_url, upgrade=True) as database:
+        for run_id, days in (
+            ("20260105-00000000", 300.0),
+            ("20260106-00000000", 300.0),
+            ("20260205-00000000", 280.0),
+            ("20260206-00000000", 10.0),
+            ("20260305-00000000", 200.0),
+        ):
+            old_run(database, days, run_id)
+        partitions.maintain(database)
+        yield database
+
+
+@pytest.mark.postgres
+def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> None:
+    old_hex = old_run(months, 500, "abcdefabcdef")
+    gone = retention.prune(months, 90 * DAY)
+    assert [month.name for month in gone.months] == ["202601", "202603"]
+    assert gone.freed > 0
+    assert {one.id for one in gone.runs} == {
+        "20260105-00000000",
+        "20260106-00000000",
+        "20260205-00000000",
+        "20260305-00000000",
+        old_hex,
+    }
+    assert ids(months) == {"20260206-00000000"}
+    assert rows_left(months, "20260206-00000000")["item"] == 12
+    with months.read() as connection:
+        names = [month.name for month in partitions.months(connection)]
+        left = connection.execute(select(func.count()).select_from(metadata.tables["item"]))
+        assert left.scalar_one() == 12
+    assert "202602" in names
+    assert not {"202601", "202603"} & set(names)
+
+
+@pytest.mark.postgres
+def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> None:
+    """Between the look and the lock a schedule began to need the run."""
+    drop = retention._drop_month
+
+    def late(db: Database, month: partitions.Month, *rest: float) -> retention.Pruned | None:
+        if month.name == "202603":
+            schedules.add(db, planned("nightly"))
+            fired(db, "nightly", 1.0, "20260305-00000000")
+        return drop(db, month, *rest)  # type: ignore[arg-type]
+
+    with mock.patch.object(retention, "_drop_month", late):
+        gone = retention.prune(months, 90 * DAY)
+    assert [month.name for month in gone.months] == ["202601"]
+    assert rows_left(months, "20260305-00000000")["attribution"] == 18
+
+
+@pytest.mark.postgres
+def test_only_the_owner_prunes(months: Database, postgres_url: str) -> None:
+    name = f"reader_{postgres_url.rpartition('/')[2]}"
+    with months.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
+        connection.exec_driver_sql(f"GRANT SELECT, DELETE ON ALL TABLES IN SCHEMA public TO {name}")
+    try:
+        with (
+            Database(postgres_url.replace("postgres@", f"{name}@")) as other,
+            pytest.raises(ConfigurationError, match="belong to the role"),
+        ):
+            retention.prune(other, 90 * DAY)
+    finally:
+        with months.begin() as connection:
+            connection.exec_driver_sql(f"DROP OWNED BY {name}")
+            connection.exec_driver_sql(f"DROP ROLE {name}")
+    assert len(ids(months)) == 5

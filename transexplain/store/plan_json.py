@@ -1,0 +1,42 @@
+"""Plans as the JSON that the store keeps."""
+
+import json
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from transexplain.errors import ConfigurationError
+from transexplain.plans import AuditPlan
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+def plan_to_json(plan: AuditPlan) -> str:
+    """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
+    return json.dumps(asdict(plan), sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_json(text: str) -> AuditPlan:
+    """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
+    return plan_of(json.loads(text))
+
+
+def plan_of(document: Any) -> AuditPlan:
+    """The plan of a JSON document; raises ConfigurationError where it is not one."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        raise ConfigurationError(
+            f"the stored plan is not one that this version reads; wrong or missing: {wrong}"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> "TypeAdapter[AuditPlan]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(AuditPlan)
