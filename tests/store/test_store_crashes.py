@@ -42,7 +42,8 @@ def work_until(url: str, run_id: str, point: str) -> None:
         results.save(db, claim, result)
         if point == "after commit":
             crash()
-        crash_in_statement(db, "UPDATE run")  # while it closes the run
+        # while it closes the run, or sees that it is not the one to close it
+        crash_in_statement(db, "SELECT" if shards.claimable(db, run_id) else "UPDATE run")
         runs.finalise(db, run_id)
 
 

@@ -108,7 +108,7 @@ def with_unconditional_finalise(patch: pytest.MonkeyPatch) -> None:
     def nothing_unfinished(run_id: str) -> ColumnElement[bool]:
         return ~true()
 
-    patch.setattr(runs, "_unfinished", nothing_unfinished)
+    patch.setattr(runs, "unfinished", nothing_unfinished)
 
 
 Script = Callable[[Database], None]
