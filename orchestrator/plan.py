@@ -129,6 +129,8 @@ def _plan(
         groups=groups,
         reference=spec.groups.reference if spec.groups else None,
         practical=spec.groups.practical if spec.groups else 0.1,
+        correction=spec.groups.correction if spec.groups else "bh",
+        slice=_slice(spec),
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
     )
@@ -154,6 +156,16 @@ def _groups(section: GroupsSection) -> tuple[EntityGroup, ...]:
             f"{', '.join(group.name for group in groups)}"
         )
     return groups
+
+
+def _slice(spec: AuditSpec) -> str | None:
+    column = spec.groups.slice if spec.groups else None
+    if column is not None and column not in spec.data.meta:
+        raise SpecError(
+            f"groups.slice is {column!r}, which data.meta does not keep: add it there "
+            f"(kept: {', '.join(spec.data.meta) or 'none'})"
+        )
+    return column
 
 
 def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]:

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from transexplain.types import Correction
+
 
 class Strict(BaseModel):
     """A mapping that may hold no key beside its own."""
@@ -59,7 +61,11 @@ class GroupsSection(Strict):
     lexicon: str = Field(description="yaml or json file: group -> terms")
     include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
     reference: str | None = Field(default=None, description="default: all other groups' entities")
-    practical: float = Field(default=0.1, ge=0, description="smallest difference worth a flag")
+    practical: float = Field(default=0.1, ge=0, description="smallest difference that matters")
+    correction: Correction = Field(
+        default="bh", description="of p-values: bh and by (false discoveries), holm, none"
+    )
+    slice: str | None = Field(default=None, description="column of data.meta to split by")
 
 
 class ClassificationSection(Strict):

@@ -4,7 +4,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
 from transexplain.data.reader import read_shard
@@ -12,6 +15,7 @@ from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
 from transexplain.explaining import Request, explain_items
 from transexplain.explaining.caution import screened
+from transexplain.explaining.request import Explained
 from transexplain.metrics.class_sensitivity import of_attributions
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
@@ -61,7 +65,7 @@ def explain_shard(
             outcomes.append(done.outcome)
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
-            mentions.extend(_mentions(matcher, done.attributions))
+            mentions.extend(_mentions(matcher, done, aggregate.entities, plan.slice))
             kept.consider(done.item)
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     return ShardResult(
@@ -167,10 +171,23 @@ def _add_sensitivities(
             aggregate.add_sensitivity(of_attributions(*done.attributions))
 
 
-def _mentions(matcher: Matcher | None, attributions: Sequence[Attribution]) -> Iterator[Mention]:
+def _mentions(
+    matcher: Matcher | None, done: Explained, totals: EntityTotals, column: str | None
+) -> Iterator[Mention]:
+    """The mentions in one item, which are added to the totals of their entities."""
+    outcome, attributions = done.outcome, done.attributions
     text = attributions[0].text if attributions else None
-    if matcher is None or text is None:
+    if matcher is None or text is None or outcome is None:
         return
     matches = matcher.find(text)
     for attribution in attributions if matches else ():
-        yield from mentions_of(attribution, matches)
+        stratum = Stratum(
+            target=attribution.target,
+            class_name=attribution.class_name,
+            predicted=outcome.predicted,
+            label=outcome.label or "",
+            slice=str(outcome.meta.get(column, "")) if column else "",
+        )
+        if found := mentions_of(attribution, matches):
+            totals.add(stratum, found, float(np.abs(attribution.relevance).sum()))
+            yield from found

@@ -8,7 +8,14 @@ from typing import Any, Literal, Protocol, get_args
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluationPlan, MethodSpec, MetricScore
-from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
+from transexplain.types import (
+    Attribution,
+    Correction,
+    EntityGroup,
+    ItemFailure,
+    ItemOutcome,
+    Mention,
+)
 
 Modality = Literal["text", "image", "nodes"]
 Payload = Literal["float16", "float32"]
@@ -112,7 +119,9 @@ class AuditPlan:
     payload: Payload = "float16"  #: stored relevance
     groups: tuple[EntityGroup, ...] = ()
     reference: str | None = None  #: reference group; None: all other groups' entities
-    practical: float = 0.1  #: smallest difference worth flagging, in logits
+    practical: float = 0.1  #: smallest difference that matters, in logits
+    correction: Correction = "bh"  #: of p-values for the number of comparisons
+    slice: str | None = None  #: metadata column that the statistics are also split by
     tolerance: float = 0.0  #: share of failed items above which a run exits with 3
     max_attempts: int = 3  #: attempts of a shard before it is dead
     evaluation: EvaluationPlan | None = None  #: what is measured about explanations

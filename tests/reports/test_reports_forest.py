@@ -27,7 +27,7 @@ def row(
         "difference": difference,
         "difference_interval": interval,
         "reference": "all other groups",
-        "flagged": False,
+        "positive": 0.5,
     }
     return GroupStatistic(**(values | changes))
 
@@ -63,7 +63,7 @@ def test_a_row_without_interval_shows_the_ground_alone() -> None:
 
 
 def test_flagged_rows_take_the_colour_of_their_sign() -> None:
-    down = row(-0.5, (-0.6, -0.4), flagged=True)
+    down = row(-0.5, (-0.6, -0.4), verdict="difference")
     assert "fp-flagged fp-neg" in str(strip(down, axis_of([down], 0.1)))
 
 

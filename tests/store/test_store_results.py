@@ -191,31 +191,6 @@ def test_conservation_without_ledgers_and_without_magnitude(db: Database) -> Non
     assert [one.ledger for one in results.iter_attributions(db, run_id)] == [bare]
 
 
-def test_entity_means_and_group_totals(db: Database) -> None:
-    made = make_result(Shard(index=0, start=0, stop=3))
-    more = (
-        make_mention(made.outcomes[1], entity="Zoë", relevance=5.0),
-        make_mention(made.outcomes[1], entity="Zoë", start=9, end=12, relevance=6.0),
-        make_mention(made.outcomes[1], group="towns", entity="Ulm", relevance=-1.0),
-        make_mention(made.outcomes[1], class_name="negative", relevance=4.0),
-    )
-    run_id = saved(db, replace(made, mentions=(*made.mentions, *more)))
-    means = [
-        (one.group, one.class_name, one.entity, one.mentions, one.documents, one.mean)
-        for one in results.entity_means(db, run_id)
-    ]
-    assert means == [
-        ("names", "negative", "Ann", 1, 1, 4.0),
-        ("names", "positive", "Ann", 3, 3, 1.0),
-        ("names", "positive", "Zoë", 2, 1, 5.5),
-        ("towns", "positive", "Ulm", 1, 1, -1.0),
-    ]
-    [_, positive, towns] = results.group_totals(db, run_id)
-    assert (positive.mentions, positive.documents, positive.entities) == (5, 3, 2)
-    assert positive.mean == pytest.approx(14 / 5)
-    assert (towns.group, towns.mean) == ("towns", -1.0)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -106,8 +106,6 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         results.iter_mentions,
         results.failures,
         results.aggregates,
-        results.entity_means,
-        results.group_totals,
         results.accuracy,
         results.conservation,
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
 from transexplain.evaluations import MethodSpec
@@ -188,7 +189,10 @@ def _shard_result(
         if sensitivity is not None:
             aggregate.add_sensitivity(sensitivity)
         if matcher and outcome.text:
-            mentions.extend(mentions_of(attribution, matcher.find(outcome.text)))
+            found = mentions_of(attribution, matcher.find(outcome.text))
+            stratum = Stratum(attribution.target, attribution.class_name, outcome.predicted)
+            aggregate.entities.add(stratum, found, float(np.abs(attribution.relevance).sum()))
+            mentions.extend(found)
     return ShardResult(
         shard=shard,
         outcomes=tuple(one[0] for one in inside),

@@ -4,18 +4,19 @@ Sums are kept as integers in units of 2**-50 (9e-16 logit): integer addition has
 the shards of a run give bit-identical totals however they are cut up or merged.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.bias.entity_totals import EntityTotals
+from transexplain.bias.exact import UNITS, exact, total
+from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
-_UNITS = 2**50
-_VERSION = 1
+_VERSION = 2
 
 ClassKey = tuple[str, str]  #: target as asked, class name
 
@@ -59,6 +60,7 @@ class ShardAggregate:
     _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
     _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
+    entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions.
@@ -78,27 +80,28 @@ class ShardAggregate:
 
     def add_sensitivity(self, value: float) -> None:
         """Count the class sensitivity of one item."""
-        self._sensitivity = _sum(self._sensitivity, [1, round(value * _UNITS)])
+        self._sensitivity = total(self._sensitivity, [1, round(value * UNITS)])
 
     @property
     def class_sensitivity(self) -> tuple[float, int] | None:
         """Mean over the items it was measured on, and how many; None: on none."""
-        count, total = self._sensitivity
-        return (total / (_UNITS * count), count) if count else None
+        count, summed = self._sensitivity
+        return (summed / (UNITS * count), count) if count else None
 
     def merge(self, other: "ShardAggregate") -> "ShardAggregate":
         """Add the totals of `other` to these, and return these."""
         self.items += other.items
         self.truncated += other.truncated
-        self._sensitivity = _sum(self._sensitivity, other._sensitivity)
+        self._sensitivity = total(self._sensitivity, other._sensitivity)
         for key, count in other.predictions.items():
             self.predictions[key] = self.predictions.get(key, 0) + count
         for class_key, words in other._words.items():
             mine = self._words.setdefault(class_key, {})
             for word, entry in words.items():
-                mine[word] = _sum(mine.get(word, [0, 0, 0, 0]), entry)
+                mine[word] = total(mine.get(word, [0, 0, 0, 0]), entry)
         for grid, heatmap in other._heatmaps.items():
             self._add_cells(grid, heatmap.count, heatmap.cells)
+        self.entities.merge(other.entities)
         return self
 
     @property
@@ -113,8 +116,8 @@ class ShardAggregate:
                 word=word,
                 documents=documents,
                 mentions=mentions,
-                relevance=relevance / _UNITS,
-                magnitude=magnitude / _UNITS,
+                relevance=relevance / UNITS,
+                magnitude=magnitude / UNITS,
             )
             for word, (documents, mentions, relevance, magnitude) in sorted(
                 self._words.get((target, class_name), {}).items()
@@ -129,7 +132,7 @@ class ShardAggregate:
                 class_name=class_name,
                 count=heatmap.count,
                 relevance=np.array(
-                    [cell / (_UNITS * heatmap.count) for cell in heatmap.cells], dtype=np.float64
+                    [cell / (UNITS * heatmap.count) for cell in heatmap.cells], dtype=np.float64
                 ).reshape(rows, cols),
             )
             for (target, class_name, rows, cols), heatmap in sorted(
@@ -160,6 +163,7 @@ class ShardAggregate:
                 }
                 for key in sorted(self._heatmaps)
             ],
+            "entities": self.entities.to_json(),
         }
 
     @classmethod
@@ -167,15 +171,18 @@ class ShardAggregate:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: written by another version.
+            ConfigurationError: written by another version.
         """
         if content.get("version") != _VERSION:
-            raise ValueError(f"aggregate of version {content.get('version')!r}, not {_VERSION}")
+            raise ConfigurationError(
+                f"the run's aggregates are of version {content.get('version')}, this software "
+                f"reads {_VERSION}: run the audit again"
+            )
         return cls(
             items=content["items"],
             truncated=content["truncated"],
             predictions={(label, said): count for label, said, count in content["predictions"]},
-            _sensitivity=list(content.get("sensitivity", (0, 0))),  # older shards have none
+            _sensitivity=list(content["sensitivity"]),
             _words={
                 (part["target"], part["class_name"]): {
                     word: list(entry) for word, entry in part["words"].items()
@@ -188,6 +195,7 @@ class ShardAggregate:
                 )
                 for part in content["heatmaps"]
             },
+            entities=EntityTotals.from_json(content["entities"]),
         )
 
     def _add_text(self, attribution: Attribution) -> None:
@@ -198,7 +206,7 @@ class ShardAggregate:
             amount = _exact(found.relevance, attribution.item_id)
             new = word not in seen
             seen.add(word)
-            totals[word] = _sum(totals.get(word, [0, 0, 0, 0]), [int(new), 1, amount, abs(amount)])
+            totals[word] = total(totals.get(word, [0, 0, 0, 0]), [int(new), 1, amount, abs(amount)])
 
     def _add_image(self, attribution: Attribution) -> None:
         rows, cols = attribution.relevance.shape
@@ -211,14 +219,11 @@ class ShardAggregate:
             self._heatmaps[key] = _Heatmap(count, list(cells))
         else:
             mine.count += count
-            mine.cells = _sum(mine.cells, cells)
-
-
-def _sum(left: Iterable[int], right: Iterable[int]) -> list[int]:
-    return [a + b for a, b in zip(left, right, strict=True)]
+            mine.cells = total(mine.cells, cells)
 
 
 def _exact(value: float, item_id: str) -> int:
-    if not math.isfinite(value):
-        raise ValueError(f"item {item_id!r} has a relevance that is not finite")
-    return round(value * _UNITS)
+    try:
+        return exact(value)
+    except ValueError:
+        raise ValueError(f"item {item_id!r} has a relevance that is not finite") from None

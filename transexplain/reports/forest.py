@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from transexplain.reports.wording import number, verdict
+from transexplain.reports.wording import number, tone
 from transexplain.types import GroupStatistic
 
 _HEIGHT = 36
@@ -58,7 +58,7 @@ def strip(row: GroupStatistic, axis: Axis) -> Markup:
     ]
     sign = "pos" if row.difference > 0 else "neg"
     label = f"difference {number(row.difference)}, interval {number(low)} to {number(high)}"
-    return _svg("".join(parts), label, f"fp-{verdict(row)} fp-{sign}")
+    return _svg("".join(parts), label, f"fp-{tone(row)} fp-{sign}")
 
 
 def scale(axis: Axis) -> Markup:

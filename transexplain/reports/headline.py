@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from transexplain.metrics.class_sensitivity import HARDLY
+from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import (
     Audited,
     ClassSensitivity,
@@ -12,7 +13,7 @@ from transexplain.reports.records import (
     Groups,
     Statement,
 )
-from transexplain.reports.wording import named, number, power, spoken, things, verdict
+from transexplain.reports.wording import named, number, power, spoken, things
 from transexplain.types import GroupStatistic
 
 _FLAGGED_SHOWN = 6
@@ -93,13 +94,19 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
         rest = len(flagged) - _FLAGGED_SHOWN
         yield Statement(kind="flagged", text=f"{rest} more comparisons are flagged; see the table.")
     names = {row.group for row in flagged}
-    compared = _others(groups.rows, "clear", names)
-    if compared:
+    open_ = _others(groups.rows, "inconclusive", names)
+    equal = _others(groups.rows, "equivalent", {*names, *open_})
+    if equal:
         yield Statement(
             kind="clear",
-            text=f"Compared and not flagged: {named(compared)}.",
+            text=f"No difference that matters (±{groups.practical:g}): {named(equal)}.",
         )
-    yield from _unknown_groups(groups, {*names, *compared})
+    if open_:
+        yield Statement(
+            kind="unknown",
+            text=f"Inconclusive, neither a difference nor its absence is shown: {named(open_)}.",
+        )
+    yield from _unknown_groups(groups, {*names, *open_, *equal})
 
 
 def _finding(row: GroupStatistic, audited: Audited) -> str:
@@ -111,12 +118,13 @@ def _finding(row: GroupStatistic, audited: Audited) -> str:
     return (
         f"Mentions of {row.group} add {number(abs(difference))} {unit} {more} to {what} than "
         f"those of {row.reference} (95\u00a0% interval {number(low)} to {number(high)}; "
-        f"{row.entities:,} entities in {row.documents:,} items)."
+        f"adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
+        f"{row.documents:,} items)."
     )
 
 
 def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
-    unknown = _others(groups.rows, "unknown", {*known, groups.reference})
+    unknown = _others(groups.rows, "suppressed", {*known, groups.reference})
     if unknown:
         yield Statement(
             kind="unknown",
@@ -130,19 +138,10 @@ def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
         )
     elif never:
         yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
-    compared = sum(row.difference_interval is not None for row in groups.rows)
-    if compared:
-        chance = f"{compared * 0.05:.1f}".removesuffix(".0")
-        yield Statement(
-            kind="unknown",
-            text="Not flagged does not mean no effect, and the "
-            f"{compared} comparisons are not corrected for their number: by chance alone about "
-            f"{chance} intervals would exclude 0.",
-        )
 
 
 def _others(rows: Sequence[GroupStatistic], wanted: str, without: set[str]) -> list[str]:
-    found = (row.group for row in rows if verdict(row) == wanted and row.group not in without)
+    found = (row.group for row in rows if row.verdict == wanted and row.group not in without)
     return list(dict.fromkeys(found))
 
 

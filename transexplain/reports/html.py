@@ -22,7 +22,7 @@ from transexplain.reports.wording import (
     signed,
     spoken,
     things,
-    verdict,
+    tone,
 )
 from transexplain.types import GroupStatistic
 
@@ -73,7 +73,7 @@ def render(summary: Summary) -> str:
         picture_of=lambda item: _picture_of(summary, item),
         strip=forest.strip,
         axis_scale=forest.scale,
-        verdict=verdict,
+        tone=tone,
         signed=signed,
         power=power,
         breakable=_breakable,

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from transexplain.bias.statistics import MIN_ENTITIES
+from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.methods import facts_of
 from transexplain.plans import AuditRun
 from transexplain.reports.gallery import SHARE
 from transexplain.reports.records import ClassSensitivity
+from transexplain.types import Correction
 
 _METHODS = {
     "gradient-x-input": "the gradient of the logit times the input",
@@ -103,8 +104,22 @@ def _groups(run: AuditRun) -> Iterator[str]:
     )
     yield (
         "The unit of the group table is the entity, not the mention, because mentions of one name "
-        "share its embedding. Intervals are 95\u00a0%: Student for a group's mean, Welch for the "
-        f"difference. With fewer than {MIN_ENTITIES} entities on either side nothing is computed. "
-        f"Flagged means that the interval excludes 0 and the difference exceeds "
-        f"{run.plan.practical:g}."
+        "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
+        f"Intervals are 95\u00a0%: Student for a group's mean, Welch for a difference below "
+        f"{BOOTSTRAP_FROM} entities on a side, from there on a Poisson bootstrap over entities. "
+        f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed."
     )
+    yield (
+        f"Verdicts: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
+        f"the difference exceeds {run.plan.practical:g}; *equivalent* where its 90\u00a0% interval "
+        f"lies within ±{run.plan.practical:g}; *inconclusive* otherwise. None of them says why: "
+        "attribution is not causation."
+    )
+
+
+_CORRECTED: dict[Correction, str] = {
+    "bh": "adjusted over the whole table by Benjamini and Hochberg",
+    "by": "adjusted over the whole table by Benjamini and Yekutieli",
+    "holm": "adjusted over the whole table by Holm",
+    "none": "not adjusted for the number of comparisons",
+}

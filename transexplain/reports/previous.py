@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Counts, GroupChange, Groups, Previous, Statement
-from transexplain.reports.tallies import counts_of, groups_of
+from transexplain.reports.tallies import counts_of, groups_of, merged
 from transexplain.reports.wording import named
 from transexplain.store import runs, totals
 from transexplain.store.database import Database
@@ -25,6 +25,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         before = runs.get(db, run.previous)
     except ConfigurationError:
         return None
+    theirs = groups_of(before, merged(db, before.id).entities) if before.plan.groups else None
     common, other = totals.other_predictions(db, before.id, run.id)
     old, new = before.plan, run.plan
     return Previous(
@@ -38,7 +39,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,
-        groups=tuple(_changes(groups_of(db, before), groups)),
+        groups=tuple(_changes(theirs, groups)),
     )
 
 
@@ -80,7 +81,7 @@ def differences(previous: Previous | None, counts: Counts) -> Iterator[Statement
     for verb, groups in (("newly flagged", newly(previous)), ("no longer flagged", gone(previous))):
         if names := list(dict.fromkeys(one.group for one in groups)):
             yield Statement(
-                kind="flagged" if verb == "newly flagged" else "fact",
+                kind="flagged" if verb.startswith("newly") else "fact",
                 text=f"Compared with that run, {verb}: {_listed(names)}.",
             )
 

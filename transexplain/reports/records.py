@@ -11,7 +11,7 @@ from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
 from transexplain.types import GroupStatistic
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
 
@@ -137,7 +137,8 @@ class Groups:
 
     rows: tuple[GroupStatistic, ...]
     reference: str
-    practical: float  #: smallest difference worth flagging, in the unit
+    practical: float  #: smallest difference that matters, in the unit
+    correction: str  #: of p-values for the number of comparisons
     never_mentioned: tuple[str, ...]
     sources: Mapping[str, str]  #: group -> where its terms came from
 

@@ -16,7 +16,7 @@ from transexplain.reports.records import (
     Summary,
 )
 from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
-from transexplain.reports.tallies import conservation_of, counts_of, groups_of
+from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 
@@ -44,12 +44,10 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
     items, attributions = _surveys(db, run, gallery)
-    total = ShardAggregate()
-    for payload in results.aggregates(db, run.id):
-        total.merge(ShardAggregate.from_json(payload))
+    total = merged(db, run.id)
     shown, omitted = views(total, attributions, run.plan.targets)
     audited, counts = _audited(run, attributions), counts_of(db, run)
-    conservation, groups = conservation_of(db, run, attributions), groups_of(db, run)
+    conservation, groups = conservation_of(db, run, attributions), groups_of(run, total.entities)
     sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
     previous = compared(db, run, groups)
     return Summary(

@@ -1,6 +1,8 @@
 """What the database adds up about a run: how many items went where, the ledgers, the groups."""
 
-from transexplain.bias.statistics import ALL_OTHERS, group_table
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.entity_totals import EntityTotals
+from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
@@ -44,26 +46,27 @@ def conservation_of(db: Database, run: AuditRun, seen: AttributionSurvey) -> Con
     )
 
 
-def groups_of(db: Database, run: AuditRun) -> Groups | None:
+def merged(db: Database, run_id: str) -> ShardAggregate:
+    """The aggregates of every saved shard together."""
+    total = ShardAggregate()
+    for payload in results.aggregates(db, run_id):
+        total.merge(ShardAggregate.from_json(payload))
+    return total
+
+
+def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
     """The group table; None where the audit named no groups."""
     plan = run.plan
     if not plan.groups:
         return None
-    documents = {
-        (one.target, one.class_name, one.group): one.documents
-        for one in results.group_totals(db, run.id)
-    }
-    rows = group_table(
-        results.entity_means(db, run.id),
-        reference=plan.reference,
-        practical=plan.practical,
-        documents=documents,
-    )
+    rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+    rows = group_table(totals, rules)
     mentioned = {row.group for row in rows}
     return Groups(
         rows=tuple(rows),
         reference=plan.reference or ALL_OTHERS,
         practical=plan.practical,
+        correction=plan.correction,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
     )

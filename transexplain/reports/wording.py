@@ -3,18 +3,24 @@
 import math
 from collections.abc import Sequence
 
-from transexplain.types import GroupStatistic
+from transexplain.types import GroupStatistic, Verdict
 
 _MINUS = "\N{MINUS SIGN}"
 _NAMES_SHOWN = 12
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def verdict(row: GroupStatistic) -> str:
-    """`flagged`, `clear` (compared and not flagged) or `unknown` (could not be compared)."""
-    if row.flagged:
-        return "flagged"
-    return "unknown" if row.difference_interval is None else "clear"
+_TONES: dict[Verdict, str] = {
+    "difference": "flagged",
+    "equivalent": "clear",
+    "inconclusive": "open",
+    "suppressed": "unknown",
+}
+
+
+def tone(row: GroupStatistic) -> str:
+    """How a row's verdict is shown: `flagged`, `clear`, `open` or `unknown`."""
+    return _TONES[row.verdict]
 
 
 def things(modality: str, count: int) -> str:

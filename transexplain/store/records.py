@@ -52,32 +52,6 @@ class RunProgress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EntityMean:
-    """Mean relevance over the mentions of one entity, for one explained class."""
-
-    group: str
-    entity: str
-    target: str
-    class_name: str
-    mentions: int
-    documents: int
-    mean: float  #: over mentions, in the method's unit
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupTotal:
-    """Counts of one group for one class; a document with two of its entities counts once."""
-
-    group: str
-    target: str
-    class_name: str
-    mentions: int
-    documents: int
-    entities: int
-    mean: float  #: over mentions, in the method's unit
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ConservationSummary:
     """How well the ledgers of a run close, over all attributions that have one."""
 

@@ -22,17 +22,13 @@ from transexplain.store.totals import (
     accuracy,
     aggregates,
     conservation,
-    entity_means,
-    group_totals,
 )
 
 __all__ = [
     "accuracy",
     "aggregates",
     "conservation",
-    "entity_means",
     "failures",
-    "group_totals",
     "iter_attributions",
     "iter_items",
     "iter_mentions",

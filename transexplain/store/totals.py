@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, case, distinct, func, select
+from sqlalchemy import Connection, case, func, select
 
 from transexplain.store.database import Database
-from transexplain.store.records import ConservationSummary, EntityMean, GroupTotal
+from transexplain.store.records import ConservationSummary
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import require
-from transexplain.store.schema import attribution, item, mention, shard_aggregate
+from transexplain.store.schema import attribution, item, shard_aggregate
 
 
 def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
@@ -22,40 +22,6 @@ def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
         require(connection, run_id)
         indices = sorted(connection.execute(saved).scalars())
     return (_aggregate(db, run_id, index) for index in indices)
-
-
-def entity_means(db: Database, run_id: str) -> list[EntityMean]:
-    """Mean relevance of every entity for every target and class, sorted by those names.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    names = (mention.c.group, mention.c.entity, mention.c.target, mention.c.class_name)
-    query = select(*names, *_MENTION_TOTALS).where(mention.c.run_id == run_id).group_by(*names)
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = connection.execute(query).mappings().all()
-    found = [EntityMean(**row) for row in rows]
-    # not ORDER BY: the two databases collate differently
-    return sorted(found, key=lambda one: (one.group, one.target, one.class_name, one.entity))
-
-
-def group_totals(db: Database, run_id: str) -> list[GroupTotal]:
-    """Counts of every group for every target and class, sorted by those names.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    names = (mention.c.group, mention.c.target, mention.c.class_name)
-    entities = func.count(distinct(mention.c.entity)).label("entities")
-    query = (
-        select(*names, *_MENTION_TOTALS, entities)
-        .where(mention.c.run_id == run_id)
-        .group_by(*names)
-    )
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = connection.execute(query).mappings().all()
-    found = [GroupTotal(**row) for row in rows]
-    return sorted(found, key=lambda one: (one.group, one.target, one.class_name))
 
 
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
@@ -135,11 +101,6 @@ def conservation(db: Database, run_id: str) -> ConservationSummary | None:
 _RELATIVE_GAP = case(
     (attribution.c.magnitude == 0, func.abs(attribution.c.gap)),
     else_=func.abs(attribution.c.gap) / func.nullif(attribution.c.magnitude, 0),
-)
-_MENTION_TOTALS = (
-    func.count().label("mentions"),
-    func.count(distinct(mention.c.item)).label("documents"),
-    func.avg(mention.c.relevance).label("mean"),
 )
 
 

@@ -1,0 +1,159 @@
+"""The group table: hand-worked rows, who is compared with whom, and what the verdicts hang on."""
+
+import random
+
+import pytest
+from entity_samples import POSITIVE, totals_of
+
+from transexplain.bias.entity_totals import EntityTotals, Stratum
+from transexplain.bias.group_table import Rules, group_table
+from transexplain.types import GroupStatistic
+
+
+def table(totals: EntityTotals, **rules: object) -> dict[str, GroupStatistic]:
+    rows = group_table(totals, Rules(**rules))  # type: ignore[arg-type]
+    assert len({row.group for row in rows}) == len(rows)
+    return {row.group: row for row in rows}
+
+
+def test_golden_row_by_hand() -> None:
+    """Means 1..5 against -2..2, worked out with a printed table of Student's t.
+
+    Each side: variance 2.5, squared error .5; t(.975, 4) = 2.776445, half width 1.963243.
+    Difference 3, squared error 1, Welch's freedom 1 / (.25/4 + .25/4) = 8; t(.975, 8) = 2.306004,
+    t(.8, 8) = .888890. Of the 252 labellings 10 have a t as large: p is near .040.
+    """
+    rows = table(totals_of({"A": [1, 2, 3, 4, 5], "B": [2, 1, 0, -1, -2]}))
+    row = rows["A"]
+    assert row.entity_mean == 3.0
+    assert row.interval == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
+    assert row.difference == 3.0
+    assert row.difference_interval == pytest.approx((3 - 2.306004, 3 + 2.306004), abs=1e-6)
+    assert row.interval_by == "t"
+    assert row.detectable == pytest.approx(2.306004 + 0.888890, abs=1e-5)
+    assert row.p == pytest.approx(10 / 252, abs=0.008)
+    assert row.adjusted_p == pytest.approx(max(row.p, rows["B"].p or 0), abs=1e-12)
+    assert row.verdict == "difference"
+    assert row.flagged
+    assert (row.reference, row.note) == ("all other groups", "")
+    assert rows["B"].difference == -3.0
+
+
+def test_counts_and_the_two_means_by_hand() -> None:
+    row = table(totals_of({"A": {"x": [1.0, 2.0, 0.0], "y": [-2.0]}}))["A"]
+    assert (row.mentions, row.documents, row.entities) == (4, 4, 2)
+    assert row.mean == 0.25
+    assert row.entity_mean == -0.5
+    assert row.positive == 0.5
+
+
+def test_suppressed_below_five_entities_on_either_side() -> None:
+    rows = table(totals_of({"A": [1.0] * 4, "B": [0.0] * 5}))
+    assert rows["A"].interval is None
+    assert rows["A"].note == "fewer than 5 entities"
+    assert rows["B"].interval == (0.0, 0.0)
+    assert rows["B"].note == "reference has fewer than 5 entities"
+    for row in rows.values():
+        assert (row.difference, row.difference_interval, row.p) == (None, None, None)
+        assert (row.verdict, row.flagged) == ("suppressed", False)
+
+
+def test_mentions_of_one_entity_prove_nothing() -> None:
+    """500 mentions of each of five names, one of which stands out: Welch over mentions is sure."""
+    names = {f"a{i}": [0.3 if i else 4.0] * 500 for i in range(5)}
+    row = table(totals_of({"A": names, "B": [0.2, 0.4, 0.3, 0.1, 0.5]}))["A"]
+    assert row.difference == pytest.approx(0.74)
+    assert row.p is not None and row.p > 0.2
+    assert row.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("shift", "practical", "verdict"),
+    [
+        (0.5, 0.1, "difference"),
+        (-0.5, 0.1, "difference"),
+        (0.5, 0.5, "inconclusive"),
+        (0.05, 0.1, "equivalent"),
+        (0.0, 0.1, "equivalent"),
+    ],
+)
+def test_a_difference_needs_both_certainty_and_size(
+    shift: float, practical: float, verdict: str
+) -> None:
+    spread = [-0.01, 0.0, 0.01, -0.02, 0.02, 0.005]
+    totals = totals_of({"A": [s + shift for s in spread], "B": spread})
+    assert table(totals, practical=practical)["A"].verdict == verdict
+
+
+def test_a_named_reference_is_the_only_one_compared_to() -> None:
+    rows = table(totals_of({"A": [1.0] * 5, "B": [50.0] * 5, "C": [0.5] * 5}), reference="C")
+    assert rows["A"].difference == 0.5
+    assert rows["A"].reference == "C"
+    assert rows["C"].difference is None
+    assert (rows["C"].note, rows["C"].flagged) == ("the reference itself", False)
+
+
+def test_an_absent_reference_is_said() -> None:
+    row = table(totals_of({"A": [1.0] * 5}), reference="Z")["A"]
+    assert (row.difference, row.note) == (None, "no reference entity was mentioned")
+
+
+def test_entities_shared_between_groups_count_on_one_side_only() -> None:
+    def named(words: str, value: float) -> dict[str, list[float]]:
+        return {word: [value] for word in words}
+
+    groups = {"some": named("abcde", 1.0), "all": named("abcdefghij", 0.0)}
+    row = table(totals_of({**groups, "again": named("fghij", 0.0), "far": named("k", 5.0)}))["some"]
+    assert row.difference == pytest.approx(1.0 - 5.0 / 6.0)  # f..j once each, and k
+    assert row.note == "5 entities shared with the reference count for the group only"
+
+
+def test_classes_and_targets_are_apart_and_strata_are_not() -> None:
+    five, none = [1.0] * 5, [0.0] * 5
+    totals = totals_of({"A": five, "B": none}, Stratum("predicted", "positive", "positive", "x"))
+    totals_of({"A": [3.0] * 5}, Stratum("predicted", "positive", "negative", "y"), totals)
+    totals_of({"B": none}, Stratum("all", "positive"), totals)
+    got = {
+        (row.target, row.class_name, row.group): row.difference
+        for row in group_table(totals, Rules())
+    }
+    assert got == {
+        ("all", "positive", "B"): None,
+        ("predicted", "positive", "A"): 2.0,
+        ("predicted", "positive", "B"): -2.0,
+    }
+
+
+def test_the_family_is_the_whole_table() -> None:
+    draw = random.Random(4)
+    groups = {f"g{i}": [draw.gauss(0, 1) for _ in range(8)] for i in range(12)}
+    groups["odd"] = [draw.gauss(1.4, 1) for _ in range(8)]
+    plain, strict = (table(totals_of(groups), correction=how) for how in ("none", "holm"))
+    assert plain["odd"].adjusted_p == plain["odd"].p
+    assert strict["odd"].p == plain["odd"].p
+    assert strict["odd"].adjusted_p == pytest.approx(min(1.0, 13 * (plain["odd"].p or 0)))
+
+
+def test_large_groups_are_resampled_and_say_so() -> None:
+    draw = random.Random(1)
+    groups = {name: [draw.gauss(0, 1) for _ in range(40)] for name in "AB"}
+    row = table(totals_of(groups))["A"]
+    assert row.interval_by == "bootstrap"
+    again = table(totals_of({"B": groups["B"], "A": groups["A"]}))["A"]
+    assert again == row, "the order of groups does not matter"
+
+
+def test_robustness_rows() -> None:
+    totals = totals_of({"A": [1, 2, 3, 4, 5], "B": [2, 1, 0, -1, -2]})
+    share, mentions = table(totals)["A"].robustness
+    assert (share.name, share.difference) == ("share of |R|", 1.5)  # magnitude 2 in each item
+    assert mentions.difference == 3.0
+    assert mentions.excludes_zero
+    # one mention per document and entity: all three variances are one, 2 * 10 / 25 * 5 / 4
+    half = 2.776445 * (2 * 10 / 25 * 5 / 4) ** 0.5
+    assert mentions.interval == pytest.approx((3 - half, 3 + half), abs=1e-5)
+
+
+def test_nothing_in_nothing_out() -> None:
+    assert group_table(EntityTotals(), Rules()) == []
+    assert POSITIVE not in EntityTotals().strata

@@ -1,0 +1,170 @@
+"""Permutation, corrections, resampling and verdicts, against hand-worked values and libraries."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from transexplain.bias.intervals import Estimate, bootstrapped, t_interval, welch
+from transexplain.bias.multiplicity import adjusted
+from transexplain.bias.permutation import permutation_p
+from transexplain.bias.sampling import poisson_weights
+from transexplain.bias.verdicts import judge
+from transexplain.errors import ConfigurationError
+
+VALUES = st.lists(st.floats(-10, 10), min_size=2, max_size=7)
+
+
+def every_labelling(left: list[float], right: list[float]) -> float:
+    """The exact p: |Welch's t| of every way to choose the left side is at least the observed."""
+    pool = left + right
+    whole = set(range(len(pool)))
+
+    def t(chosen: tuple[int, ...]) -> float:
+        a, b = [pool[i] for i in chosen], [pool[i] for i in whole - set(chosen)]
+        return abs(float(stats.ttest_ind(a, b, equal_var=False).statistic))
+
+    observed = t(tuple(range(len(left))))
+    ways = list(itertools.combinations(range(len(pool)), len(left)))
+    return sum(t(way) >= observed - 1e-9 for way in ways) / len(ways)
+
+
+def test_p_is_that_of_every_labelling_but_for_chance() -> None:
+    left, right = [0.3, 1.9, 2.2, 0.8], [-0.4, 0.6, 0.1, 1.1, -1.3]
+    exact = every_labelling(left, right)
+    found = permutation_p(left, right, permutations=40_000)
+    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000))
+
+
+def test_p_agrees_with_scipy_on_larger_groups() -> None:
+    random = np.random.default_rng(3)
+    left, right = random.normal(0.5, 2.0, 20), random.normal(0, 1, 30)
+    reference = stats.permutation_test(
+        (left, right),
+        lambda a, b, axis: np.abs(stats.ttest_ind(a, b, axis=axis, equal_var=False).statistic),
+        n_resamples=9_999,
+        alternative="greater",
+        vectorized=True,
+        rng=np.random.default_rng(1),
+    )
+    assert permutation_p(list(left), list(right)) == pytest.approx(reference.pvalue, abs=0.02)
+
+
+def test_p_does_not_hang_on_order_units_or_origin() -> None:
+    left, right = [1.0, 2.0, 4.0, 3.5, 0.2], [0.5, -1.0, 0.1, 2.2, -0.7, 0.9]
+    p = permutation_p(left, right, seed=("a",))
+    assert permutation_p(left[::-1], right[::-1], seed=("a",)) == p
+    assert permutation_p([8 * x + 4 for x in left], [8 * x + 4 for x in right], seed=("a",)) == p
+    assert permutation_p(left, right, seed=("b",)) != p
+    assert permutation_p(left, right, seed=("b",)) == pytest.approx(p, abs=0.02)
+
+
+def test_p_is_never_zero_and_one_for_equal_values() -> None:
+    assert permutation_p([1e3 + i for i in range(30)], [float(i) for i in range(30)]) == 1e-4
+    assert permutation_p([2.0] * 5, [2.0] * 6) == 1.0
+    with pytest.raises(ValueError, match="two entities"):
+        permutation_p([1.0], [2.0, 3.0])
+
+
+def test_large_pools_are_cut_into_portions() -> None:
+    random = np.random.default_rng(0)
+    left, right = random.normal(size=3_000), random.normal(size=4_000)
+    z = float(stats.ttest_ind(left, right, equal_var=False).pvalue)
+    assert permutation_p(list(left), list(right)) == pytest.approx(z, abs=0.04)
+
+
+def test_corrections_by_hand() -> None:
+    """Sorted .01 .02 .03 .5: BH times 4, 2, 4/3, 1; Holm 4, 3, 2, 1 and never falling."""
+    p = [0.03, None, 0.01, 0.5, 0.02]
+    assert adjusted(p, "bh") == pytest.approx([0.04, None, 0.04, 0.5, 0.04])
+    assert adjusted(p, "holm") == pytest.approx([0.06, None, 0.04, 0.5, 0.06])
+    harmonic = 1 + 1 / 2 + 1 / 3 + 1 / 4
+    assert adjusted(p, "by") == pytest.approx(
+        [0.04 * harmonic, None, 0.04 * harmonic, min(0.5 * harmonic, 1.0), 0.04 * harmonic]
+    )
+    assert adjusted(p, "none") == p
+    assert adjusted([None], "bh") == [None]
+    with pytest.raises(ConfigurationError, match=r"sidak.*bh, by, holm"):
+        adjusted(p, "sidak")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_no_correction_helps(p: list[float]) -> None:
+    for how in ("bh", "by", "holm"):
+        found = adjusted(p, how)  # type: ignore[arg-type]
+        assert all(a >= b - 1e-12 for a, b in zip(found, p, strict=True) if a is not None)
+        assert all(a is not None and a <= 1 for a in found)
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss:RuntimeWarning")  # scipy's, of equal values
+@given(VALUES, VALUES)
+def test_welch_agrees_with_scipy(left: list[float], right: list[float]) -> None:
+    estimate = welch(left, right)
+    if estimate.error < 1e-6:
+        return
+    expected = stats.ttest_ind(left, right, equal_var=False).confidence_interval()
+    assert estimate.interval() == pytest.approx((expected.low, expected.high), rel=1e-6, abs=1e-9)
+
+
+def test_t_interval_by_hand() -> None:
+    assert t_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
+
+
+def test_the_bootstrap_has_the_standard_error_of_the_formula() -> None:
+    random = np.random.default_rng(5)
+    left, right = list(random.normal(size=80)), list(random.normal(size=60))
+    weights = tuple(
+        poisson_weights([f"{side}{i}" for i in range(n)], 4_000, 0)
+        for side, n in (("a", 80), ("b", 60))
+    )
+    found, known = bootstrapped(left, right, (weights[0], weights[1])), welch(left, right)
+    assert found.difference == known.difference
+    assert found.error == pytest.approx(known.error, rel=0.05)
+
+
+def test_weights_belong_to_the_name() -> None:
+    together = poisson_weights(["Ann", "Bob", "Cyd"], 500, 7)
+    assert np.array_equal(poisson_weights(["Cyd", "Ann"], 500, 7), together[[2, 0]])
+    assert not np.array_equal(poisson_weights(["Ann"], 500, 8), together[:1])
+    assert together.mean() == pytest.approx(1.0, abs=0.1)
+    assert together.var() == pytest.approx(1.0, abs=0.15)
+
+
+def estimate(difference: float, error: float) -> Estimate:
+    return Estimate(difference=difference, error=error, freedom=1e6)
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "p", "verdict", "said"),
+    [
+        (0.5, 0.1, 0.001, "difference", "0.5 logit exceeds 0.1"),
+        (0.01, 0.02, 0.6, "equivalent", "90 % interval lies within ±0.1"),
+        (0.05, 0.01, 0.001, "equivalent", "90 % interval"),
+        (0.09, 0.02, 0.001, "inconclusive", "beyond chance"),
+        (0.5, 0.4, 0.2, "inconclusive", "would probably have been found"),
+    ],
+)
+def test_verdicts(difference: float, error: float, p: float, verdict: str, said: str) -> None:
+    found = judge(estimate(difference, error), p, 0.1)
+    assert found.verdict == verdict
+    assert said in found.reason
+
+
+def test_nothing_is_said_of_too_few() -> None:
+    assert judge(None, None, 0.1).verdict == "suppressed"
+
+
+def test_the_detectable_difference_is_found_four_times_in_five() -> None:
+    random = np.random.default_rng(11)
+    size, found, rounds = 20, 0, 2_000
+    truth = Estimate(difference=0.0, error=math.sqrt(2 / size), freedom=2 * (size - 1)).detectable
+    for _ in range(rounds):
+        low, high = welch(
+            list(random.normal(truth, 1, size)), list(random.normal(0, 1, size))
+        ).interval()
+        found += low > 0 or high < 0
+    assert found / rounds == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / rounds))

@@ -1,0 +1,193 @@
+"""The group table: what the mentions of each group's entities add to a class, and its verdicts.
+
+The unit of analysis is the entity, not the mention: mentions of one name share that name's
+embedding, so tests and intervals over mentions are far too sure of themselves.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from transexplain.bias.entity_totals import EntityRow, EntityTotals, Stratum
+from transexplain.bias.intervals import (
+    BOOTSTRAP_FROM,
+    MIN_ENTITIES,
+    RESAMPLES,
+    Estimate,
+    bootstrapped,
+    t_interval,
+    welch,
+)
+from transexplain.bias.multiplicity import adjusted
+from transexplain.bias.permutation import permutation_p
+from transexplain.bias.sampling import poisson_weights
+from transexplain.bias.two_way import two_way
+from transexplain.bias.verdicts import judge
+from transexplain.types import Correction, GroupStatistic, Robustness
+
+ALL_OTHERS = "all other groups"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """How groups are compared: declared in the plan, before anything is seen."""
+
+    reference: str | None = None  #: group; None: all other groups' entities
+    practical: float = 0.1  #: smallest |difference| that matters, in the unit
+    correction: Correction = "bh"
+    seed: int = 0
+
+
+def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
+    """One row per (target, class, group), sorted by these names; all rows are one family.
+
+    An entity that a group shares with its reference counts for the group only, and one that
+    several reference groups share counts once, so the two sides of a difference are disjoint.
+    """
+    strata: dict[tuple[str, str], list[Stratum]] = {}
+    for stratum in totals.strata:
+        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
+    compared = [
+        _compare(cell, group, rules)
+        for key, cells in strata.items()
+        for cell in (_Cell(totals, key, cells),)
+        for group in cell.groups
+    ]
+    p = adjusted([one.row.p for one in compared], rules.correction)
+    return [_judged(one, value, rules) for one, value in zip(compared, p, strict=True)]
+
+
+class _Cell:
+    """The entities of every group for one target and class."""
+
+    def __init__(
+        self, totals: EntityTotals, key: tuple[str, str], strata: Sequence[Stratum]
+    ) -> None:
+        self.target, self.class_name = key
+        self.groups: dict[str, list[EntityRow]] = {}
+        for row in totals.rows(strata):
+            self.groups.setdefault(row.group, []).append(row)
+        self.documents = totals.documents(strata)
+        self.pairs = totals.pairs(strata)
+
+    def others(self, group: str, reference: str | None) -> tuple[list[EntityRow], int]:
+        """Entities of the reference that the group has not, and how many it has, too."""
+        own = {row.entity for row in self.groups[group]}
+        theirs = {
+            row.entity: row
+            for other, rows in self.groups.items()
+            if other != group and reference in (None, other)
+            for row in rows
+        }
+        apart = [row for entity, row in theirs.items() if entity not in own]
+        return apart, len(theirs) - len(apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    row: GroupStatistic
+    estimate: Estimate | None
+
+
+def _compare(cell: _Cell, group: str, rules: Rules) -> _Compared:
+    members = cell.groups[group]
+    notes = [f"fewer than {MIN_ENTITIES} entities"] if len(members) < MIN_ENTITIES else []
+    row = _described(cell, group, members, rules.reference or ALL_OTHERS)
+    if group == rules.reference:
+        return _Compared(replace(row, note="; ".join([*notes, "the reference itself"])), None)
+    others, shared = cell.others(group, rules.reference)
+    if shared:
+        notes.append(f"{shared} entities shared with the reference count for the group only")
+    if not others:
+        notes.append("no reference entity was mentioned")
+    elif len(others) < MIN_ENTITIES:
+        notes.append(f"reference has fewer than {MIN_ENTITIES} entities")
+    row = replace(row, note="; ".join(notes))
+    if min(len(members), len(others)) < MIN_ENTITIES:
+        return _Compared(row, None)
+    return _tested(row, members, others, cell, rules)
+
+
+def _described(
+    cell: _Cell, group: str, members: Sequence[EntityRow], reference: str
+) -> GroupStatistic:
+    means, mentions = [row.mean for row in members], sum(row.mentions for row in members)
+    return GroupStatistic(
+        group=group,
+        target=cell.target,
+        class_name=cell.class_name,
+        mentions=mentions,
+        documents=cell.documents[group],
+        entities=len(members),
+        mean=math.fsum(row.mentions * row.mean for row in members) / mentions,
+        entity_mean=math.fsum(means) / len(means),
+        positive=sum(row.positive for row in members) / mentions,
+        interval=t_interval(means) if len(means) >= MIN_ENTITIES else None,
+        reference=reference,
+        difference=None,
+        difference_interval=None,
+    )
+
+
+def _tested(
+    row: GroupStatistic,
+    members: Sequence[EntityRow],
+    others: Sequence[EntityRow],
+    cell: _Cell,
+    rules: Rules,
+) -> _Compared:
+    left, right = [one.mean for one in members], [one.mean for one in others]
+    estimate = _estimate(members, others, left, right, rules)
+    seed = (rules.seed, row.group, row.target, row.class_name)
+    tested = replace(
+        row,
+        difference=estimate.difference,
+        difference_interval=estimate.interval(),
+        interval_by="t" if min(len(left), len(right)) < BOOTSTRAP_FROM else "bootstrap",
+        p=permutation_p(left, right, seed=seed),
+        detectable=estimate.detectable,
+        robustness=tuple(_robustness(members, others, cell, rules)),
+    )
+    return _Compared(tested, estimate)
+
+
+def _estimate(
+    members: Sequence[EntityRow],
+    others: Sequence[EntityRow],
+    left: Sequence[float],
+    right: Sequence[float],
+    rules: Rules,
+) -> Estimate:
+    if min(len(left), len(right)) < BOOTSTRAP_FROM:
+        return welch(left, right)
+    weights = tuple(
+        poisson_weights([one.entity for one in side], RESAMPLES, rules.seed)
+        for side in (members, others)
+    )
+    return bootstrapped(left, right, (weights[0], weights[1]))
+
+
+def _robustness(
+    members: Sequence[EntityRow], others: Sequence[EntityRow], cell: _Cell, rules: Rules
+) -> Iterator[Robustness]:
+    """The share of |R| instead of logits, and mentions clustered by entity and document."""
+    shares = ([one.share for one in members], [one.share for one in others])
+    estimate = _estimate(members, others, *shares, rules)
+    yield Robustness(
+        name="share of |R|",
+        unit="share",
+        difference=estimate.difference,
+        interval=estimate.interval(),
+    )
+    if both := two_way(members, others, cell.pairs):
+        yield Robustness(
+            name="over mentions, by entity and document",
+            unit="",
+            difference=both.difference,
+            interval=both.interval(),
+        )
+
+
+def _judged(one: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
+    found = judge(one.estimate, p, rules.practical)
+    return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=found.reason)

@@ -1,0 +1,88 @@
+"""An interval that also counts documents: mentions in one text share more than their names."""
+
+from collections.abc import Mapping, Sequence
+
+from transexplain.bias.entity_totals import DocumentSums, EntityRow
+from transexplain.bias.intervals import Estimate
+
+_NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)
+Pairs = Mapping[tuple[str, str], DocumentSums]
+
+
+def two_way(left: Sequence[EntityRow], right: Sequence[EntityRow], pairs: Pairs) -> Estimate | None:
+    """Difference of the means over *mentions*, its variance clustered by entity and by document.
+
+    The variance is that of entities plus that of documents minus that of their meeting (Cameron,
+    Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. It serves as a
+    check of robustness: the primary statistic takes means over entities.
+
+    Args:
+        left: entities of a group.
+        right: entities of its reference, which may be several groups.
+        pairs: sums over documents for the groups on both sides, see `EntityTotals.pairs`.
+
+    None where a side has fewer than two entities.
+    """
+    if min(len(left), len(right)) < 2:
+        return None
+    sides = [_Side(left, 1.0), _Side(right, -1.0)]
+    by_entity = sum(side.by_entity() for side in sides)
+    meeting = sum(side.meeting() for side in sides)
+    by_document = _by_document(sides, pairs)
+    variance = max(by_entity + by_document - meeting, by_entity, by_document, 0.0)
+    return Estimate(
+        difference=sides[0].mean - sides[1].mean,
+        error=variance**0.5,
+        freedom=min(len(left), len(right)) - 1,
+    )
+
+
+class _Side:
+    """One side of the difference: its mean over mentions, and what each entity adds to it."""
+
+    def __init__(self, rows: Sequence[EntityRow], sign: float) -> None:
+        self.rows = rows
+        self.groups = sorted({row.group for row in rows})
+        self.mentions = sum(row.mentions for row in rows)
+        self.mean = sum(row.mean * row.mentions for row in rows) / self.mentions
+        self.weight = sign / self.mentions
+
+    def by_entity(self) -> float:
+        """The variance between entities, with the factor of small samples."""
+        sums = sum((row.mentions * (row.mean - self.mean)) ** 2 for row in self.rows)
+        return self.weight**2 * sums * len(self.rows) / (len(self.rows) - 1)
+
+    def meeting(self) -> float:
+        """The variance between an entity's documents."""
+        return self.weight**2 * sum(
+            one.by_document.relevance
+            - 2 * self.mean * one.by_document.left
+            + self.mean**2 * one.by_document.mentions
+            for one in self.rows
+        )
+
+
+def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
+    """The sum over documents of the squared sum of what its mentions add to the difference."""
+    found = 0.0
+    for one in sides:
+        for other in sides:
+            for group in one.groups:
+                for with_ in other.groups:
+                    sums = _between(pairs, group, with_)
+                    product = sums.relevance - other.mean * sums.left - one.mean * sums.right
+                    product += one.mean * other.mean * sums.mentions
+                    found += one.weight * other.weight * product
+    return found
+
+
+def _between(pairs: Pairs, group: str, other: str) -> DocumentSums:
+    if (group, other) in pairs:
+        return pairs[group, other]
+    turned = pairs.get((other, group), _NONE)
+    return DocumentSums(
+        relevance=turned.relevance,
+        left=turned.right,
+        right=turned.left,
+        mentions=turned.mentions,
+    )

@@ -1,0 +1,43 @@
+"""What may be said of a group: a difference, none that matters, or nothing."""
+
+from dataclasses import dataclass
+
+from transexplain.bias.intervals import Estimate
+from transexplain.types import Verdict
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A verdict, with its reason in words."""
+
+    verdict: Verdict
+    reason: str
+
+
+def judge(
+    estimate: Estimate | None, p: float | None, practical: float, unit: str = "logit"
+) -> Judged:
+    """The verdict on one comparison.
+
+    *difference*: the adjusted `p` is at most 5 % and the difference exceeds `practical`.
+    *equivalent*: the 90 % interval lies within +-`practical`, which is two one-sided tests at 5 %
+    (Schuirmann 1987). *inconclusive*: neither. *suppressed*: too few entities (`estimate` None).
+    """
+    if estimate is None or p is None:
+        return Judged(verdict="suppressed", reason="too few entities to compare")
+    low, high = estimate.interval(0.90)
+    size = abs(estimate.difference)
+    if p <= ALPHA and size > practical:
+        reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
+        return Judged(verdict="difference", reason=reason)
+    if -practical < low and high < practical:
+        reason = f"the 90 % interval lies within ±{practical:g} {unit}"
+        return Judged(verdict="equivalent", reason=reason)
+    if p <= ALPHA:
+        reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
+    else:
+        found = estimate.detectable
+        reason = f"adjusted p {p:.2g}; from {found:.2g} {unit} on it would probably have been found"
+    return Judged(verdict="inconclusive", reason=reason)
