@@ -4,7 +4,7 @@ Positions are percentages, so that a strip fills whatever width its table cell h
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -44,6 +44,12 @@ def axis_of(rows: Sequence[GroupStatistic], practical: float) -> Axis:
     return Axis(limit=wanted, step=_step(wanted), practical=practical)
 
 
+def axis_around(ends: Iterable[float]) -> Axis:
+    """An axis that holds all these values, without a band."""
+    wanted = max(1e-9, *map(abs, ends))
+    return Axis(limit=wanted, step=_step(wanted), practical=0.0)
+
+
 def strip(row: GroupStatistic, axis: Axis) -> Markup:
     """The difference of one row and its interval."""
     low, high = row.difference_interval or (None, None)
@@ -73,6 +79,20 @@ def scale(axis: Axis) -> Markup:
             f'<line class="fp-tick" x1="{place}%" x2="{place}%" y1="17" y2="22"/>'
         )
     return _svg("".join(parts), "axis of the differences", "fp-axis", 22)
+
+
+def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
+    """A value with its interval, coloured by sign where the interval excludes 0."""
+    middle = _HEIGHT / 2
+    parts = [
+        _ground(axis),
+        _line(axis.place(low), axis.place(high), middle, "fp-interval"),
+        f'<circle class="fp-dot" cx="{axis.place(value)}%" cy="{middle}" r="4.5"/>',
+    ]
+    sure = low > 0.0 or high < 0.0
+    sign = "pos" if value > 0 else "neg"
+    label = f"{number(value)}, interval {number(low)} to {number(high)}"
+    return _svg("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
 
 
 def _ground(axis: Axis) -> str:

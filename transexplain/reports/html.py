@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from transexplain.bias.ranking import Ranking
 from transexplain.reports import forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
@@ -72,6 +73,8 @@ def render(summary: Summary) -> str:
         text_of=_text_of,
         picture_of=lambda item: _picture_of(summary, item),
         strip=forest.strip,
+        whisker=forest.whisker,
+        ranking_axis=_ranking_axis,
         axis_scale=forest.scale,
         tone=tone,
         signed=signed,
@@ -100,6 +103,10 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
         rows.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
         flagged = sum(row.flagged for row in rows)
         yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
+
+
+def _ranking_axis(ranking: Ranking) -> forest.Axis:
+    return forest.axis_around(end for one in ranking.entities for end in one.interval)
 
 
 def _word_lists(view: ClassView) -> list[WordList]:

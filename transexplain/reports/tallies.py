@@ -3,12 +3,14 @@
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table
+from transexplain.bias.ranking import rankings
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
 from transexplain.store import results, runs, totals
 from transexplain.store.database import Database
 
+_RANKED = 10  #: entities at either end
 _ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
 
 
@@ -69,4 +71,5 @@ def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
         correction=plan.correction,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
+        rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
     )

@@ -1,0 +1,91 @@
+"""Entities ranked by what their mentions add, without being led by those seen once or twice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transexplain.bias.entity_totals import EntityRow, EntityTotals, Stratum
+from transexplain.bias.shrinkage import mean_variances, shrink
+
+FEWEST = 10  #: entities; the spread between fewer says nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankedEntity:
+    """One entity for one target and class, and what is believed of its mean."""
+
+    groups: tuple[str, ...]
+    entity: str
+    mentions: int
+    documents: int
+    mean: float  #: over its mentions, in the unit
+    shrunken: float  #: drawn towards the mean of all entities
+    interval: tuple[float, float]  #: 95 %, of the shrunken mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranking:
+    """All entities for one target and class, highest shrunken mean first."""
+
+    target: str
+    class_name: str
+    centre: float  #: of all entities
+    spread: float  #: standard deviation between entities beyond chance
+    entities: tuple[RankedEntity, ...]
+    omitted: int = 0  #: entities between the highest and the lowest that are shown
+
+    def ends(self, each: int) -> "Ranking":
+        """The same with only the `each` highest and lowest."""
+        if len(self.entities) <= 2 * each:
+            return self
+        kept = (*self.entities[:each], *self.entities[-each:])
+        return replace(self, entities=kept, omitted=len(self.entities) - len(kept))
+
+
+def rankings(totals: EntityTotals) -> list[Ranking]:
+    """One ranking per (target, class) in which enough entities were mentioned, sorted by these.
+
+    Means are shrunk by empirical Bayes, see `shrinkage.shrink`; an entity of several groups is
+    ranked once.
+    """
+    strata: dict[tuple[str, str], list[Stratum]] = {}
+    for stratum in totals.strata:
+        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
+    found = (_ranking(key, totals.rows(cells)) for key, cells in strata.items())
+    return [one for one in found if one is not None]
+
+
+def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
+    groups: dict[str, list[str]] = {}
+    single: dict[str, EntityRow] = {}
+    for row in rows:
+        groups.setdefault(row.entity, []).append(row.group)
+        single.setdefault(row.entity, row)
+    once = list(single.values())
+    if len(once) < FEWEST:
+        return None
+    means = [row.mean for row in once]
+    variances = mean_variances([row.mentions for row in once], means, [row.squares for row in once])
+    if variances is None:
+        return None
+    believed = shrink(means, variances)
+    ranked = [
+        RankedEntity(
+            groups=tuple(groups[row.entity]),
+            entity=row.entity,
+            mentions=row.mentions,
+            documents=row.documents,
+            mean=row.mean,
+            shrunken=float(mean),
+            interval=(float(low), float(high)),
+        )
+        for row, mean, low, high in zip(
+            once, believed.mean, believed.low, believed.high, strict=True
+        )
+    ]
+    return Ranking(
+        target=key[0],
+        class_name=key[1],
+        centre=believed.centre,
+        spread=believed.spread,
+        entities=tuple(sorted(ranked, key=lambda one: (-one.shrunken, one.entity))),
+    )
