@@ -5,7 +5,7 @@ embedding, so tests and intervals over mentions are far too sure of themselves.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transexplain.bias.entity_totals import EntityRow, EntityTotals, Stratum
@@ -21,7 +21,7 @@ from transexplain.bias.intervals import (
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import permutation_p
 from transexplain.bias.sampling import poisson_weights
-from transexplain.bias.two_way import two_way
+from transexplain.bias.two_way import Pairs, two_way
 from transexplain.bias.verdicts import judge
 from transexplain.types import Correction, GroupStatistic, Robustness
 
@@ -36,6 +36,7 @@ class Rules:
     practical: float = 0.1  #: smallest |difference| that matters, in the unit
     correction: Correction = "bh"
     seed: int = 0
+    permutations: int | None = None  #: None: what the size of the groups asks for
 
 
 def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
@@ -44,31 +45,25 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
     An entity that a group shares with its reference counts for the group only, and one that
     several reference groups share counts once, so the two sides of a difference are disjoint.
     """
-    strata: dict[tuple[str, str], list[Stratum]] = {}
-    for stratum in totals.strata:
-        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
-    compared = [
-        _compare(cell, group, rules)
-        for key, cells in strata.items()
-        for cell in (_Cell(totals, key, cells),)
-        for group in cell.groups
-    ]
+    return table_of(cells_of(totals), rules)
+
+
+def table_of(cells: Iterable["Cell"], rules: Rules) -> list[GroupStatistic]:
+    """As `group_table`, of cells that are at hand."""
+    compared = [_compare(cell, group, rules) for cell in cells for group in cell.groups]
     p = adjusted([one.row.p for one in compared], rules.correction)
     return [_judged(one, value, rules) for one, value in zip(compared, p, strict=True)]
 
 
-class _Cell:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
     """The entities of every group for one target and class."""
 
-    def __init__(
-        self, totals: EntityTotals, key: tuple[str, str], strata: Sequence[Stratum]
-    ) -> None:
-        self.target, self.class_name = key
-        self.groups: dict[str, list[EntityRow]] = {}
-        for row in totals.rows(strata):
-            self.groups.setdefault(row.group, []).append(row)
-        self.documents = totals.documents(strata)
-        self.pairs = totals.pairs(strata)
+    target: str
+    class_name: str
+    groups: Mapping[str, Sequence[EntityRow]]
+    documents: Mapping[str, int]  #: group -> items that mention it
+    pairs: Pairs  #: sums over documents; empty: the two-way interval is left out
 
     def others(self, group: str, reference: str | None) -> tuple[list[EntityRow], int]:
         """Entities of the reference that the group has not, and how many it has, too."""
@@ -83,13 +78,38 @@ class _Cell:
         return apart, len(theirs) - len(apart)
 
 
+def cells_of(totals: EntityTotals) -> list[Cell]:
+    """One cell per (target, class), sorted by these; strata within are added up."""
+    strata: dict[tuple[str, str], list[Stratum]] = {}
+    for stratum in totals.strata:
+        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
+    return [
+        Cell(
+            target=target,
+            class_name=class_name,
+            groups=by_group(totals.rows(parts)),
+            documents=totals.documents(parts),
+            pairs=totals.pairs(parts),
+        )
+        for (target, class_name), parts in strata.items()
+    ]
+
+
+def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
+    """Rows by their group, in order of first appearance."""
+    found: dict[str, list[EntityRow]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Compared:
     row: GroupStatistic
     estimate: Estimate | None
 
 
-def _compare(cell: _Cell, group: str, rules: Rules) -> _Compared:
+def _compare(cell: Cell, group: str, rules: Rules) -> _Compared:
     members = cell.groups[group]
     notes = [f"fewer than {MIN_ENTITIES} entities"] if len(members) < MIN_ENTITIES else []
     row = _described(cell, group, members, rules.reference or ALL_OTHERS)
@@ -109,7 +129,7 @@ def _compare(cell: _Cell, group: str, rules: Rules) -> _Compared:
 
 
 def _described(
-    cell: _Cell, group: str, members: Sequence[EntityRow], reference: str
+    cell: Cell, group: str, members: Sequence[EntityRow], reference: str
 ) -> GroupStatistic:
     means, mentions = [row.mean for row in members], sum(row.mentions for row in members)
     return GroupStatistic(
@@ -133,7 +153,7 @@ def _tested(
     row: GroupStatistic,
     members: Sequence[EntityRow],
     others: Sequence[EntityRow],
-    cell: _Cell,
+    cell: Cell,
     rules: Rules,
 ) -> _Compared:
     left, right = [one.mean for one in members], [one.mean for one in others]
@@ -144,7 +164,7 @@ def _tested(
         difference=estimate.difference,
         difference_interval=estimate.interval(),
         interval_by="t" if min(len(left), len(right)) < BOOTSTRAP_FROM else "bootstrap",
-        p=permutation_p(left, right, seed=seed),
+        p=permutation_p(left, right, seed=seed, permutations=rules.permutations),
         detectable=estimate.detectable,
         robustness=tuple(_robustness(members, others, cell, rules)),
     )
@@ -168,7 +188,7 @@ def _estimate(
 
 
 def _robustness(
-    members: Sequence[EntityRow], others: Sequence[EntityRow], cell: _Cell, rules: Rules
+    members: Sequence[EntityRow], others: Sequence[EntityRow], cell: Cell, rules: Rules
 ) -> Iterator[Robustness]:
     """The share of |R| instead of logits, and mentions clustered by entity and document."""
     shares = ([one.share for one in members], [one.share for one in others])
@@ -179,7 +199,8 @@ def _robustness(
         difference=estimate.difference,
         interval=estimate.interval(),
     )
-    if both := two_way(members, others, cell.pairs):
+    both = two_way(members, others, cell.pairs) if cell.pairs else None
+    if both is not None:
         yield Robustness(
             name="over mentions, by entity and document",
             unit="",

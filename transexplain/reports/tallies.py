@@ -2,7 +2,8 @@
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table
+from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, table_of
+from transexplain.bias.placebo import placebo
 from transexplain.bias.ranking import rankings
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Conservation, Counts, Groups
@@ -62,7 +63,9 @@ def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
     if not plan.groups:
         return None
     rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
-    rows = group_table(totals, rules)
+    cells = cells_of(totals)
+    rows = table_of(cells, rules)
+    control = placebo(cells, rules)
     mentioned = {row.group for row in rows}
     return Groups(
         rows=tuple(rows),
@@ -71,5 +74,6 @@ def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
         correction=plan.correction,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
+        placebo=control if control.comparisons else None,
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
     )
