@@ -130,3 +130,27 @@ def test_the_verb_says_what_it_did(settings: Settings, monkeypatch: pytest.Monke
     assert [one.exit_code for one in said] == [0, 0]
     assert "3 messages sent" in said[0].stdout
     assert "another process" in said[1].stdout
+
+
+def broker_forgets(db: Database, settings: Settings) -> None:
+    """Every message is lost, and a worker with them that had one in its hand."""
+    runs.create(db, make_plan(), make_shards())
+    assert sweep.sweep(db, settings, every=0) is not None
+    forget(settings)
+    run_id = runs.get(db, "latest").id
+    assert shards.claim(db, run_id, "gone", -1.0, 0), "its lease is over"
+    sweep.sweep(db, settings, every=0)
+    assert queue.depth(settings, the_queue(settings)) == 3, "shards that nobody hears of"
+
+
+def test_the_fleet_survives_a_broker_that_forgets(db: Database, settings: Settings) -> None:
+    broker_forgets(db, settings)
+
+
+def test_a_missing_sweep_is_caught(
+    db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: as in `test_store_mutants`, the script must fail without the safeguard."""
+    monkeypatch.setattr(sweep, "top_up", lambda *_, **__: 0)
+    with pytest.raises(AssertionError, match="nobody hears of"):
+        broker_forgets(db, settings)
