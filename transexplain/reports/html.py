@@ -19,6 +19,7 @@ from transexplain.reports.tokens import spans_html
 from transexplain.reports.wording import (
     named,
     number,
+    percent,
     power,
     signed,
     spoken,
@@ -89,6 +90,7 @@ def render(summary: Summary) -> str:
         change=change,
         span=span,
         probability=probability,
+        percent=percent,
     )
     return storable(page)
 

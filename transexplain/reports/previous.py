@@ -25,7 +25,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         before = runs.get(db, run.previous)
     except ConfigurationError:
         return None
-    theirs = groups_of(before, merged(db, before.id).entities) if before.plan.groups else None
+    theirs = groups_of(before, merged(db, before.id)) if before.plan.groups else None
     common, other = totals.other_predictions(db, before.id, run.id)
     old, new = before.plan, run.plan
     return Previous(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.ranking import Ranking
 from transexplain.reports.faithfulness_records import Faithfulness
@@ -143,6 +144,7 @@ class Groups:
     correction: str  #: of p-values for the number of comparisons
     never_mentioned: tuple[str, ...]
     sources: Mapping[str, str]  #: group -> where its terms came from
+    outcomes: tuple[GroupOutcome, ...] = ()  #: the reference's first
     placebo: Placebo | None = None  #: None: nothing could be compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
 

@@ -1,8 +1,8 @@
 """What the database adds up about a run: how many items went where, the ledgers, the groups."""
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, table_of
+from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
 from transexplain.bias.ranking import rankings
 from transexplain.plans import AuditRun
@@ -57,12 +57,13 @@ def merged(db: Database, run_id: str) -> ShardAggregate:
     return total
 
 
-def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
+def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
     """The group table; None where the audit named no groups."""
     plan = run.plan
     if not plan.groups:
         return None
     rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+    totals = total.entities
     cells = cells_of(totals)
     rows = table_of(cells, rules)
     control = placebo(cells, rules)
@@ -74,6 +75,7 @@ def groups_of(run: AuditRun, totals: EntityTotals) -> Groups | None:
         correction=plan.correction,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
+        outcomes=outcomes(totals, total.predictions, plan.reference),
         placebo=control if control.comparisons else None,
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
     )

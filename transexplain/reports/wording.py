@@ -35,6 +35,11 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}".replace("-", _MINUS)
 
 
+def percent(share: float) -> str:
+    """A share as a table shows it: 12.3 %."""
+    return f"{100 * share:.1f}\u00a0%"
+
+
 def power(value: float) -> str:
     """A small number as a person writes it: 4.2 x 10 to the -7, in superscript."""
     if value == 0.0 or not math.isfinite(value):
