@@ -37,6 +37,7 @@ class Rules:
     correction: Correction = "bh"
     seed: int = 0
     permutations: int | None = None  #: None: what the size of the groups asks for
+    bare: bool = False  #: p and verdict *difference* only: no bootstrap, no robustness
 
 
 def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
@@ -166,7 +167,7 @@ def _tested(
         interval_by="t" if min(len(left), len(right)) < BOOTSTRAP_FROM else "bootstrap",
         p=permutation_p(left, right, seed=seed, permutations=rules.permutations),
         detectable=estimate.detectable,
-        robustness=tuple(_robustness(members, others, cell, rules)),
+        robustness=() if rules.bare else tuple(_robustness(members, others, cell, rules)),
     )
     return _Compared(tested, estimate)
 
@@ -178,7 +179,7 @@ def _estimate(
     right: Sequence[float],
     rules: Rules,
 ) -> Estimate:
-    if min(len(left), len(right)) < BOOTSTRAP_FROM:
+    if rules.bare or min(len(left), len(right)) < BOOTSTRAP_FROM:
         return welch(left, right)
     weights = tuple(
         poisson_weights([one.entity for one in side], RESAMPLES, rules.seed)

@@ -28,7 +28,7 @@ def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     overlaps stay, and so do the entities' relevance and how often they are mentioned.
     """
     comparisons = below = differences = 0
-    fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS)
+    fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS, bare=True)
     for draw in range(draws):
         for row in table_of(_relabelled(cells, rules.seed, draw), fast):
             if row.p is not None:

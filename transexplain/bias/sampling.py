@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,11 @@ def poisson_weights(names: Sequence[str], resamples: int, seed: int) -> NDArray[
     in any order resample alike (Hanley and MacGibbon 2006 for the bootstrap; Chamandy et al. 2012
     for weights by key).
     """
-    weights = np.empty((len(names), resamples), dtype=np.uint8)
-    for row, name in zip(weights, names, strict=True):
-        row[:] = generator("bootstrap", seed, name).poisson(1.0, resamples)
-    return weights
+    if not names:
+        return np.empty((0, resamples), dtype=np.uint8)
+    return np.stack([_weights(name, resamples, seed) for name in names])
+
+
+@lru_cache(maxsize=10_000)  # of every class the same entities are resampled
+def _weights(name: str, resamples: int, seed: int) -> NDArray[np.uint8]:
+    return generator("bootstrap", seed, name).poisson(1.0, resamples).astype(np.uint8)
