@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
-from orchestrator.sections import EvaluationSection, GroupsSection
+from orchestrator.grouping import groups_of, lexicon_groups, matching_of
+from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
-from transexplain.bias.lexicon import load_lexicon
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
@@ -55,10 +55,11 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         EngineError: the model has an operator without a rule.
     """
     bound(MethodSpec(name=spec.method.name, params=spec.method.params))  # told before loading
-    groups = _groups(spec.groups) if spec.groups else ()
+    lexicons = lexicon_groups(spec)
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
     if not dataset.rows:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
+    groups = groups_of(spec, dataset, lexicons)
     from transexplain.models.load import load_model
 
     source = absolute_model(spec.model.source)
@@ -127,6 +128,7 @@ def _plan(
         shard_size=spec.shard_size,
         payload=spec.payload,
         groups=groups,
+        matching=matching_of(spec),
         reference=spec.groups.reference if spec.groups else None,
         practical=spec.groups.practical if spec.groups else 0.1,
         correction=spec.groups.correction if spec.groups else "bh",
@@ -134,28 +136,6 @@ def _plan(
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
     )
-
-
-def _groups(section: GroupsSection) -> tuple[EntityGroup, ...]:
-    groups = load_lexicon(Path(section.lexicon))
-    names = [group.name for group in groups]
-    for wanted in section.include:
-        if not any(name == wanted or name.startswith(f"{wanted}/") for name in names):
-            raise SpecError(
-                f"groups.include names {wanted!r}, but {section.lexicon} holds: {', '.join(names)}"
-            )
-    if section.include:
-        groups = tuple(
-            group
-            for group in groups
-            if any(group.name == w or group.name.startswith(f"{w}/") for w in section.include)
-        )
-    if section.reference is not None and section.reference not in [g.name for g in groups]:
-        raise SpecError(
-            f"groups.reference is {section.reference!r}, which is not among the groups used: "
-            f"{', '.join(group.name for group in groups)}"
-        )
-    return groups
 
 
 def _slice(spec: AuditSpec) -> str | None:

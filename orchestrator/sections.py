@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from transexplain.types import Correction
+from transexplain.findings import Correction
+from transexplain.plans import AmbiguityPolicy, CasePolicy
 
 
 class Strict(BaseModel):
@@ -42,6 +43,12 @@ class DataSection(Strict):
         description="column of what people marked: [[start, end], ...] characters of a text; "
         "[[left, top, right, bottom], ...] shares of a picture, or the path of its mask",
     )
+    spans: str | None = Field(
+        default=None,
+        description="column of entities that are marked: [[start, end, group, entity], ...] in "
+        "characters of a text; [[left, top, right, bottom, group, entity], ...] in shares of a "
+        "picture, or [path of its mask, group, entity]; the entity may be left out",
+    )
     quoting: Literal["auto", "none", "rfc4180"] = "auto"
     limit: int | None = Field(default=None, ge=1, description="only the first rows")
     sample: int | None = Field(default=None, ge=1, description="of those draw so many")
@@ -58,7 +65,21 @@ class MethodSection(Strict):
 class GroupsSection(Strict):
     """Entity groups whose relevance is compared."""
 
-    lexicon: str = Field(description="yaml or json file: group -> terms")
+    lexicon: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="yaml, json, csv or tsv file of groups and terms, builtin:gender, "
+        "builtin:nationality, builtin:religion, or a list of these",
+    )
+    column: str | None = Field(
+        default=None,
+        description="column of data.meta whose values are groups; the unit is then the item",
+    )
+    ambiguous: AmbiguityPolicy = Field(
+        default="cue", description="terms that are ordinary words too: with a cue, always, never"
+    )
+    case: CasePolicy = Field(
+        default="smart", description="capitals of a term are needed; exact; or ignore all"
+    )
     include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
     reference: str | None = Field(default=None, description="default: all other groups' entities")
     practical: float = Field(default=0.1, ge=0, description="smallest difference that matters")
@@ -66,6 +87,13 @@ class GroupsSection(Strict):
         default="bh", description="of p-values: bh and by (false discoveries), holm, none"
     )
     slice: str | None = Field(default=None, description="column of data.meta to split by")
+
+    @property
+    def lexicons(self) -> tuple[str, ...]:
+        """The lexicons as a list."""
+        if self.lexicon is None:
+            return ()
+        return (self.lexicon,) if isinstance(self.lexicon, str) else self.lexicon
 
 
 class ClassificationSection(Strict):

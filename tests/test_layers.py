@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("types", "evaluations", "plans"),
+    ("types", "evaluations", "findings", "plans"),
     ("settings",),
     ("registry", "targets"),
     ("migrations",),
@@ -28,6 +28,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALLOWED_WITHIN = {
     ("plans", "types"),
     ("plans", "evaluations"),
+    ("plans", "findings"),
     ("registry", "targets"),
     ("targets", "registry"),
 }
@@ -41,6 +42,7 @@ TORCH_FREE = (
     "data",
     "types",
     "evaluations",
+    "findings",
     "plans",
     "registry",
     "targets",

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.matching import Matcher
-from transexplain.bias.mentions import mentions_of
+from transexplain.bias.entity_totals import Stratum
+from transexplain.bias.finding import EntityFinder, Region
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
@@ -17,10 +16,20 @@ from transexplain.explaining import Request, explain_items
 from transexplain.explaining.caution import screened
 from transexplain.explaining.request import Explained
 from transexplain.metrics.class_sensitivity import of_attributions
+from transexplain.metrics.evidence import Region as Marked
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
 from transexplain.targets import parse_target
-from transexplain.types import Attribution, Item, ItemFailure, ItemOutcome, Mention
+from transexplain.types import (
+    Annotation,
+    Attribution,
+    Evidence,
+    Item,
+    ItemFailure,
+    ItemOutcome,
+    Mention,
+    PatchGrid,
+)
 
 #: items of every shard that class sensitivity is measured on
 SENSITIVITY_SAMPLE = 2
@@ -50,7 +59,7 @@ def explain_shard(
     begun = time.perf_counter()
     if plan.task == "evaluation":
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    matcher = Matcher(plan.groups) if plan.groups else None
+    finder = EntityFinder(plan) if plan.groups else None
     aggregate = ShardAggregate()
     outcomes: list[ItemOutcome] = []
     attributions: list[Attribution] = []
@@ -65,7 +74,7 @@ def explain_shard(
             outcomes.append(done.outcome)
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
-            mentions.extend(_mentions(matcher, done, aggregate.entities, plan.slice))
+            mentions.extend(_mentions(finder, done, aggregate, plan.slice))
             kept.consider(done.item)
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     return ShardResult(
@@ -172,15 +181,16 @@ def _add_sensitivities(
 
 
 def _mentions(
-    matcher: Matcher | None, done: Explained, totals: EntityTotals, column: str | None
+    finder: EntityFinder | None, done: Explained, aggregate: ShardAggregate, column: str | None
 ) -> Iterator[Mention]:
     """The mentions in one item, which are added to the totals of their entities."""
     outcome, attributions = done.outcome, done.attributions
-    text = attributions[0].text if attributions else None
-    if matcher is None or text is None or outcome is None:
+    if finder is None or not attributions or outcome is None:
         return
-    matches = matcher.find(text)
-    for attribution in attributions if matches else ():
+    marked = done.item.annotations if done.item else ()
+    found = finder.find(attributions[0].text, marked, outcome.meta)
+    aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+    for attribution in attributions:
         stratum = Stratum(
             target=attribution.target,
             class_name=attribution.class_name,
@@ -188,6 +198,19 @@ def _mentions(
             label=outcome.label or "",
             slice=str(outcome.meta.get(column, "")) if column else "",
         )
-        if found := mentions_of(attribution, matches):
-            totals.add(stratum, found, float(np.abs(attribution.relevance).sum()))
-            yield from found
+        if mentions := finder.mentions(attribution, found, _regions(attribution, marked)):
+            magnitude = float(np.abs(attribution.relevance).sum())
+            aggregate.entities.add(stratum, mentions, magnitude)
+            yield from mentions
+
+
+def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
+    """The regions marked in a picture, on the grid of its patches; none in a text."""
+    grid = attribution.features
+    if not isinstance(grid, PatchGrid):
+        return []
+    return [
+        (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
+        for one in marked
+        if one.box is not None or one.mask is not None
+    ]

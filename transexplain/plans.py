@@ -8,20 +8,18 @@ from typing import Any, Literal, Protocol, get_args
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluationPlan, MethodSpec, MetricScore
-from transexplain.types import (
-    Attribution,
-    Correction,
-    EntityGroup,
-    ItemFailure,
-    ItemOutcome,
-    Mention,
-)
+from transexplain.findings import Correction
+from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
 Modality = Literal["text", "image", "nodes"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
 LongTexts = Literal["truncate", "window", "error"]
 Join = Literal["mean", "sum"]
+#: terms that are ordinary words too count with a cue, always, or never
+AmbiguityPolicy = Literal["cue", "always", "never"]
+#: a term's capitals have to be there, its letters as they are, or letters in any case
+CasePolicy = Literal["smart", "exact", "ignore"]
 #: an evaluation measures explanations of every item and stores none of them
 Task = Literal["audit", "evaluation"]
 
@@ -49,6 +47,7 @@ class DatasetSpec:
     id: str | None = None  #: column of the item id; default: the row number
     meta: tuple[str, ...] = ()  #: further columns kept with each item
     evidence: str | None = None  #: column of what people marked: spans, boxes or a mask's path
+    spans: str | None = None  #: column of entities that are marked in each item
     quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
     limit: int | None = None  #: keep only the first rows
     sample: int | None = None  #: of those draw so many
@@ -99,6 +98,15 @@ class ShardResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """How the terms of a lexicon are found in texts, and which items are groups as a whole."""
+
+    ambiguous: AmbiguityPolicy = "cue"
+    case: CasePolicy = "smart"
+    column: str | None = None  #: metadata column whose values are groups of whole items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditPlan:
     """A resolved audit: everything a worker needs besides the shard, and nothing else."""
 
@@ -118,6 +126,7 @@ class AuditPlan:
     shard_size: int = 256
     payload: Payload = "float16"  #: stored relevance
     groups: tuple[EntityGroup, ...] = ()
+    matching: Matching = field(default_factory=Matching)
     reference: str | None = None  #: reference group; None: all other groups' entities
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Unit = Literal["logits", "unit_relevance", "score"]
 TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
+#: what a term names that is an ordinary word too: a person or the like, or a place
+Ambiguity = Literal["name", "place"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -27,6 +29,17 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Annotation:
+    """An entity that people or another program marked in an item."""
+
+    group: str
+    entity: str  #: "" in a picture: the picture itself
+    span: tuple[int, int] | None = None  #: characters of the text, from and to
+    box: tuple[float, float, float, float] | None = None  #: as in `Evidence`
+    mask: NDArray[np.bool_] | None = field(default=None, compare=False)  #: as in `Evidence`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
     """One thing to explain: a text, a picture, or inputs already encoded."""
 
@@ -37,6 +50,7 @@ class Item:
     meta: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None  #: image path relative to the dataset's root
     evidence: Evidence | None = None  #: None: nobody marked it
+    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,11 +209,13 @@ class ItemOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EntityGroup:
-    """A named list of terms, with where they came from."""
+    """A named list of terms, with where they came from; no terms: the data says who is in it."""
 
     name: str
     terms: tuple[str, ...]
     source: str = ""
+    entities: Mapping[str, str] = field(default_factory=dict)  #: term -> entity, if not itself
+    ambiguous: Mapping[str, Ambiguity] = field(default_factory=dict)  #: terms that need a cue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,54 +232,3 @@ class Mention:
     start: int
     end: int
     relevance: float  #: sum over its word pieces
-
-
-Verdict = Literal["difference", "equivalent", "inconclusive", "suppressed"]
-Correction = Literal["bh", "by", "holm", "none"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Robustness:
-    """The same comparison made another way; it has no vote, but it shows what hangs on the way."""
-
-    name: str
-    unit: str
-    difference: float
-    interval: tuple[float, float]  #: 95 %
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether this way alone would see a difference."""
-        return self.interval[0] > 0.0 or self.interval[1] < 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupStatistic:
-    """One row of the group table, over the entities of a group for one class."""
-
-    group: str
-    target: str
-    class_name: str
-    mentions: int
-    documents: int
-    entities: int
-    mean: float  #: over mentions, in the method's unit
-    entity_mean: float  #: mean of the entities' means
-    positive: float  #: share of mentions with relevance above 0
-    interval: tuple[float, float] | None  #: 95 % t-interval of entity_mean; None: suppressed
-    reference: str
-    difference: float | None  #: entity_mean minus the reference's
-    difference_interval: tuple[float, float] | None  #: 95 %, over entity means
-    interval_by: Literal["t", "bootstrap"] | None = None
-    p: float | None = None  #: entity-level permutation
-    adjusted_p: float | None = None  #: over the whole table
-    detectable: float | None = None  #: difference found in 80 % of such corpora
-    verdict: Verdict = "suppressed"
-    reason: str = ""  #: of the verdict
-    robustness: tuple[Robustness, ...] = ()
-    note: str = ""  #: why something is missing
-
-    @property
-    def flagged(self) -> bool:
-        """Whether the verdict is *difference*."""
-        return self.verdict == "difference"

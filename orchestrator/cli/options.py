@@ -40,7 +40,10 @@ Params = Annotated[
     typer.Option("--param", help="parameter of the method, e.g. --param gamma=0.25"),
 ]
 Lexicon = Annotated[
-    str | None, typer.Option("--lexicon", help="entity groups: yaml or json, group -> terms")
+    str | None,
+    typer.Option(
+        "--lexicon", help="entity groups: yaml, json, csv or tsv file, or builtin:gender and such"
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="name of the audit")]
 Set = Annotated[

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from orchestrator.plan import absolute_model
 from orchestrator.spec import AuditSpec
+from transexplain.bias.lexicon_files import BUILTIN
 from transexplain.data import SOURCES
 
 
@@ -14,9 +15,14 @@ def with_absolute_paths(spec: AuditSpec) -> AuditSpec:
         "data": spec.data.model_copy(update={"source": _absolute_data(spec.data.source)}),
     }
     if spec.groups is not None:
-        lexicon = str(Path(spec.groups.lexicon).expanduser().absolute())
-        changed["groups"] = spec.groups.model_copy(update={"lexicon": lexicon})
+        lexicons = tuple(map(_absolute_lexicon, spec.groups.lexicons))
+        changed["groups"] = spec.groups.model_copy(update={"lexicon": lexicons or None})
     return spec.model_copy(update=changed)
+
+
+def _absolute_lexicon(lexicon: str) -> str:
+    own = lexicon.startswith(BUILTIN)
+    return lexicon if own else str(Path(lexicon).expanduser().absolute())
 
 
 def _absolute_data(source: str) -> str:

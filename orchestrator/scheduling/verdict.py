@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from transexplain.findings import GroupStatistic
 from transexplain.reports.previous import gone, newly
 from transexplain.reports.records import GroupChange, Previous, Summary
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.store.schedule_records import Delivery
-from transexplain.types import GroupStatistic
 
 #: raised when a key changes its meaning or goes
 VERSION = 1

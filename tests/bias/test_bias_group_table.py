@@ -7,7 +7,7 @@ from entity_samples import POSITIVE, totals_of
 
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.group_table import Rules, group_table
-from transexplain.types import GroupStatistic
+from transexplain.findings import GroupStatistic
 
 
 def table(totals: EntityTotals, **rules: object) -> dict[str, GroupStatistic]:

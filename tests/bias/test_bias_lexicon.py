@@ -55,6 +55,13 @@ def test_json_and_gz(tmp_path: Path, packed: bool) -> None:
         ("2020: [x]\n", "group name 2020 is not text"),
         ("a: [x]\na: [y]\n", "'a' is given twice"),
         ("? [a, b]\n: [x]\n", "cannot be a name"),
+        ("a: [{term: x, ambigous: true}]\n", "unknown keys ['ambigous']"),
+        ("a: [{entity: x}]\n", "lacks `term`"),
+        ("a: [{term: x, ambiguous: often}]\n", "'a': term 'x': ambiguous is 'often'"),
+        ("a: [{entity: x, terms: []}]\n", "needs an entity and a list"),
+        ("a: [{terms: [y]}]\n", "needs an entity and a list"),
+        ("a: [{entity: No, terms: [y]}]\n", "entity False was read as bool"),
+        ("a: [{term: x, entity: y}, x]\n", "'x' stands for 'y' and for 'x'"),
         ("a: [x\n", "expected ',' or ']'"),
         ("a: !!python/object:os.system [x]\n", "could not determine a constructor"),
     ],
@@ -93,6 +100,96 @@ def test_unreadable_files(tmp_path: Path, name: str, data: bytes, says: str) -> 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(LexiconError, match=r"nowhere\.yaml: cannot be read"):
         load_lexicon(tmp_path / "nowhere.yaml")
+
+
+def test_flags_and_several_spellings_of_one_entity(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "g:\n"
+        "  - {term: Bo, ambiguous: true}\n"
+        "  - {term: Will, ambiguous: false}\n"
+        "  - {term: Mark}\n"
+        "  - China\n"
+        "  - will\n"
+        "  - {entity: United States, terms: [USA, U.S., {term: US, ambiguous: place}]}\n",
+    )
+    (group,) = load_lexicon(path)
+    assert group.terms == ("Bo", "Will", "Mark", "China", "will", "USA", "U.S.", "US")
+    assert group.entities == dict.fromkeys(("USA", "U.S.", "US"), "United States")
+    assert group.ambiguous == {"Bo": "name", "Mark": "name", "China": "place", "US": "place"}
+
+
+TABLE = """group,term,entity,ambiguous,source
+towns,New York,,,a map
+towns,"Washington, D.C.",Washington,,another map
+towns,Bath,,no,
+rivers,Rhine,,yes,a map
+rivers,Rhein,Rhine,,a map
+"""
+
+
+@pytest.mark.parametrize("name", ["g.csv", "g.tsv", "g.csv.gz"])
+def test_tables(tmp_path: Path, name: str) -> None:
+    rows = TABLE
+    if "tsv" in name:
+        rows = rows.replace(",", "\t").replace('"Washington\t D.C."', "Washington, D.C.")
+    path = tmp_path / name
+    data = ("\ufeff" + rows).encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    towns, rivers = load_lexicon(path)
+    assert towns == EntityGroup(
+        name="towns",
+        terms=("New York", "Washington, D.C.", "Bath"),
+        source="a map; another map",
+        entities={"Washington, D.C.": "Washington"},
+    )
+    assert rivers == EntityGroup(
+        name="rivers",
+        terms=("Rhine", "Rhein"),
+        source="a map",
+        entities={"Rhein": "Rhine"},
+        ambiguous={"Rhine": "name"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("group,word\na,b\n", "line 1 names the columns group, word"),
+        ("group,term,term\na,b,b\n", "each once"),
+        ("", "line 1 names the columns (none)"),
+        ("group,term\na,b,c\n", "line 2 has 3 cells"),
+        ("group,term\na,b\n\na,\n", "line 4 has no term"),
+        ("group,term,ambiguous\na,b,perhaps\n", "group 'a', term 'b': ambiguous is 'perhaps'"),
+        ('group,term\na,"b\n', "unexpected end of data"),
+        ("group,term\n", "expected a mapping of group names"),
+    ],
+)
+def test_a_wrong_table_is_named_with_its_line(tmp_path: Path, content: str, says: str) -> None:
+    path = write(tmp_path, content, "g.csv")
+    with pytest.raises(LexiconError) as caught:
+        load_lexicon(path)
+    assert str(path) in str(caught.value)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gender", "nationality", "religion"])
+def test_the_lexicons_that_come_with_the_software(name: str) -> None:
+    groups = load_lexicon(f"builtin:{name}")
+    assert len(groups) >= 3
+    for group in groups:
+        assert group.name.startswith(f"{name}/")
+        assert "TransExplain" in group.source
+        # below five entities the statistics say nothing
+        assert len({group.entities.get(term, term) for term in group.terms}) >= 5
+    terms = [(term, group.name) for group in groups for term in group.terms]
+    assert len({term for term, _ in terms}) == len(terms), "a term in two groups"
+
+
+def test_an_unknown_shipped_lexicon_names_those_there_are() -> None:
+    known = "builtin:gender, builtin:nationality, builtin:religion"
+    with pytest.raises(LexiconError, match=f"no lexicon builtin:names; known: {known}"):
+        load_lexicon("builtin:names")
 
 
 @pytest.mark.shared

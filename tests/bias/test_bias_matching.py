@@ -43,6 +43,14 @@ def surfaces(terms: list[str], text: str) -> list[str]:
         (["straße"], "STRASSE Straße", ["STRASSE", "Straße"]),
         (["Ünal"], "ünal ÜNAL U\u0308nal", ["ÜNAL", "U\u0308nal"]),
         (["张伟"], "我叫张伟。", ["张伟"]),
+        (["African-American"], "African-American, African American, African\u2010American", None),
+        (["mother-in-law", "law"], "mother in law, mother-in-law, law", None),
+        (["African American"], "African-American", []),
+        (["-5", "a-"], "-5 5 a- a", ["-5", "a-"]),
+        (["Semitic", "China"], "anti-Semitic, pro-China; antiSemitic", ["Semitic", "China"]),
+        (["Semitic", "anti-Semitic"], "anti-Semitic", ["anti-Semitic"]),
+        (["James", "Ann"], "James' and James's book, Ann's", ["James", "James", "Ann"]),
+        (["Sally Jesse Raphael", "Sally", "Raphael"], "Sally Jesse Raphael sat", None),
         (["c++"], "C++, c", ["C++"]),
         (["queer", "Queer"], "queer Queer", ["queer", "Queer"]),
         (["Anna"], "Anna2 anna_b @Anna #Anna", ["Anna", "Anna"]),
@@ -53,6 +61,9 @@ def test_what_is_found(terms: list[str], text: str, found: list[str] | None) -> 
     if found is None:  # every reading up to the last semicolon or comma, spelled out below
         found = {
             "New York": ["New\t \n York", "New\u00a0York"],
+            "African-American": ["African-American", "African American", "African\u2010American"],
+            "mother-in-law": ["mother in law", "mother-in-law", "law"],
+            "Sally Jesse Raphael": ["Sally Jesse Raphael"],
             "Guinea": ["Guinea-Bissau", "Guinea\u2011Bissau", "Guinea"],
         }[terms[0]]
     assert surfaces(terms, text) == found
@@ -61,6 +72,13 @@ def test_what_is_found(terms: list[str], text: str, found: list[str] | None) -> 
 def test_the_entity_is_the_spelling_with_the_capital_where_both_are_listed() -> None:
     found = matcher(g=["mark", "Mark"]).find("mark Mark MARK")
     assert [match.entity for match in found] == ["mark", "Mark", "Mark"]
+
+
+def test_spellings_of_one_entity_share_its_name() -> None:
+    spelled = {"USA": "United States", "U.S.": "United States"}
+    group = EntityGroup(name="g", terms=("USA", "U.S.", "Peru"), entities=spelled)
+    found = Matcher([group]).find("The U.S. is the USA, Peru is not.")
+    assert [match.entity for match in found] == ["United States", "United States", "Peru"]
 
 
 def test_groups_overlap_and_do_not_hide_each_other() -> None:

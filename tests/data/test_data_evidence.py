@@ -96,7 +96,9 @@ def test_the_column_must_be_there(tmp_path: Path, load) -> None:
     with pytest.raises(DataSourceError, match="no column 'rationale'"):
         load(write(tmp_path, ["[]"]), evidence="rationale")
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    with pytest.raises(DataSourceError, match="take text, image, label, id, evidence and meta"):
+    with pytest.raises(
+        DataSourceError, match="take text, image, label, id, evidence, spans and meta"
+    ):
         load(f"imagefolder:{tmp_path}", evidence="marks")
 
 
@@ -110,8 +112,8 @@ def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
     # the digest that was written beside snapshots before there was such a column
     spec = DatasetSpec(source=str(path))
     options = dataclasses.asdict(spec)
-    later = {name: options.pop(name) for name in ("evidence", "sample", "seed")}
-    assert later == {"evidence": None, "sample": None, "seed": 0}
+    later = {name: options.pop(name) for name in ("evidence", "spans", "sample", "seed")}
+    assert later == {"evidence": None, "spans": None, "sample": None, "seed": 0}
     assert source_digest(spec, [path]) == _former_digest(options, path)
 
 

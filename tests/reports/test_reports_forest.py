@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transexplain.findings import GroupStatistic
 from transexplain.reports.forest import axis_of, scale, strip
-from transexplain.types import GroupStatistic
 
 
 def row(

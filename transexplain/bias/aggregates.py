@@ -4,7 +4,7 @@ Sums are kept as integers in units of 2**-50 (9e-16 logit): integer addition has
 the shards of a run give bit-identical totals however they are cut up or merged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,8 @@ class ShardAggregate:
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
     _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
+    #: (group, entity) -> how often it was left out as ambiguous
+    dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions.
@@ -82,6 +84,11 @@ class ShardAggregate:
         """Count the class sensitivity of one item."""
         self._sensitivity = total(self._sensitivity, [1, round(value * UNITS)])
 
+    def add_dropped(self, entities: Iterable[tuple[str, str]]) -> None:
+        """Count (group, entity) that stand in an item but are not taken for mentions."""
+        for key in entities:
+            self.dropped[key] = self.dropped.get(key, 0) + 1
+
     @property
     def class_sensitivity(self) -> tuple[float, int] | None:
         """Mean over the items it was measured on, and how many; None: on none."""
@@ -102,6 +109,8 @@ class ShardAggregate:
         for grid, heatmap in other._heatmaps.items():
             self._add_cells(grid, heatmap.count, heatmap.cells)
         self.entities.merge(other.entities)
+        for entity, count in other.dropped.items():
+            self.dropped[entity] = self.dropped.get(entity, 0) + count
         return self
 
     @property
@@ -164,6 +173,7 @@ class ShardAggregate:
                 for key in sorted(self._heatmaps)
             ],
             "entities": self.entities.to_json(),
+            "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
         }
 
     @classmethod
@@ -196,6 +206,7 @@ class ShardAggregate:
                 for part in content["heatmaps"]
             },
             entities=EntityTotals.from_json(content["entities"]),
+            dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
         )
 
     def _add_text(self, attribution: Attribution) -> None:

@@ -23,7 +23,7 @@ from transexplain.bias.permutation import permutation_p
 from transexplain.bias.sampling import poisson_weights
 from transexplain.bias.two_way import Pairs, two_way
 from transexplain.bias.verdicts import judge
-from transexplain.types import Correction, GroupStatistic, Robustness
+from transexplain.findings import Correction, GroupStatistic, Robustness
 
 ALL_OTHERS = "all other groups"
 

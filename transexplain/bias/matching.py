@@ -1,11 +1,13 @@
 """Finding the entities of a lexicon in a text."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from transexplain.bias.cues import Cues
 from transexplain.bias.words import Piece, pieces
 from transexplain.errors import LexiconError
-from transexplain.types import EntityGroup
+from transexplain.plans import CasePolicy, Matching
+from transexplain.types import Ambiguity, EntityGroup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,24 +15,41 @@ class Match:
     """One entity found in a text."""
 
     group: str
-    entity: str  #: the lexicon's spelling
+    entity: str  #: as the lexicon names it
     surface: str  #: as written in the text
     start: int  #: character offset into the text as given
     end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matches:
+    """What was found in a text, in reading order."""
+
+    kept: tuple[Match, ...] = ()
+    dropped: tuple[Match, ...] = ()  #: ambiguous, and nothing tells it from an ordinary word
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
     group: int
     entity: str
-    capitals: tuple[frozenset[int], ...]  #: per piece: positions that must be capitals
+    capitals: tuple[frozenset[int], ...]  #: per piece: positions that the lexicon writes so
+    ambiguous: Ambiguity | None
 
     @property
     def strictness(self) -> int:
         return sum(map(len, self.capitals))
 
-    def accepts(self, found: Sequence[Piece]) -> bool:
+    def accepts(self, found: Sequence[Piece], case: CasePolicy) -> bool:
+        if case == "ignore":
+            return True
+        if case == "exact":
+            return self.spelled(found)
         return all(need <= piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+
+    def spelled(self, found: Sequence[Piece]) -> bool:
+        """Whether the capitals are exactly those of the lexicon."""
+        return all(need == piece.capitals for need, piece in zip(self.capitals, found, strict=True))
 
 
 @dataclass(slots=True)
@@ -45,16 +64,20 @@ class _Node:
 class Matcher:
     """All terms of all groups in one tree over words: a text costs one look-up per word.
 
-    A term matches whole words (Unicode), with any white space between its words. A capital in
-    the term must be a capital in the text; its other letters match in any case. Within a group
-    the longest term at the leftmost place wins and matches do not overlap; groups do not see
-    each other, so one span may belong to several.
+    A term matches whole words (Unicode), with any white space between its words; a hyphen within
+    it matches any hyphen and white space. Parts of a compound in the text are words of their own
+    (`Ann's`, `pro-China`). By `rules.case` a capital of the term must be a capital in the text
+    while its other letters match in any case (`smart`), or letters are as they are (`exact`), or
+    match in any case (`ignore`). Within a group the longest term at the leftmost place wins and
+    matches do not overlap; groups do not see each other, so one span may belong to several. By
+    `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always or never.
 
     Raises:
         LexiconError: a group name occurs twice, or a term holds no visible character.
     """
 
-    def __init__(self, groups: Sequence[EntityGroup]) -> None:
+    def __init__(self, groups: Sequence[EntityGroup], rules: Matching | None = None) -> None:
+        self._rules = rules or Matching()
         self._names = [group.name for group in groups]
         if len(set(self._names)) < len(self._names):
             twice = next(name for name in self._names if self._names.count(name) > 1)
@@ -62,13 +85,18 @@ class Matcher:
         self._root = _Node()
         for index, group in enumerate(groups):
             for term in group.terms:
-                self._plant(index, term, group.name)
+                self._plant(index, term, group)
 
     def find(self, text: str) -> list[Match]:
         """Every match in `text`, ordered by start, end and the lexicon's order of groups."""
+        return list(self.search(text).kept)
+
+    def search(self, text: str) -> Matches:
+        """What `find` finds, and what it leaves out as ambiguous, each in that order."""
         found = pieces(text)
+        cues = Cues(text, found)
         free_from = [0] * len(self._names)
-        hits: list[tuple[int, int, int, str]] = []
+        hits: list[tuple[int, int, int, str, bool]] = []
         for position in range(len(found)):
             start = found[position].start
             for term, last in self._longest(found, position).values():
@@ -76,26 +104,45 @@ class Matcher:
                     continue
                 end = found[last].end
                 free_from[term.group] = end
-                hits.append((start, end, term.group, term.entity))
-        return [
-            Match(
-                group=self._names[group],
-                entity=entity,
-                surface=text[start:end],
-                start=start,
-                end=end,
-            )
-            for start, end, group, entity in sorted(hits)
+                meant = self._meant(cues, term, found, position, last)
+                hits.append((start, end, term.group, term.entity, meant))
+        hits.sort()
+        matches = [
+            (self._match(text, group, entity, start, end), meant)
+            for start, end, group, entity, meant in hits
         ]
+        return Matches(
+            kept=tuple(match for match, meant in matches if meant),
+            dropped=tuple(match for match, meant in matches if not meant),
+        )
 
-    def _plant(self, group: int, term: str, group_name: str) -> None:
-        words = pieces(term)
+    def _match(self, text: str, group: int, entity: str, start: int, end: int) -> Match:
+        surface = text[start:end]
+        return Match(group=self._names[group], entity=entity, surface=surface, start=start, end=end)
+
+    def _meant(
+        self, cues: Cues, term: _Term, found: Sequence[Piece], first: int, last: int
+    ) -> bool:
+        if term.ambiguous is None or self._rules.ambiguous == "always":
+            return True
+        if self._rules.ambiguous == "never":
+            return False
+        exactly = term.spelled(found[first : last + 1])
+        return cues.speak_for(first, last, exactly, term.ambiguous)
+
+    def _plant(self, index: int, spelling: str, group: EntityGroup) -> None:
+        words = pieces(spelling)
         if not words:
-            raise LexiconError(f"group {group_name!r} has an empty term")
-        node = self._root.glued.setdefault(words[0].key, _Node())
-        for word in words[1:]:
-            node = (node.spaced if word.spaced else node.glued).setdefault(word.key, _Node())
-        node.terms.append(_Term(group, term, tuple(word.capitals for word in words)))
+            raise LexiconError(f"group {group.name!r} has an empty term")
+        entity = group.entities.get(spelling, spelling)
+        for form in (words, _with_spaces(words)):
+            if form is None:
+                continue
+            node = self._root.glued.setdefault(form[0].key, _Node())
+            for word in form[1:]:
+                node = (node.spaced if word.spaced else node.glued).setdefault(word.key, _Node())
+            capitals = tuple(word.capitals for word in form)
+            node.terms.append(_Term(index, entity, capitals, group.ambiguous.get(spelling)))
 
     def _longest(self, found: list[Piece], position: int) -> dict[int, tuple[_Term, int]]:
         """Per group the longest term that starts at `position`, and its last piece."""
@@ -105,7 +152,7 @@ class Matcher:
                 continue
             window = found[position : last + 1]
             for term in sorted(node.terms, key=lambda t: t.strictness):
-                if term.accepts(window):
+                if term.accepts(window, self._rules.case):
                     best[term.group] = (term, last)
         return best
 
@@ -118,3 +165,17 @@ class Matcher:
                 return
             piece = found[position]
             node = (node.spaced if piece.spaced else node.glued).get(piece.key)
+
+
+def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
+    """A hyphenated term as it is written in words apart; None: it has no hyphen inside."""
+    inner = range(1, len(words) - 1)
+    hyphens = {i for i in inner if words[i].key == "-" and not words[i + 1].spaced}
+    hyphens -= {i for i in hyphens if words[i].spaced or i - 1 in hyphens}
+    if not hyphens:
+        return None
+    return [
+        replace(word, spaced=True) if i - 1 in hyphens else word
+        for i, word in enumerate(words)
+        if i not in hyphens
+    ]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
 from transexplain.errors import ConfigurationError
-from transexplain.types import Correction
+from transexplain.findings import Correction
 
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 _P = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from transexplain.bias.intervals import Estimate
-from transexplain.types import Verdict
+from transexplain.findings import Verdict
 
 ALPHA = 0.05
 

@@ -24,11 +24,12 @@ class Columns:
     id: str | None
     meta: tuple[str, ...]
     evidence: str | None = None
+    spans: str | None = None
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        named = (self.content, self.label, self.id, self.evidence, *self.meta)
+        named = (self.content, self.label, self.id, self.evidence, self.spans, *self.meta)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -46,6 +47,7 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
         id=spec.id,
         meta=tuple(spec.meta),
         evidence=spec.evidence,
+        spans=spec.spans,
     )
     for name in columns.wanted:
         if name not in table.columns and not (name == label and spec.label is None):

@@ -33,10 +33,10 @@ class EraserSource:
     """
 
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        if any((spec.text, spec.image, spec.label, spec.id, spec.evidence, *spec.meta)):
+        if any((spec.text, spec.image, spec.label, spec.id, spec.evidence, spec.spans, *spec.meta)):
             raise DataSourceError(
                 "an ERASER folder says itself what its fields mean; take text, image, label, id, "
-                "evidence and meta away"
+                "evidence, spans and meta away"
             )
         name, _, split = location.rpartition("#")
         folder = Path(name or location).expanduser()

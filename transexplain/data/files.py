@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from transexplain.data import FORMATS
+from transexplain.data.annotations import annotations_cell
 from transexplain.data.columns import Columns, meta_json, resolve, spelled, text_of
 from transexplain.data.evidence import boxes_cell, mask_cell, spans_cell
 from transexplain.data.paths import inside, picture_digest
@@ -62,17 +63,18 @@ class _RowReader:
         name = self._id(index, raw, faults)
         label = _or_fault(raw, columns.label, faults)
         meta = meta_json({column: _or_fault(raw, column, faults) for column in columns.meta})
-        content = sha256 = evidence = None
+        content = sha256 = evidence = annotations = None
         try:
             content, sha256 = self._content(raw)
             evidence = self._evidence(raw, content)
+            annotations = self._annotations(raw, content)
         except ItemError as fault:
             faults.append(fault)
         if faults:
             return Record(
                 name, index, None, label, meta, None, faults[0].kind, printable(str(faults[0]))
             )
-        return Record(name, index, content, label, meta, sha256, None, None, evidence)
+        return Record(name, index, content, label, meta, sha256, None, None, evidence, annotations)
 
     def _id(self, index: int, raw: RawRow, faults: list[ItemError]) -> str:
         column = self._columns.id
@@ -106,6 +108,15 @@ class _RowReader:
         if cell.lstrip().startswith("["):
             return boxes_cell(cell)
         return mask_cell(cell, self._folder, self._root)
+
+    def _annotations(self, raw: RawRow, content: str) -> str | None:
+        assert not isinstance(raw, Problem)
+        column = self._columns.spans
+        cell = spelled(raw[column], column) if column is not None else None
+        if cell is None or not cell.strip():
+            return None
+        text = None if self._root else content
+        return annotations_cell(cell, text, folder=self._folder, root=self._root)
 
 
 def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str | None:

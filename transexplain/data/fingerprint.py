@@ -12,7 +12,7 @@ from transexplain.plans import DatasetRef, DatasetSpec
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 1
 #: options that a specification need not name, and what they are then
-_LATER = {"evidence": None, "sample": None, "seed": 0}
+_LATER = {"evidence": None, "spans": None, "sample": None, "seed": 0}
 
 #: digests already computed by this process, by (path, mtime in ns, bytes)
 _known: dict[tuple[str, int, int], str] = {}

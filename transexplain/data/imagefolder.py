@@ -21,11 +21,19 @@ class ImageFolderSource:
     """
 
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        columns = (spec.text, spec.image, spec.label, spec.id, spec.evidence, *spec.meta)
+        columns = (
+            spec.text,
+            spec.image,
+            spec.label,
+            spec.id,
+            spec.evidence,
+            spec.spans,
+            *spec.meta,
+        )
         if any(columns):
             raise DataSourceError(
                 "an image folder has no columns: the label is the name of the subfolder, the id "
-                "the path; take text, image, label, id, evidence and meta away, or list the "
+                "the path; take text, image, label, id, evidence, spans and meta away, or list the "
                 "pictures in a csv"
             )
         folder = Path(location).expanduser()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from transexplain.data.annotations import groups_in, read_annotations
 from transexplain.data.evidence import read_evidence
 from transexplain.data.fingerprint import verify
 from transexplain.data.images import load_image
@@ -54,6 +55,31 @@ def has_evidence(ref: DatasetRef) -> bool:
     return "evidence" in pq.read_schema(ref.snapshot).names
 
 
+def annotated_groups(ref: DatasetRef) -> list[str]:
+    """The groups of the entities that are marked in the items, sorted."""
+    cells = _cells(ref, "annotations") if "annotations" in _columns(ref) else ()
+    return sorted({group for cell in cells for group in groups_in(cell)})
+
+
+def values_of(ref: DatasetRef, column: str) -> list[str]:
+    """The different values of a metadata column, sorted; items without one do not count."""
+    values = (json.loads(cell or "{}").get(column) for cell in _cells(ref, "meta"))
+    return sorted({value for value in values if value is not None})
+
+
+def _columns(ref: DatasetRef) -> list[str]:
+    verify(ref)
+    return list(pq.read_schema(ref.snapshot).names)
+
+
+def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
+    """One column, a batch at a time."""
+    verify(ref)
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=[column], use_threads=False):
+            yield from batch.column(0).to_pylist()
+
+
 def _rows(snapshot: Path, shard: Shard) -> Iterator[dict[str, Any]]:
     with pq.ParquetFile(snapshot, pre_buffer=False) as file:
         for group, first, stop in _row_groups(file.metadata, shard):
@@ -83,6 +109,7 @@ def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
             content = load_image(path, name=source, sha256=row["sha256"])
         # no such column where nobody marked anything
         evidence = read_evidence(row.get("evidence"), Path(ref.root))
+        annotations = read_annotations(row.get("annotations"), Path(ref.root))
     except ItemError as fault:
         return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
     return Item(
@@ -93,4 +120,5 @@ def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
         meta=json.loads(row["meta"]),
         source=source,
         evidence=evidence,
+        annotations=annotations,
     )

@@ -45,6 +45,7 @@ class Record:
     error_kind: str | None
     error: str | None
     evidence: str | None = None  #: JSON, see `evidence.py`
+    annotations: str | None = None  #: JSON, see `annotations.py`
 
 
 class Source(Protocol):

@@ -121,7 +121,9 @@ def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
             kept: Iterable[Record] = islice(records, spec.limit)
             if spec.sample is not None:
                 kept = sample(kept, spec.sample, spec.seed)
-            rows = write_rows(kept, temporary, ids, marked=source.marked)
+            rows = write_rows(
+                kept, temporary, ids, marked=source.marked, annotated=bool(spec.spans)
+            )
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:

@@ -25,21 +25,29 @@ SCHEMA = pa.schema(
     ]
 )
 #: of a source that tells what people marked
-MARKED_SCHEMA = SCHEMA.append(pa.field("evidence", pa.string()))
+_EVIDENCE = pa.field("evidence", pa.string())
+#: of a source that names the entities in its items
+_ANNOTATIONS = pa.field("annotations", pa.string())
 
 
 def write_rows(
-    records: Iterable[Record], path: Path, ids: DuplicateIds | None, *, marked: bool = False
+    records: Iterable[Record],
+    path: Path,
+    ids: DuplicateIds | None,
+    *,
+    marked: bool = False,
+    annotated: bool = False,
 ) -> int:
     """Write the records to `path`, tell their ids to `ids`, and return how many there were.
 
-    Their evidence is written where the source is `marked`.
+    Their evidence is written where the source is `marked`, their annotations where `annotated`.
 
     The same records always give the same bytes (with one version of pyarrow). On return the
     bytes are on the disk. Raises OSError where they cannot be written.
     """
     rows = 0
-    schema = MARKED_SCHEMA if marked else SCHEMA
+    schema = SCHEMA.append(_EVIDENCE) if marked else SCHEMA
+    schema = schema.append(_ANNOTATIONS) if annotated else schema
     # Statistics serve searches by value, which nobody makes, and would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
@@ -59,7 +67,7 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
     for record in records:
         group.append(record)
         characters += len(record.content or "") + len(record.meta)
-        characters += len(record.evidence or "")
+        characters += len(record.evidence or "") + len(record.annotations or "")
         if len(group) == GROUP_ROWS or characters >= GROUP_CHARACTERS:
             yield group
             group, characters = [], 0

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from transexplain.findings import GroupStatistic
 from transexplain.reports.wording import number, tone
-from transexplain.types import GroupStatistic
 
 _HEIGHT = 36
 _STEPS = (1.0, 2.0, 5.0, 10.0)

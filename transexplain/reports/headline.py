@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from transexplain.findings import GroupStatistic
 from transexplain.metrics.class_sensitivity import HARDLY
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import (
@@ -14,7 +15,6 @@ from transexplain.reports.records import (
     Statement,
 )
 from transexplain.reports.wording import named, number, power, spoken, things
-from transexplain.types import GroupStatistic
 
 _FLAGGED_SHOWN = 6
 _NEVER_NAMED = 4

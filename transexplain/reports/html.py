@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from transexplain.bias.ranking import Ranking
+from transexplain.findings import GroupStatistic
 from transexplain.reports import forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
@@ -26,7 +27,6 @@ from transexplain.reports.wording import (
     things,
     tone,
 )
-from transexplain.types import GroupStatistic
 
 _REASONS: dict[Reason, str] = {
     "wrong": "Wrong, by the widest margin",

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
+from transexplain.findings import Correction
 from transexplain.methods import facts_of
-from transexplain.plans import AuditRun
+from transexplain.plans import AmbiguityPolicy, AuditRun
 from transexplain.reports.gallery import SHARE
 from transexplain.reports.records import ClassSensitivity
-from transexplain.types import Correction
 
 _METHODS = {
     "gradient-x-input": "the gradient of the logit times the input",
@@ -97,11 +97,18 @@ def _pooling(run: AuditRun) -> Iterator[str]:
 def _groups(run: AuditRun) -> Iterator[str]:
     if not run.plan.groups:
         return
+    matching = run.plan.matching
     yield (
-        "Entities are found by their spelling, at word boundaries, longest match first; a word "
-        "that only looks like a name is counted as one. A mention's relevance is the sum over its "
-        "pieces."
+        "Entities are found by their spelling, at word boundaries, longest match first. Names that "
+        f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
+        "tells how often they were left out, and draws matches for a person to check. A mention's "
+        "relevance is the sum over its pieces."
     )
+    if matching.column is not None:
+        yield (
+            f"Groups of the column {matching.column} are of whole items: the relevance is the sum "
+            "over an item's positions without special ones, and the item is the entity."
+        )
     yield (
         "The unit of the group table is the entity, not the mention, because mentions of one name "
         "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
@@ -117,6 +124,11 @@ def _groups(run: AuditRun) -> Iterator[str]:
     )
 
 
+_AMBIGUOUS: dict[AmbiguityPolicy, str] = {
+    "cue": "where a capital, a title or a neighbouring word tells them from these",
+    "always": "wherever they stand",
+    "never": "nowhere",
+}
 _CORRECTED: dict[Correction, str] = {
     "bh": "adjusted over the whole table by Benjamini and Hochberg",
     "by": "adjusted over the whole table by Benjamini and Yekutieli",

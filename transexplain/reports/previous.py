@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from transexplain.errors import ConfigurationError
+from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Counts, GroupChange, Groups, Previous, Statement
 from transexplain.reports.tallies import counts_of, groups_of, merged
 from transexplain.reports.wording import named
 from transexplain.store import runs, totals
 from transexplain.store.database import Database
-from transexplain.types import GroupStatistic
 
 _NAMED = 4
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.ranking import Ranking
+from transexplain.findings import GroupStatistic
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
-from transexplain.types import GroupStatistic
 
 SCHEMA_VERSION = 2
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from transexplain.types import GroupStatistic, Verdict
+from transexplain.findings import GroupStatistic, Verdict
 
 _MINUS = "\N{MINUS SIGN}"
 _NAMES_SHOWN = 12

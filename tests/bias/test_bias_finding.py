@@ -1,0 +1,118 @@
+"""Groups that the data names: marked entities, whole items, regions of pictures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from transexplain.bias.finding import EntityFinder
+from transexplain.data.annotations import annotations_cell, read_annotations
+from transexplain.errors import ItemError
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, DatasetRef, Matching, ModelRef
+from transexplain.types import Annotation, Attribution, EntityGroup, PatchGrid, Token
+
+TEXT = "Ann and 🙂 Zoë"
+PLAN = AuditPlan(
+    name="a",
+    model=ModelRef(source="m"),
+    dataset=DatasetRef(source="d", modality="text", snapshot="", fingerprint="", rows=1),
+    method=MethodSpec(name="lrp"),
+    groups=(
+        EntityGroup(name="names", terms=("Ann",)),
+        EntityGroup(name="marked", terms=()),
+        EntityGroup(name="author/woman", terms=()),
+    ),
+    matching=Matching(column="author"),
+)
+
+
+def attribution() -> Attribution:
+    spans = [(0, 0), (0, 3), (4, 7), (8, 9), (10, 13), (0, 0)]
+    tokens = [Token(text=TEXT[a:b], start=a, end=b, special=a == b) for a, b in spans]
+    return Attribution(
+        item_id="7",
+        method="lrp",
+        target="predicted",
+        rank=0,
+        class_index=0,
+        class_name="good",
+        logit=1.0,
+        relevance=np.array([100.0, 1.0, 2.0, 4.0, 8.0, 1000.0]),
+        unit="logits",
+        at="encoder",
+        features=tuple(tokens),
+        ledger=None,
+        text=TEXT,
+    )
+
+
+def picture() -> Attribution:
+    grid = PatchGrid(rows=2, cols=2, height=8, width=8)
+    relevance = np.array([[1.0, 2.0], [4.0, 8.0]])
+    return replace(attribution(), features=grid, relevance=relevance, text=None)
+
+
+def test_terms_marked_entities_and_the_item_itself() -> None:
+    kept = annotations_cell('[[10, 13, "marked"], [0, 7, "marked", "pair"], [0, 3, "other"]]', TEXT)
+    finder = EntityFinder(PLAN)
+    found = finder.find(TEXT, read_annotations(kept), {"author": "woman"})
+    mentions = finder.mentions(attribution(), found)
+    assert [(m.group, m.entity, m.surface, m.start, m.end, m.relevance) for m in mentions] == [
+        ("names", "Ann", "Ann", 0, 3, 1.0),
+        ("marked", "Zoë", "Zoë", 10, 13, 8.0),
+        ("marked", "pair", "Ann and", 0, 7, 3.0),
+        ("author/woman", "7", "woman", 0, 13, 15.0),
+    ]
+
+
+@pytest.mark.parametrize("meta", [{}, {"author": "nobody"}, {"other": "woman"}])
+def test_an_item_without_a_value_of_the_column_is_in_no_group(meta: dict[str, str]) -> None:
+    assert EntityFinder(PLAN).find("nothing", (), meta).whole is None
+
+
+def test_regions_of_a_picture_count_by_the_share_of_every_patch() -> None:
+    finder = EntityFinder(PLAN)
+    (named, unnamed, other) = read_annotations(
+        annotations_cell(
+            '[[0, 0, 0.5, 1, "marked", "cat"], [0, 0, 1, 1, "marked"], [0, 0, 1, 1, "no"]]', None
+        )
+    )
+    share = np.array([[1.0, 0.0], [0.5, 0.0]])
+    regions = [(named, share), (unnamed, np.ones((2, 2))), (other, np.ones((2, 2)))]
+    found = finder.find(None, (), {"author": "woman"})
+    mentions = finder.mentions(picture(), found, [*regions, (named, np.zeros((2, 2)))])
+    assert [(m.group, m.entity, m.relevance) for m in mentions] == [
+        ("marked", "cat", 3.0),
+        ("marked", "7", 15.0),
+        ("author/woman", "7", 15.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "says"),
+    [
+        ("{}", "ab", "a JSON dict, not a list"),
+        ("[[0, 1", "ab", "not a JSON list"),
+        ("[[0, 1]]", "ab", r"\[start, end, group\]"),
+        ("[[0, 1, 2]]", "ab", "group and entity are texts"),
+        ('[[0, 1, " "]]', "ab", "group and entity are texts"),
+        ('[[0, 3, "g"]]', "ab", "within the text's 2 characters"),
+        ('[[1, 1, "g"]]', "ab", "not start < end"),
+        ('[[true, 2, "g"]]', "ab", "not start < end"),
+        ('[[0, 1, "g"]]', " a", "white space only"),
+        ('[[0, 1, "g"]]', None, r"\[left, top, right, bottom, group\]"),
+        ('[[0, 0, 2, 1, "g"]]', None, "shares of the picture"),
+    ],
+)
+def test_a_wrong_cell_is_told(cell: str, text: str | None, says: str) -> None:
+    with pytest.raises(ItemError, match=says) as caught:
+        annotations_cell(cell, text)
+    assert caught.value.kind == "bad-spans"
+
+
+def test_a_cell_comes_back_as_it_was_written() -> None:
+    assert read_annotations(None) == read_annotations(annotations_cell("[]", "a")) == ()
+    assert read_annotations(annotations_cell('[[0, 6, "g"]]', "a  \n b")) == (
+        Annotation(group="g", entity="a b", span=(0, 6)),
+    )

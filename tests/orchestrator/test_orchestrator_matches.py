@@ -1,0 +1,206 @@
+"""Groups of every kind through a whole audit, and the sheet of its matches."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tiny_audit import make_audit, texts
+
+from orchestrator.cli.main import main
+from orchestrator.plan import prepare_audit
+from orchestrator.scheduling.places import with_absolute_paths
+from orchestrator.spec import AuditSpec
+from transexplain.settings import Settings
+from transexplain.store import results, runs
+from transexplain.store.database import open_database
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, evaluation={"items": 0})
+    lexicon = {"things": ["film", {"term": "goods", "ambiguous": True}], "praise": ["nice", "good"]}
+    (tmp_path / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    assert call("run", str(spec))[0] == 0
+    code, said = call("matches", "latest", "--sample", "12", "--out", "sheet.csv")
+    assert (code, said.startswith("12 matches are in sheet.csv")) == (0, True), said
+    count = sum(text.split().count("goods") for text in texts(40))
+    assert f"{count} places were left out" in said
+    assert f"goods (things) {count}" in said
+    with Path("sheet.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len({(row["item"], row["start"]) for row in rows}) == 12
+    for row in rows:
+        text = texts(40)[int(row["item"])]
+        assert text[int(row["start"]) : int(row["end"])] == row["match"] == row["entity"]
+        row["correct"] = "yes" if row["group"] == "praise" else "no"
+    with Path("checked.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    code, said = call("matches", "latest", "--checked", "checked.csv", "--json")
+    whole, *groups = json.loads(said)
+    praise = sum(row["group"] == "praise" for row in rows)
+    assert (code, whole["checked"], whole["correct"]) == (0, 12, praise)
+    assert {one["group"]: one["precision"] for one in groups} == {"praise": 1.0, "things": 0.0}
+    code, said = call("matches", "latest", "--checked", "checked.csv")
+    assert f"all groups: {praise} of 12 are right" in said
+    Path("other.csv").write_text("group,correct\nelse,yes\n", encoding="utf-8")
+    code, said = call("matches", "latest", "--checked", "other.csv")
+    assert (code, "which run" in said) == (2, True)
+
+
+def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, items=24, evaluation={"items": 0})
+    rows = [
+        {
+            "text": text,
+            "author": ("woman", "man", None)[i % 3],
+            "marked": json.dumps([[0, len(text.split()[0]), "first", f"e{i % 6}"]]),
+        }
+        for i, text in enumerate(texts(24))
+    ]
+    rows[5]["marked"] = json.dumps([[0, 999, "first"]])
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
+    keys = {
+        "data": {"source": "texts.jsonl", "spans": "marked", "meta": ["author"]},
+        "groups": {"column": "author", "lexicon": ["groups.json", "builtin:gender"]},
+        "tolerance": 0.1,
+    }
+    document = json.loads(spec.read_text(encoding="utf-8")) | keys
+    spec.write_text(json.dumps(document), encoding="utf-8")
+    code, said = call("run", str(spec))
+    assert code == 0, said
+    assert "line" not in said
+    report = json.loads(call("report", "--json")[1])
+    table = {
+        (row["group"], row["class_name"]): row
+        for row in report["groups"]["rows"]
+        if row["target"] == "contrast:good-bad"
+    }
+    women = [row for (group, _), row in table.items() if group == "author/woman"]
+    assert sum(row["entities"] for row in women) == sum(row["documents"] for row in women) == 8
+    first = [row for (group, _), row in table.items() if group == "first"]
+    assert (sum(row["mentions"] for row in first), first[0]["entities"]) == (23, 6)
+    assert "gender/female" in report["groups"]["never_mentioned"]
+    with_text = call("matches", "latest", "--sample", "500", "--out", "sheet.csv")
+    assert with_text[0] == 0
+    with Path("sheet.csv").open(encoding="utf-8", newline="") as stream:
+        groups = {row["group"] for row in csv.DictReader(stream)}
+    assert groups == {"first", "things", "praise"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "data", "says"),
+    [
+        ({}, {}, "groups names nothing to compare"),
+        ({"column": "author"}, {}, "groups.column is 'author', which data.meta does not keep"),
+        ({"column": "id"}, {"meta": ["id"]}, "which has 120 different values"),
+        ({"lexicon": "groups.json"}, {"spans": "things"}, "group 'things' comes from two places"),
+        ({}, {"spans": "empty"}, "no readable item has an entity there"),
+        ({"lexicon": "builtin:names"}, {}, "no lexicon builtin:names"),
+        ({"lexicon": "groups.json", "include": ["none"]}, {}, "groups.include names 'none'"),
+        ({"lexicon": "groups.json", "ambiguous": "maybe"}, {}, "groups.ambiguous"),
+    ],
+)
+def test_wrong_groups_are_told(call, tmp_path: Path, groups, data, says: str) -> None:
+    spec = make_audit(tmp_path, items=3)
+    rows = [
+        {"text": "a film", "id": f"x{i}", "things": '[[0, 1, "things"]]', "empty": None}
+        for i in range(120)
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
+    document = json.loads(spec.read_text(encoding="utf-8"))
+    document |= {"groups": groups, "data": {"source": "texts.jsonl", **data}}
+    spec.write_text(json.dumps(document), encoding="utf-8")
+    code, said = call("validate", str(spec))
+    assert (code, says in said) == (2, True), said
+
+
+def test_regions_of_pictures(call, tmp_path: Path, vit_dir: Path) -> None:
+    rows = []
+    Image.new("L", (16, 16), 255).save(tmp_path / "mask.png")
+    for i in range(6):
+        shade = (40 * i, 255 - 40 * i, 90)
+        Image.new("RGB", (16, 16), shade).save(tmp_path / f"{i}.png")
+        boxes = [[0, 0, 0.5, 1, "left"], [0.5, 0, 1, 1, "right"], ["mask.png", "whole", "all"]]
+        rows.append({"file": f"{i}.png", "boxes": boxes, "by": "ab"[i % 2]})
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "pictures.jsonl").write_text(lines, encoding="utf-8")
+    document = {
+        "name": "regions",
+        "model": str(vit_dir),
+        "data": {"source": "pictures.jsonl", "image": "file", "spans": "boxes", "meta": ["by"]},
+        "groups": {"column": "by"},
+        "evaluation": {"items": 0},
+    }
+    (tmp_path / "audit.yaml").write_text(json.dumps(document), encoding="utf-8")
+    code, said = call("run", "audit.yaml")
+    assert code == 0, said
+    with open_database(f"sqlite:///{tmp_path / 'transexplain.db'}", upgrade=False) as store:
+        run = runs.get(store, "latest")
+        found = list(results.iter_mentions(store, run.id))
+        relevance = {
+            a.item_id: float(a.relevance.sum()) for a in results.iter_attributions(store, run.id)
+        }
+    of = {(one.item_id, one.group): one for one in found}
+    assert len(of) == len(found) == 6 * 4
+    for name, total in relevance.items():
+        halves = of[name, "left"].relevance + of[name, "right"].relevance
+        assert halves == pytest.approx(of[name, "whole"].relevance, rel=1e-6, abs=1e-9)
+        assert halves == pytest.approx(total, rel=1e-2, abs=1e-4)  # stored in float16
+        assert of[name, "left"].entity == of[name, f"by/{'ab'[int(name) % 2]}"].entity == name
+        assert of[name, "whole"].entity == "all"
+    code, said = call("matches", "latest")
+    assert (code, "has no matches in texts" in said) == (2, True)
+
+
+def test_lexicons_are_found_from_any_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for lexicon, wanted in (
+        (None, None),
+        ("g.yaml", (str(tmp_path / "g.yaml"),)),
+        (["builtin:gender", "g.csv"], ("builtin:gender", str(tmp_path / "g.csv"))),
+    ):
+        section = {"lexicon": lexicon, "column": "c"}
+        spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "groups": section})
+        groups = with_absolute_paths(spec).groups
+        assert groups is not None
+        assert groups.lexicon == wanted
+
+
+def test_marked_entities_are_groups_without_a_section_of_their_own(call, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, items=3)
+    rows = [{"text": "a nice film", "who": [[2, 6, "praise"]]}] * 3
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
+    document = json.loads(spec.read_text(encoding="utf-8"))
+    del document["groups"]
+    document["data"] = {"source": "texts.jsonl", "spans": "who"}
+    prepared = prepare_audit(AuditSpec.model_validate(document), Settings.from_environment())
+    assert [(g.name, g.terms, g.source) for g in prepared.plan.groups] == [
+        ("praise", (), "marked in the data, column who")
+    ]

@@ -1,0 +1,134 @@
+"""Entities that are marked in the items: how a file says it, and how a snapshot keeps it.
+
+A cell is a JSON list of `[start, end, group]` in characters of the text; or, of a picture, of
+`[left, top, right, bottom, group]` in shares of it and `[path of a mask, group]`; each with the
+entity's name as a further entry where it has one. The snapshot keeps the same list with every name
+in it, and `{"mask": path, "sha256": ...}` for a path. A text's entity is named as it is written
+there where nobody says otherwise; a picture's is the picture itself ("").
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.data.evidence import mask_cell, read_evidence
+from transexplain.errors import ItemError
+from transexplain.types import Annotation
+
+KIND = "bad-spans"
+
+
+def annotations_cell(
+    cell: str, text: str | None, *, folder: Path | None = None, root: str = ""
+) -> str:
+    """The snapshot's form of a cell; of a picture where `text` is None.
+
+    Paths of masks are relative to `folder`, and kept relative to `root`.
+
+    Raises ItemError bad-spans naming the entry.
+    """
+    try:
+        entries = json.loads(cell)
+    except (ValueError, RecursionError) as error:
+        raise ItemError(KIND, f"not a JSON list: {error}") from error
+    if not isinstance(entries, list):
+        raise ItemError(KIND, f"a JSON {type(entries).__name__}, not a list of entities")
+    checked = []
+    for entry in entries:
+        masked = text is None and isinstance(entry, list) and entry and isinstance(entry[0], str)
+        checked.append(_masked(entry, folder, root) if masked else _checked(entry, text))
+    return json.dumps(checked, ensure_ascii=False)
+
+
+def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
+    """The entities that a snapshot keeps of an item, masks below `root` opened.
+
+    Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
+    """
+    found = []
+    for *edges, group, entity in json.loads(kept) if kept else ():
+        if len(edges) == 2:
+            found.append(Annotation(group=group, entity=entity, span=(edges[0], edges[1])))
+        elif len(edges) == 4:
+            left, top, right, bottom = edges
+            found.append(Annotation(group=group, entity=entity, box=(left, top, right, bottom)))
+        else:
+            mask = _mask(json.dumps(edges[0]), root or Path())
+            found.append(Annotation(group=group, entity=entity, mask=mask))
+    return tuple(found)
+
+
+def groups_in(kept: str | None) -> set[str]:
+    """The groups of the entities that a snapshot keeps of an item."""
+    return {entry[-2] for entry in (json.loads(kept) if kept else ())}
+
+
+def _mask(kept: str, root: Path) -> NDArray[np.bool_] | None:
+    try:
+        evidence = read_evidence(kept, root)
+    except ItemError as fault:
+        raise ItemError(KIND, str(fault)) from fault
+    return evidence.mask if evidence else None
+
+
+def _masked(entry: list[Any], folder: Path | None, root: str) -> list[Any]:
+    if folder is None or len(entry) not in (2, 3):
+        raise ItemError(KIND, f"{_shown(entry)} is not [path of a mask, group, entity]")
+    _check_names(entry, entry[1:])
+    try:
+        kept = json.loads(mask_cell(entry[0], folder, root))
+    except ItemError as fault:
+        raise ItemError(KIND, str(fault)) from fault
+    return [kept, entry[1], entry[2] if len(entry) == 3 else ""]
+
+
+def _checked(entry: Any, text: str | None) -> list[Any]:
+    edges = 4 if text is None else 2
+    form = "[left, top, right, bottom" if text is None else "[start, end"
+    if not isinstance(entry, list) or len(entry) not in (edges + 1, edges + 2):
+        raise ItemError(KIND, f"{_shown(entry)} is not {form}, group] or {form}, group, entity]")
+    _check_names(entry, entry[edges:])
+    if text is None:
+        _check_box(entry)
+    else:
+        _check_span(entry, text)
+    usual = "" if text is None else " ".join(text[entry[0] : entry[1]].split())
+    return entry if len(entry) == edges + 2 else [*entry, usual]
+
+
+def _check_names(entry: list[Any], names: list[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ItemError(KIND, f"{_shown(entry)}: group and entity are texts, and not empty")
+
+
+def _check_span(entry: list[Any], text: str) -> None:
+    start, end = entry[:2]
+    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+        raise ItemError(
+            KIND,
+            f"{_shown(entry)} is not start < end within the text's {len(text)} characters (not "
+            "bytes)",
+        )
+    if not text[start:end].strip():
+        raise ItemError(KIND, f"{_shown(entry)} holds white space only")
+
+
+def _check_box(entry: list[Any]) -> None:
+    left, top, right, bottom = entry[:4]
+    if not all(type(edge) in (int, float) for edge in entry[:4]) or not (
+        0 <= left < right <= 1 and 0 <= top < bottom <= 1
+    ):
+        raise ItemError(
+            KIND,
+            f"{_shown(entry)} is not left < right and top < bottom within 0 and 1 (shares of the "
+            "picture's width and height, not pixels)",
+        )
+
+
+def _shown(entry: Any) -> str:
+    text = json.dumps(entry, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,54 @@
+"""The nouns of group statistics: one comparison, how it was judged, and what else it hangs on."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["difference", "equivalent", "inconclusive", "suppressed"]
+Correction = Literal["bh", "by", "holm", "none"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Robustness:
+    """The same comparison made another way; it has no vote, but it shows what hangs on the way."""
+
+    name: str
+    unit: str
+    difference: float
+    interval: tuple[float, float]  #: 95 %
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether this way alone would see a difference."""
+        return self.interval[0] > 0.0 or self.interval[1] < 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupStatistic:
+    """One row of the group table, over the entities of a group for one class."""
+
+    group: str
+    target: str
+    class_name: str
+    mentions: int
+    documents: int
+    entities: int
+    mean: float  #: over mentions, in the method's unit
+    entity_mean: float  #: mean of the entities' means
+    positive: float  #: share of mentions with relevance above 0
+    interval: tuple[float, float] | None  #: 95 % t-interval of entity_mean; None: suppressed
+    reference: str
+    difference: float | None  #: entity_mean minus the reference's
+    difference_interval: tuple[float, float] | None  #: 95 %, over entity means
+    interval_by: Literal["t", "bootstrap"] | None = None
+    p: float | None = None  #: entity-level permutation
+    adjusted_p: float | None = None  #: over the whole table
+    detectable: float | None = None  #: difference found in 80 % of such corpora
+    verdict: Verdict = "suppressed"
+    reason: str = ""  #: of the verdict
+    robustness: tuple[Robustness, ...] = ()
+    note: str = ""  #: why something is missing
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the verdict is *difference*."""
+        return self.verdict == "difference"
