@@ -11,6 +11,7 @@ from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import groups_of, lexicon_groups, matching_of
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
+from orchestrator.swaps import swap_plan
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
@@ -70,6 +71,8 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
             f"{spec.data.source!r} holds {dataset.modality}"
         )
     plan = _plan(spec, model, dataset, groups)
+    if task == "audit":
+        plan = replace(plan, swap=swap_plan(plan, spec.groups))
     shards = make_shards(dataset.rows, spec.shard_size)
     warnings = [] if task == "evaluation" else list(_warnings(plan, groups))
     first = _first_item(plan, shards)

@@ -87,6 +87,9 @@ class GroupsSection(Strict):
         default="bh", description="of p-values: bh and by (false discoveries), holm, none"
     )
     slice: str | None = Field(default=None, description="column of data.meta to split by")
+    swap: int = Field(
+        default=100, ge=0, description="items in which a mention is replaced, about; 0: none"
+    )
 
     @property
     def lexicons(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("bias", "metrics"),
     ("explaining",),
-    ("evaluating",),
+    ("evaluating", "swapping"),
     ("audit", "comparing", "reports", "doctor"),
     ("workers", "api", "render"),
     ("orchestrator",),

@@ -19,6 +19,7 @@ from transexplain.metrics.class_sensitivity import of_attributions
 from transexplain.metrics.evidence import Region as Marked
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
+from transexplain.swapping import Swaps
 from transexplain.targets import parse_target
 from transexplain.types import (
     Annotation,
@@ -66,6 +67,7 @@ def explain_shard(
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
     request, kept = Request.from_plan(plan), _Kept(plan)
+    swaps = Swaps(plan, plan.swap, model) if plan.swap else None
     given = _given(plan, shard, items, caution)
     for done in explain_items(model, given, request, observer=observer, alone=caution.alone):
         if done.failure is not None:
@@ -74,9 +76,11 @@ def explain_shard(
             outcomes.append(done.outcome)
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
-            mentions.extend(_mentions(finder, done, aggregate, plan.slice))
+            mentions.extend(_mentions(finder, done, aggregate, plan.slice, swaps))
             kept.consider(done.item)
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
+    if swaps is not None:
+        aggregate.swaps += swaps.measure(Heartbeat(observer))
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),
@@ -181,7 +185,11 @@ def _add_sensitivities(
 
 
 def _mentions(
-    finder: EntityFinder | None, done: Explained, aggregate: ShardAggregate, column: str | None
+    finder: EntityFinder | None,
+    done: Explained,
+    aggregate: ShardAggregate,
+    column: str | None,
+    swaps: Swaps | None,
 ) -> Iterator[Mention]:
     """The mentions in one item, which are added to the totals of their entities."""
     outcome, attributions = done.outcome, done.attributions
@@ -190,6 +198,8 @@ def _mentions(
     marked = done.item.annotations if done.item else ()
     found = finder.find(attributions[0].text, marked, outcome.meta)
     aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+    if swaps is not None:
+        swaps.consider(done, found.matches)
     for attribution in attributions:
         stratum = Stratum(
             target=attribution.target,

@@ -107,6 +107,15 @@ class Matching:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SwapPlan:
+    """Which items have a mention replaced, and how frequent the replacements are."""
+
+    share: float  #: of the rows that are drawn; those without a mention are passed over
+    seed: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditPlan:
     """A resolved audit: everything a worker needs besides the shard, and nothing else."""
 
@@ -131,6 +140,7 @@ class AuditPlan:
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons
     slice: str | None = None  #: metadata column that the statistics are also split by
+    swap: SwapPlan | None = None  #: None: no mention is replaced
     tolerance: float = 0.0  #: share of failed items above which a run exits with 3
     max_attempts: int = 3  #: attempts of a shard before it is dead
     evaluation: EvaluationPlan | None = None  #: what is measured about explanations

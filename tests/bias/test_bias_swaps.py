@@ -20,14 +20,18 @@ def swap(entity: str, change: float, gap: float, **other: str) -> Swap:
 
 
 def test_a_row_by_hand() -> None:
-    """Entity means 1, 2, 3, 4, 5 (of twelve swaps): of 32 signings two are as far from 0."""
+    """Entity means 1, 2, 3, 4, 5, 3: of 64 signings two are as far from 0.
+
+    Variance 2, so an interval of 3 +- t(.975, 5) = 2.570582 times sqrt(2 / 6).
+    """
     swaps = [swap(f"e{i}", i + d, 0.5 * i) for i in range(1, 6) for d in (-0.25, 0.25)]
-    swaps += [swap("e1", 1.0, -3.0), swap("e5", 5.0, 2.5)]
+    swaps += [swap("e1", 1.0, -3.0), swap("e5", 5.0, 2.5), swap("e6", 3.0, 1.5)]
     [row] = swap_table(swaps)
-    assert (row.swaps, row.entities, row.change) == (12, 5, 3.0)
-    assert row.interval == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
-    assert row.p == pytest.approx(2 / 32)
-    assert row.gap == pytest.approx(((0.5 + 0.5 - 3) / 3 + 1 + 1.5 + 2 + 2.5) / 5)
+    assert (row.swaps, row.entities, row.change) == (13, 6, 3.0)
+    half = 2.570582 * (2 / 6) ** 0.5
+    assert row.interval == pytest.approx((3 - half, 3 + half), abs=1e-6)
+    assert row.p == pytest.approx(2 / 64)
+    assert row.gap == pytest.approx(((0.5 + 0.5 - 3) / 3 + 1 + 1.5 + 2 + 2.5 + 1.5) / 6)
     assert [one.gap for one in row.against] == [-3.0]
     assert row.correlation is not None and row.correlation > 0.5
 

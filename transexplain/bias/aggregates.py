@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.swaps import Swap, swaps_to_json
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
@@ -61,6 +62,7 @@ class ShardAggregate:
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
     _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
+    swaps: list[Swap] = field(default_factory=list)  #: of a sample of mentions, in any order
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -109,6 +111,7 @@ class ShardAggregate:
         for grid, heatmap in other._heatmaps.items():
             self._add_cells(grid, heatmap.count, heatmap.cells)
         self.entities.merge(other.entities)
+        self.swaps += other.swaps
         for entity, count in other.dropped.items():
             self.dropped[entity] = self.dropped.get(entity, 0) + count
         return self
@@ -173,6 +176,7 @@ class ShardAggregate:
                 for key in sorted(self._heatmaps)
             ],
             "entities": self.entities.to_json(),
+            "swaps": swaps_to_json(self.swaps),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
         }
 
@@ -206,6 +210,7 @@ class ShardAggregate:
                 for part in content["heatmaps"]
             },
             entities=EntityTotals.from_json(content["entities"]),
+            swaps=[Swap(**one) for one in content["swaps"]],
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
         )
 

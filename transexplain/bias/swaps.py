@@ -18,6 +18,7 @@ from transexplain.bias.verdicts import ALPHA
 
 _SHOWN = 5
 _RESAMPLES = 9_999
+_FEWEST = 6  #: entities; of five, no signing has a p below 6 %
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -46,7 +47,7 @@ class SwapStatistic:
     entities: int
     change: float  #: mean over entities of their mean change, in the unit
     interval: Interval | None  #: 95 %, over entities; None: fewer than five
-    p: float | None  #: entities' changes take either sign at random
+    p: float | None  #: entities' changes take either sign at random; None: fewer than six
     gap: float  #: mean over entities of their mean gap
     correlation: float | None  #: Spearman's, of change and gap over swaps
     against: tuple[Swap, ...]  #: swaps whose change goes against their gap, the widest first
@@ -79,7 +80,7 @@ def _row(key: tuple[str, str, str], swaps: Sequence[Swap]) -> SwapStatistic:
         entities=len(changes),
         change=float(np.mean(changes)),
         interval=t_interval(changes) if enough else None,
-        p=_sign_p(changes, key) if enough else None,
+        p=_sign_p(changes, key) if len(changes) >= _FEWEST else None,
         gap=float(np.mean(gaps)),
         correlation=_correlation(swaps),
         against=tuple(sorted(against, key=lambda one: -abs(one.change - one.gap))[:_SHOWN]),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
 from transexplain.reports import forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
@@ -76,6 +77,7 @@ def render(summary: Summary) -> str:
         strip=forest.strip,
         whisker=forest.whisker,
         ranking_axis=_ranking_axis,
+        row_of=lambda swap: _row_of(summary.groups, swap),
         axis_scale=forest.scale,
         tone=tone,
         signed=signed,
@@ -105,6 +107,12 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
         rows.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
         flagged = sum(row.flagged for row in rows)
         yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
+
+
+def _row_of(groups: Groups | None, swap: SwapStatistic) -> GroupStatistic | None:
+    key = (swap.group, swap.target, swap.class_name)
+    rows = groups.rows if groups else ()
+    return next((one for one in rows if (one.group, one.target, one.class_name) == key), None)
 
 
 def _ranking_axis(ranking: Ranking) -> forest.Axis:

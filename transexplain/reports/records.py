@@ -10,6 +10,7 @@ from typing import Any, Literal
 from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
@@ -145,6 +146,7 @@ class Groups:
     never_mentioned: tuple[str, ...]
     sources: Mapping[str, str]  #: group -> where its terms came from
     outcomes: tuple[GroupOutcome, ...] = ()  #: the reference's first
+    swaps: tuple[SwapStatistic, ...] = ()
     placebo: Placebo | None = None  #: None: nothing could be compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
 

@@ -5,6 +5,7 @@ from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, table_of
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
 from transexplain.bias.ranking import rankings
+from transexplain.bias.swaps import swap_table
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
@@ -76,6 +77,7 @@ def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
         outcomes=outcomes(totals, total.predictions, plan.reference),
+        swaps=tuple(swap_table(total.swaps)),
         placebo=control if control.comparisons else None,
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
     )
