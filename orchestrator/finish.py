@@ -8,7 +8,8 @@ from rich.console import Console
 
 from transexplain.errors import ConfigurationError
 from transexplain.registry import Registry
-from transexplain.reports import EVALUATION_REPORTS, REPORTS
+from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS
+from transexplain.reports.drift import DriftSummary
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.records import Statement, Summary
 from transexplain.reports.summary import summarise
@@ -49,7 +50,18 @@ def write_reports(db: Database, run_id: str, folder: Path) -> tuple[Summary, lis
     return summary, _write(REPORTS, summary, folder / name)
 
 
-def _write(forms: Registry, summary: Summary | EvaluationSummary, stem: Path) -> list[Path]:
+def write_comparison(summary: DriftSummary, folder: Path) -> None:
+    """Write and print what two runs compared say, in every format.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    name = f"{summary.after.name}-{summary.before.run_id}-{summary.after.run_id}"
+    _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
+
+
+def _write(
+    forms: Registry, summary: Summary | EvaluationSummary | DriftSummary, stem: Path
+) -> list[Path]:
     paths = []
     for form in forms:
         path = stem.with_name(f"{stem.name}.{form}")

@@ -1,7 +1,7 @@
 """The verbs of `transexplain` and their exit codes.
 
-0 ok, 1 a verdict that is not good (`doctor`, `demo`), 2 bad configuration or usage, 3 finished with
-failed items above the tolerance, 4 infrastructure, 130 interrupted.
+0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`), 2 bad configuration or usage, 3
+finished with failed items above the tolerance, 4 infrastructure, 130 interrupted.
 """
 
 import sys
@@ -16,9 +16,11 @@ from orchestrator.cli import (
     evaluating,
     explain,
     fleet,
+    gate,
     matching,
     planning,
     reading,
+    runs_compared,
     scheduling,
 )
 from transexplain.errors import TransExplainError
@@ -37,6 +39,8 @@ for _module in (
     evaluating,
     reading,
     matching,
+    runs_compared,
+    gate,
     explain,
     doctor,
     fleet,

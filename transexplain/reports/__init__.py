@@ -21,3 +21,12 @@ EVALUATION_REPORTS = Registry(
         "md": "transexplain.reports.evaluation.texts:render_markdown",
     },
 )
+
+#: each takes a DriftSummary
+DRIFT_REPORTS = Registry(
+    "comparison report format",
+    {
+        "html": "transexplain.reports.drift.html:render",
+        "json": "transexplain.reports.drift.json_report:render",
+    },
+)

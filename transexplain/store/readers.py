@@ -79,12 +79,24 @@ def iter_attributions(
     )
 
 
-def iter_mentions(db: Database, run_id: str) -> Iterator[Mention]:
-    """Every mention of an entity, once per explained target; ConfigurationError: unknown run."""
+def iter_mentions(
+    db: Database, run_id: str, *, item_ids: Iterable[str] | None = None
+) -> Iterator[Mention]:
+    """Every mention of an entity, once per explained target; ConfigurationError: unknown run.
+
+    `item_ids` narrow them; an id that has none is skipped.
+    """
     _check(db, run_id)
     columns = [column for column in mention.c if column.name != "run_id"]
     query = select(*columns, item.c.item_id).join(item).where(mention.c.run_id == run_id)
-    return map(_mention, _rows(db, query, (mention.c.item, mention.c.ordinal)))
+    if item_ids is None:
+        return map(_mention, _rows(db, query, _MENTION_KEY))
+    chosen = _indices(db, run_id, item_ids)
+    return (
+        _mention(row)
+        for some in _chunks(chosen)
+        for row in _rows(db, query.where(mention.c.item.in_(some)), _MENTION_KEY)
+    )
 
 
 def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
@@ -96,6 +108,7 @@ def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
 
 
 _ATTRIBUTION_KEY = (attribution.c.item, attribution.c.ordinal)
+_MENTION_KEY = (mention.c.item, mention.c.ordinal)
 
 
 def _check(db: Database, run_id: str) -> None:

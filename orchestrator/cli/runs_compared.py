@@ -1,0 +1,133 @@
+"""The verb that compares two runs: what moved from one model version to the next."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from transexplain.reports.drift import DriftSummary
+    from transexplain.store.database import Database
+
+_PREVIOUS = "previous"
+_ROWS = 30  # of a table in the terminal; the page has all
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(compare)
+
+
+def compare(
+    run_a: Annotated[
+        str,
+        typer.Argument(
+            help="the earlier run: id, its beginning, or `previous`: the one that RUN_B names"
+        ),
+    ],
+    run_b: Annotated[str, typer.Argument(help="the run that is compared with it")] = "latest",
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="compare although more than the model differs")
+    ] = False,
+    report_dir: Annotated[
+        Path, typer.Option("--report-dir", help="where the report is written")
+    ] = Path("audits"),
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Compare two runs over the same data, item by item and entity by entity."""
+    from orchestrator import finish
+    from transexplain.reports.drift import compare_runs
+    from transexplain.reports.drift.json_report import render
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        before = run_a if run_a != _PREVIOUS else _before(store, run_b)
+        found = compare_runs(store, before, run_b, force=force)
+    if json_:
+        typer.echo(render(found), nl=False)
+        return
+    _print(found)
+    finish.write_comparison(found, report_dir)
+
+
+def _before(store: "Database", run_id: str) -> str:
+    """The run that this one was made to be compared with."""
+    from transexplain.store import runs
+
+    found = runs.get(store, run_id)
+    if found.previous is None:
+        raise ConfigurationError(
+            f"run {found.id} names no run before it; give the id of one, or run with --previous"
+        )
+    return found.previous
+
+
+def _print(found: "DriftSummary") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_classes(found))
+    if found.groups is not None and found.groups.shifts:
+        console.print(_groups(found))
+        left = len(found.groups.shifts) - _ROWS
+        if left > 0:
+            console.print(f"{left} more rows are in the report")
+
+
+def _classes(found: "DriftSummary") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("target", "class", title="explanations", title_justify="left")
+    for name in ("pairs", "logit before", "after", "agreement"):
+        table.add_column(name, justify="right")
+    for one in found.changes[:_ROWS]:
+        table.add_row(
+            Text(one.target),
+            Text(one.class_name),
+            f"{one.items:,}",
+            f"{one.logit_before:+.3f}",
+            f"{one.logit_after:+.3f}",
+            "" if one.agreement is None else f"{one.agreement.mean:.3f}",
+        )
+    return table
+
+
+def _groups(found: "DriftSummary") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("group", "target", "class", title="groups", title_justify="left")
+    for name in ("entities", "change", "p", "against reference", "p"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict before → after")
+    shifts = found.groups.shifts if found.groups else ()
+    moves = {
+        (one.target, one.class_name, one.group): f"{one.before or '-'} → {one.after or '-'}"
+        for one in (found.groups.transitions if found.groups else ())
+    }
+    for one in sorted(shifts, key=lambda row: -abs(row.change))[:_ROWS]:
+        style = "bold yellow" if "difference" in (one.verdict, one.apart_verdict) else None
+        table.add_row(
+            Text(one.group),
+            Text(one.target),
+            Text(one.class_name),
+            f"{one.entities:,}",
+            _number(one.change if one.interval else None, "+.3f"),
+            _number(one.adjusted_p, ".3f"),
+            _number(one.apart, "+.3f"),
+            _number(one.apart_adjusted_p, ".3f"),
+            Text(moves.get((one.target, one.class_name, one.group), "reference")),
+            style=style,
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

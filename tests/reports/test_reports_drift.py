@@ -1,0 +1,344 @@
+"""Two runs compared: a change worked by hand, no change, and what may not be compared."""
+
+import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from report_samples import (
+    ANNS,
+    BOBS,
+    CLASSES,
+    WORTH,
+    Visible,
+    biased_run,
+    explained_text,
+    image_attribution,
+    stored_run,
+    text_attribution,
+    tokens_of,
+)
+from test_reports_summary import image_run
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard
+from transexplain.reports import DRIFT_REPORTS
+from transexplain.reports.drift import DriftSummary, compare_runs
+from transexplain.reports.drift.agreement import agreement
+from transexplain.reports.drift.headline import gone, newly
+from transexplain.reports.drift.json_report import schema
+from transexplain.reports.drift.summary import mcnemar_p, mean_over_items
+from transexplain.reports.drift.walk import LEAST
+from transexplain.store import runs, shards
+from transexplain.store.database import Database
+from transexplain.types import EntityGroup, ItemFailure
+
+OTHER = ModelRef(source="models/other", classes=CLASSES, digest="e" * 64)
+GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
+
+
+def other_run(db: Database, worth: dict[str, float], **changes: Any) -> str:
+    """`biased_run` of a model to which words are worth something else."""
+    with pytest.MonkeyPatch.context() as patch:
+        for word, value in worth.items():
+            patch.setitem(WORTH, word, value)
+        return biased_run(db, **({"model": OTHER} | changes))
+
+
+@pytest.fixture
+def before(db: Database) -> str:
+    """A run to whose model `bad` is good, Anns are worth nothing and Bobs 0.9."""
+    return other_run(db, {**dict.fromkeys(ANNS, 0.0), **dict.fromkeys(BOBS, 0.9), "bad": 1.0})
+
+
+def test_predictions_worked_by_hand(db: Database, before: str) -> None:
+    found = compare_runs(db, before, biased_run(db)).predictions
+    assert (found.common, found.flips) == (36, 12), "the texts with `bad`"
+    assert [(one.before, one.after, one.items) for one in found.counts] == [
+        ("positive", "negative", 12)
+    ]
+    assert (found.labelled, found.right_before, found.right_after) == (36, 24, 36)
+    assert (found.lost, found.gained) == (0, 12)
+    assert found.p == pytest.approx(2 / 2**12)
+    # a Bob's logit for positive is 0.2 + 0.03 - 1, and its opposite for negative
+    assert found.shown[0].margin == pytest.approx(2 * 0.77)
+    assert found.shown[0].text == "Bob was bad today"
+    assert len(found.shown) == 12
+
+
+def test_explanations_worked_by_hand(db: Database, before: str) -> None:
+    (found,) = compare_runs(db, before, biased_run(db)).changes
+    assert (found.target, found.class_name, found.items) == ("class:positive", "positive", 36)
+    # 12 good Anns gain 0.5, 6 bad ones lose 1.5, 12 good Bobs lose 0.89, 6 bad ones 2.89
+    moves = np.repeat([0.5, -1.5, -0.89, -2.89], [12, 6, 12, 6])
+    assert found.logit_change.mean == pytest.approx(moves.mean())
+    assert found.logit_change_size == pytest.approx(np.abs(moves).mean())
+    assert found.logit_after - found.logit_before == pytest.approx(moves.mean())
+    # ranks of name, was, word, today; e.g. 1 2.5 4 2.5 and 3 1.5 4 1.5 for a good Ann
+    ranks = np.repeat([1 / 3, -1.0, (2 / 3) ** 0.5, -((2 / 3) ** 0.5)], [12, 6, 12, 6])
+    assert found.agreement is not None and found.agreement.interval is not None
+    assert found.agreement.mean == pytest.approx(ranks.mean())
+    low, high = found.agreement.interval
+    half = 1.96 * ranks.std(ddof=1) / 6
+    assert (low, high) == pytest.approx((ranks.mean() - half, ranks.mean() + half), abs=0.05)
+    assert len(found.least_alike) == LEAST
+    assert [one.agreement for one in found.least_alike] == pytest.approx([-1.0] * LEAST)
+
+
+def test_groups_worked_by_hand(db: Database, before: str) -> None:
+    summary = compare_runs(db, before, biased_run(db))
+    assert summary.groups is not None
+    rows = {row.group: row for row in summary.groups.shifts}
+    anns, bobs = rows["anns"], rows["bobs"]
+    assert (anns.before, anns.after, anns.change) == pytest.approx((0.0, 0.5, 0.5), abs=1e-6)
+    assert bobs.change == pytest.approx(-0.89, abs=1e-6)
+    assert anns.p == bobs.p == anns.adjusted_p == pytest.approx(2 / 64)
+    assert (anns.entities, anns.mentions, anns.verdict) == (6, 18, "difference")
+    assert anns.apart == pytest.approx(0.5 + 0.89, abs=1e-6)
+    moves = {one.group: one for one in summary.groups.transitions}
+    assert moves["anns"].difference_before == pytest.approx(-0.9, abs=1e-6)
+    assert moves["anns"].difference_after == pytest.approx(0.49, abs=1e-6)
+    assert moves["anns"].turned, "a difference in both, of the other sign"
+    assert newly(summary.groups) == gone(summary.groups) != []
+    said = " ".join(one.text for one in summary.headline)
+    assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in said
+    assert "Newly different from the reference: anns and bobs." in said
+
+
+def test_paired_means_are_those_of_the_runs_where_the_target_is_fixed(
+    db: Database, before: str
+) -> None:
+    """The exact totals of either run and the walk over its mentions say the same."""
+    after = biased_run(db)
+    found = compare_runs(db, before, after).groups
+    assert found is not None
+    for row in found.shifts:
+        (move,) = [one for one in found.transitions if one.group == row.group]
+        assert row.apart == pytest.approx(
+            (move.difference_after or 0.0) - (move.difference_before or 0.0), abs=1e-9
+        )
+    assert found.unpaired == 0
+
+
+@pytest.mark.parametrize("shard_size", [3, 7, 36])
+def test_a_run_and_itself_cut_up_otherwise_are_alike(db: Database, shard_size: int) -> None:
+    found = compare_runs(db, biased_run(db), biased_run(db, shard_size=shard_size))
+    unchanged(found, 36)
+    assert "Both runs audited the same model." in [one.text for one in found.headline]
+
+
+def test_the_order_of_the_data_does_not_matter_with_force(db: Database) -> None:
+    texts = [f"{name} was good today" for name in (*ANNS, *BOBS)] * 20
+    order = np.random.default_rng(0).permutation(len(texts))
+    ids = [
+        stored_run(
+            db,
+            [
+                explained_text(place, texts[row], "positive", item_id=f"row-{row}")
+                for place, row in enumerate(rows)
+            ],
+            groups=GROUPS,
+            shard_size=50,
+            dataset=dataset(len(texts), digest),
+        )
+        for rows, digest in ((range(len(texts)), "f" * 64), (order, "a" * 64))
+    ]
+    with pytest.raises(ConfigurationError, match="data: ffffffffffff before, aaaaaaaaaaaa after"):
+        compare_runs(db, *ids)
+    found = compare_runs(db, *ids, force=True)
+    unchanged(found, 240, forced=1)
+
+
+def dataset(rows: int, digest: str) -> DatasetRef:
+    return DatasetRef(source="x.csv", modality="text", snapshot="s", fingerprint=digest, rows=rows)
+
+
+def unchanged(found: DriftSummary, items: int, forced: int = 0) -> None:
+    assert len(found.disparities) == forced
+    assert (found.predictions.common, found.predictions.flips) == (items, 0)
+    assert (found.predictions.p, found.other_class) == (1.0, 0)
+    for change in found.changes:
+        assert change.agreement is not None
+        assert (change.agreement.mean, change.agreement.interval) == (1.0, (1.0, 1.0))
+        assert (change.logit_change_size, change.least_alike) == (0.0, ())
+    assert found.groups is not None and found.groups.shifts
+    for row in found.groups.shifts:
+        assert (row.change, row.p, row.verdict) == (0.0, 1.0, "equivalent")
+        assert row.apart == 0.0 and row.apart_verdict == "equivalent"
+    assert all(one.before == one.after and not one.turned for one in found.groups.transitions)
+    assert not {"flagged"} & {one.kind for one in found.headline}
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"method": MethodSpec(name="gae")}, "method: lrp before, gae after"),
+        (
+            {"method": MethodSpec(name="lrp", params={"gamma": 0.2})},
+            'parameters of the method: {} before, {"gamma": 0.2} after',
+        ),
+        ({"targets": ("predicted",)}, "targets"),
+        ({"labels": {"0": "negative"}}, "labels"),
+        ({"max_length": 64}, "long texts"),
+        ({"reference": "bobs"}, "reference group: null before, bobs after"),
+        ({"practical": 0.2}, "smallest difference that matters: 0.1 before, 0.2 after"),
+        ({"correction": "holm"}, "correction of p-values: bh before, holm after"),
+        ({"dataset": dataset(38, "a" * 64)}, "data: ffffffffffff before"),
+        (
+            {"model": ModelRef(source="m", classes=(*CLASSES, "mixed"), digest="e")},
+            'classes: ["negative", "positive"] before',
+        ),
+    ],
+)
+def test_what_is_not_comparable_is_refused_by_name(
+    db: Database, changes: dict[str, Any], what: str
+) -> None:
+    ids = (biased_run(db), biased_run(db, **changes))
+    with pytest.raises(ConfigurationError) as refused:
+        compare_runs(db, *ids)
+    assert what in str(refused.value) and "--force" in str(refused.value)
+    forced = compare_runs(db, *ids, force=True)
+    assert len(forced.disparities) == 1
+    assert any("the comparison was forced" in one.text for one in forced.headline)
+    assert "What else differs" in DRIFT_REPORTS.load("html")(forced)
+
+
+def run_of(db: Database, texts: Sequence[str], groups: Sequence[EntityGroup], **more: Any) -> str:
+    explained = [explained_text(i, text, "positive") for i, text in enumerate(texts)]
+    return stored_run(db, explained, groups=groups, **more)
+
+
+def test_lexicons_are_compared_term_by_term(db: Database) -> None:
+    texts = [f"{name} was good" for name in ANNS]
+    fewer = (EntityGroup(name="anns", terms=ANNS[1:]), EntityGroup(name="places", terms=("Rome",)))
+    ids = run_of(db, texts, GROUPS), run_of(db, texts, fewer)
+    with pytest.raises(ConfigurationError) as refused:
+        compare_runs(db, *ids)
+    said = str(refused.value)
+    assert "groups of the lexicon: bobs before, places after" in said
+    assert "terms of anns: 6 terms, Ann among them before, 5 terms after" in said
+    found = compare_runs(db, *ids, force=True).groups
+    assert found is not None and found.unpaired == 1, "Ann"
+
+
+def test_another_tokenizer_is_seen_in_the_tokens(db: Database) -> None:
+    first = [explained_text(i, "Ann was good today", None) for i in range(3)]
+    outcome, pieces = explained_text(2, "Ann was good today", None)
+    tokens = list(tokens_of("Ann was good today"))
+    cut = text_attribution(
+        "Ann was good today",
+        [*tokens[:4], *tokens_of_pieces(tokens[4]), tokens[5]],
+        [0.1, 0.5, 0.01, 1.0, 0.0, 0.01, 0.1],
+        item_id=pieces.item_id,
+        target="class:positive",
+    )
+    ids = stored_run(db, first), stored_run(db, [*first[:2], (outcome, cut)])
+    with pytest.raises(
+        ConfigurationError, match="tokens of item row-2: 6 tokens, number 5 'today'"
+    ):
+        compare_runs(db, *ids)
+    forced = compare_runs(db, *ids, force=True)
+    (change,) = forced.changes
+    assert change.agreement is not None
+    assert (change.agreement.mean, change.without_agreement) == (1.0, 0), "name, was, good agree"
+
+
+def tokens_of_pieces(token: Any) -> list[Any]:
+    middle = token.start + 2
+    return [replace(token, text="to", end=middle), replace(token, text="##day", start=middle)]
+
+
+def test_agreement_of_pictures_short_texts_and_flat_maps() -> None:
+    grid = image_attribution([[1.0, 2.0], [3.0, 4.0]])
+    assert agreement(grid, image_attribution([[4.0, 3.0], [2.0, 1.0]])) == pytest.approx(-1.0)
+    assert agreement(grid, image_attribution([[1.0, 2.0]])) is None
+    short = text_attribution("a b", tokens_of("a b"), [0.0, 1.0, 2.0, 0.0])
+    assert agreement(short, short) is None, "two positions are alike or opposite, no more"
+    flat = text_attribution("a b c", tokens_of("a b c"), [0.0, 1.0, 1.0, 1.0, 0.0])
+    assert agreement(flat, flat) == 1.0
+
+
+def test_an_item_explained_for_another_class_has_no_pair(db: Database) -> None:
+    def predicted(name: str) -> Any:
+        outcome, one = explained_text(0, "Ann was good", None, predicted=name)
+        return outcome, replace(one, target="predicted", class_name=name)
+
+    ids = [stored_run(db, [predicted(name)], targets=("predicted",)) for name in reversed(CLASSES)]
+    found = compare_runs(db, *ids)
+    assert (found.predictions.flips, found.other_class, found.changes) == (1, 1, ())
+    assert found.predictions.p is None and found.groups is None
+    assert "Cannot say" in Visible(DRIFT_REPORTS.load("html")(found)).text
+
+
+def test_failed_items_and_unfinished_runs_are_told(db: Database) -> None:
+    good = [explained_text(i, "Ann was good today", "positive") for i in range(4)]
+    broken = ItemFailure(item_id="row-3", index=3, kind="null", message="the text is null")
+    found = compare_runs(
+        db, stored_run(db, good, shard_size=2, leave=1), stored_run(db, good[:3], [broken])
+    )
+    assert found.predictions.common == 2
+    said = " ".join(one.text for one in found.headline)
+    assert "2 of 4 items of run" in said and "(it is running)" in said and "1 of 4 items" in said
+
+
+def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) -> None:
+    one = stored_run(db, [explained_text(0, "Ann", None)])
+    other = stored_run(db, [explained_text(0, "Bob", None, item_id="elsewhere")])
+    with pytest.raises(ConfigurationError, match="no item in common"):
+        compare_runs(db, one, other)
+    plan = AuditPlan(name="e", model=OTHER, dataset=dataset(1, "f"), task="evaluation")
+    evaluation = runs.create(db, plan, (Shard(index=0, start=0, stop=1),))
+    with pytest.raises(ConfigurationError, match="is no audit"):
+        compare_runs(db, one, evaluation)
+    assert shards.list_shards(db, evaluation)[0].state == "queued"
+
+
+def test_pages_do_not_show_in_the_result(
+    db: Database, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = biased_run(db)
+    whole = DRIFT_REPORTS.load("json")(compare_runs(db, before, after))
+    monkeypatch.setattr("transexplain.store.pairs._PAGE", 5)
+    assert DRIFT_REPORTS.load("json")(compare_runs(db, before, after)) == whole
+
+
+def test_mcnemar_and_means() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
+    assert mean_over_items(array("d", [1.0, 2.0])).interval is None
+    many = array("d", np.random.default_rng(1).normal(2.0, 1.0, 12_000).tolist())
+    low, high = mean_over_items(many).interval or (0.0, 0.0)
+    assert high - low == pytest.approx(2 * 1.96 / 12_000**0.5, rel=0.03)
+
+
+def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: str) -> None:
+    found = compare_runs(db, before, biased_run(db, name="<script>alert(1)</script>"[:20]))
+    document = json.loads(DRIFT_REPORTS.load("json")(found))
+    jsonschema.validate(document, schema())
+    assert document["predictions"]["flips"] == 12
+    page = DRIFT_REPORTS.load("html")(found)
+    visible = Visible(page)
+    assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
+    assert "<script>alert" in visible.text, "shown as text"
+    assert "https:" not in page and "http:" not in page
+    ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
+    assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
+    assert "gained" in visible.text and "Newly different" in visible.text
+
+
+def test_a_run_beside_itself(db: Database) -> None:
+    run_id = biased_run(db)
+    unchanged(compare_runs(db, run_id, run_id), 36)
+
+
+def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> None:
+    found = compare_runs(db, image_run(db, tmp_path), image_run(db, tmp_path))
+    assert found.predictions.flips == 0 and found.groups is None
+    assert found.changes
+    assert all(one.agreement is not None and one.agreement.mean == 1.0 for one in found.changes)

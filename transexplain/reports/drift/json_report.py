@@ -1,0 +1,19 @@
+"""A comparison of two runs as JSON: the keys are the fields of `records.DriftSummary`."""
+
+import json
+from typing import Any
+
+from transexplain.reports.drift.records import DriftSummary
+from transexplain.reports.json_report import plain
+
+
+def render(summary: DriftSummary) -> str:
+    """`summary` as JSON text in ASCII; a number that is not finite is null."""
+    return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that every comparison satisfies."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(DriftSummary).json_schema(mode="serialization")

@@ -1,0 +1,206 @@
+"""Two runs compared, in one record: everything that a comparison says."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.stats import binomtest
+
+import transexplain
+from transexplain.bias.group_table import ALL_OTHERS, Rules
+from transexplain.bias.intervals import t_interval
+from transexplain.bias.paired import shift_table
+from transexplain.errors import ConfigurationError
+from transexplain.findings import GroupStatistic
+from transexplain.plans import AuditRun
+from transexplain.reports.drift import comparable
+from transexplain.reports.drift.headline import headline
+from transexplain.reports.drift.records import (
+    ClassChange,
+    DriftSummary,
+    FlipCount,
+    GroupChanges,
+    Mean,
+    Predictions,
+    Side,
+    Transition,
+)
+from transexplain.reports.drift.walk import ClassPairs, Walk, walk
+from transexplain.reports.evaluation.statistics import FEWEST, intervals
+from transexplain.reports.records import Groups
+from transexplain.reports.tallies import counts_of, groups_of, merged
+from transexplain.store import runs
+from transexplain.store.database import Database
+
+#: items up to which the interval is a bootstrap's; from there on Student's is the same
+_BOOTSTRAP_TO = 10_000
+
+
+def compare_runs(db: Database, before: str, after: str, *, force: bool = False) -> DriftSummary:
+    """Two audits of one corpus, paired by item and by mention of an entity.
+
+    Explanations are walked a page at a time; what stays in memory is 24 bytes per item, target
+    and class, and a row per entity.
+
+    Args:
+        db: the store.
+        before: id, unique beginning of one, or `latest`.
+        after: the same of the run that it is compared with.
+        force: compare what there is although more than the model differs; the record says what.
+
+    Raises:
+        ConfigurationError: an unknown run, one that is no audit, no item in common, or, without
+            `force`, runs that are not comparable, with a list of what differs.
+    """
+    old, new = _audit(db, before), _audit(db, after)
+    known = comparable.of_plans(old.plan, new.plan)
+    names = (old.plan.model.classes, new.plan.model.classes)
+    found = walk(db, (old.id, new.id), names, known, force=force)
+    if not found.common:
+        raise ConfigurationError(
+            f"runs {old.id} and {new.id} explained no item in common: ids of items are compared, "
+            "so both need the same data (or the same `data.id` column)"
+        )
+    disparities = (*known, *found.disparities.values())
+    sides = (_side(db, old), _side(db, new))
+    predictions, changes = _predictions(found), tuple(_changes(found, new.plan.targets))
+    groups = _groups(db, old, new, found)
+    unit = " and ".join(sorted(found.units)) or "logits"
+    return DriftSummary(
+        headline=headline(sides, disparities, predictions, changes, groups, unit),
+        version=transexplain.__version__,
+        before=sides[0],
+        after=sides[1],
+        modality=new.plan.model.modality,
+        classes=new.plan.model.classes,
+        method=new.plan.method.name,
+        unit=unit,
+        disparities=disparities,
+        predictions=predictions,
+        changes=changes,
+        other_class=found.other_class,
+        groups=groups,
+    )
+
+
+def _audit(db: Database, run_id: str) -> AuditRun:
+    found = runs.get(db, run_id)
+    if found.plan.task != "audit":
+        raise ConfigurationError(f"run {found.id} is no audit; only audits can be compared")
+    return found
+
+
+def _side(db: Database, run: AuditRun) -> Side:
+    return Side(
+        run_id=run.id,
+        name=run.plan.name,
+        state=run.state,
+        created=run.created,
+        model=run.plan.model.source,
+        model_digest=run.plan.model.digest,
+        dataset=run.plan.dataset.source,
+        counts=counts_of(db, run),
+    )
+
+
+def _predictions(found: Walk) -> Predictions:
+    lost, gained = found.right[True, False], found.right[False, True]
+    labelled = found.right.total()
+    return Predictions(
+        common=found.common,
+        flips=found.flips.total(),
+        counts=tuple(
+            FlipCount(before=was, after=now, items=count)
+            for (was, now), count in sorted(found.flips.items(), key=lambda one: (-one[1], one[0]))
+        ),
+        shown=found.shown,
+        labelled=labelled,
+        right_before=found.right[True, True] + lost,
+        right_after=found.right[True, True] + gained,
+        lost=lost,
+        gained=gained,
+        p=mcnemar_p(lost, gained) if labelled else None,
+    )
+
+
+def mcnemar_p(lost: int, gained: int) -> float:
+    """Exact two-sided p of as many items lost as gained (McNemar 1947); 1 where none changed."""
+    changed = lost + gained
+    return float(binomtest(lost, changed, 0.5).pvalue) if changed else 1.0
+
+
+def _changes(found: Walk, targets: Sequence[str]) -> Iterator[ClassChange]:
+    place = {target: number for number, target in enumerate(targets)}
+    keys = sorted(found.pairs, key=lambda key: (place.get(key[0], len(place)), key))
+    for key in keys:
+        yield _change(*key, found.pairs[key])
+
+
+def _change(target: str, class_name: str, pairs: ClassPairs) -> ClassChange:
+    before, after = np.frombuffer(pairs.before), np.frombuffer(pairs.after)
+    moved = after - before
+    return ClassChange(
+        target=target,
+        class_name=class_name,
+        items=len(moved),
+        logit_before=float(before.mean()),
+        logit_after=float(after.mean()),
+        logit_change=mean_over_items(array("d", moved.tobytes())),
+        logit_change_size=float(np.abs(moved).mean()),
+        agreement=mean_over_items(pairs.agreement) if pairs.agreement else None,
+        without_agreement=pairs.without_agreement,
+        least_alike=pairs.least_alike,
+    )
+
+
+def mean_over_items(values: "array[float]") -> Mean:
+    """The mean of at least one value, with a bootstrap interval over items from five on."""
+    numbers = np.frombuffer(values)
+    if len(numbers) < FEWEST:
+        interval = None
+    elif len(numbers) <= _BOOTSTRAP_TO:
+        interval = intervals(numbers[None, :], seed=0)[0]
+    else:
+        interval = t_interval(values)
+    return Mean(mean=float(numbers.mean()), interval=interval, items=len(numbers))
+
+
+def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupChanges | None:
+    tables = [groups_of(run, merged(db, run.id)) for run in (old, new)]
+    before, after = tables
+    if before is None or after is None:
+        return None
+    plan = new.plan
+    rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+    return GroupChanges(
+        shifts=tuple(shift_table(found.mentions, rules)),
+        transitions=tuple(_transitions(before, after)),
+        unpaired=found.mentions.unpaired,
+        reference=plan.reference or ALL_OTHERS,
+        practical=plan.practical,
+        correction=plan.correction,
+    )
+
+
+def _transitions(before: Groups, after: Groups) -> Iterator[Transition]:
+    old, new = _by_key(before), _by_key(after)
+    for key in sorted({*old, *new}):
+        was, now = old.get(key), new.get(key)
+        target, class_name, group = key
+        if group in (was and was.reference, now and now.reference):
+            continue
+        moves = [(one.difference or 0.0) * one.flagged for one in (was, now) if one]
+        yield Transition(
+            group=group,
+            target=target,
+            class_name=class_name,
+            before=was.verdict if was else None,
+            after=now.verdict if now else None,
+            difference_before=was.difference if was else None,
+            difference_after=now.difference if now else None,
+            turned=len(moves) == 2 and moves[0] * moves[1] < 0.0,
+        )
+
+
+def _by_key(groups: Groups) -> dict[tuple[str, str, str], GroupStatistic]:
+    return {(row.target, row.class_name, row.group): row for row in groups.rows}

@@ -1,0 +1,177 @@
+"""One walk over two runs in step: what stays is numbers per item, never explanations."""
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from transexplain.bias.paired import PairedTotals
+from transexplain.reports.drift import comparable
+from transexplain.reports.drift.agreement import agreement
+from transexplain.reports.drift.records import Disparity, Flip, LeastAlike
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.store.pairs import ItemPair, iter_pairs
+from transexplain.types import Attribution, Mention
+
+SHOWN = 50  #: flipped items that are listed
+LEAST = 5  #: items of a class that are listed because their explanations agree least
+_TEXT = 240  # characters of an item's text that are shown
+
+Part = TypeVar("Part", Attribution, Mention)
+Kept = TypeVar("Kept", Flip, LeastAlike)
+ClassKey = tuple[str, str]  #: target as asked, explained class
+
+
+def _numbers() -> "array[float]":
+    return array("d")
+
+
+@dataclass(slots=True)
+class ClassPairs:
+    """The items that both runs explained for one target and class; 8 bytes an item and number."""
+
+    before: "array[float]" = field(default_factory=_numbers)  #: logits
+    after: "array[float]" = field(default_factory=_numbers)
+    agreement: "array[float]" = field(default_factory=_numbers)
+    without_agreement: int = 0
+    _least: list[tuple[float, int, LeastAlike]] = field(default_factory=list)
+
+    def add(self, before: Attribution, after: Attribution, text: str | None) -> None:
+        """Count one item."""
+        self.before.append(before.logit)
+        self.after.append(after.logit)
+        value = agreement(before, after)
+        if value is None:
+            self.without_agreement += 1
+            return
+        self.agreement.append(value)
+        one = LeastAlike(item_id=after.item_id, agreement=value, text=_beginning(text))
+        _keep(self._least, (-value, -len(self.before), one), LEAST)
+
+    @property
+    def least_alike(self) -> tuple[LeastAlike, ...]:
+        """The items whose explanations agree least, the worst first; none that agree fully."""
+        ranked = sorted(self._least, key=lambda entry: entry[:2], reverse=True)
+        return tuple(one for _, _, one in ranked if one.agreement < 1.0)
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a walk over the common items of two runs found."""
+
+    classes: tuple[tuple[str, ...], tuple[str, ...]]  #: of either model, by index
+    common: int = 0
+    other_class: int = 0
+    flips: Counter[tuple[str, str]] = field(default_factory=Counter)
+    right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
+    pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
+    mentions: PairedTotals = field(default_factory=PairedTotals)
+    disparities: dict[str, Disparity] = field(default_factory=dict)  #: the first of each kind
+    units: set[str] = field(default_factory=set)
+    _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
+
+    @property
+    def shown(self) -> tuple[Flip, ...]:
+        """Flipped items, the widest margin first."""
+        ranked = sorted(self._shown, key=lambda entry: entry[:2], reverse=True)
+        return tuple(one for _, _, one in ranked)
+
+    def add_item(self, pair: ItemPair) -> None:
+        """Count the predictions of one item."""
+        self.common += 1
+        old, new = pair.before, pair.after
+        if old.label is not None and old.label == new.label:
+            self.right[old.predicted == old.label, new.predicted == new.label] += 1
+        if old.predicted == new.predicted:
+            return
+        self.flips[old.predicted, new.predicted] += 1
+        margin = self._margin(pair)
+        flip = Flip(
+            item_id=pair.item_id,
+            label=new.label,
+            before=old.predicted,
+            after=new.predicted,
+            margin=margin,
+            text=_beginning(pair.text),
+        )
+        _keep(self._shown, (margin or 0.0, -self.common, flip), SHOWN)
+
+    def _margin(self, pair: ItemPair) -> float | None:
+        names = self.classes[1]
+        if self.classes[0] != names:
+            return None
+        old, new = names.index(pair.before.predicted), names.index(pair.after.predicted)
+        return pair.after.logits[new] - pair.after.logits[old]
+
+    def add_explanations(
+        self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None
+    ) -> None:
+        """Count the explanations of one item."""
+        old = {(one.target, one.class_name): one for one in before}
+        new = {(one.target, one.class_name): one for one in after}
+        both = [key for key in new if key in old]
+        self.other_class += len(new) - len(both)
+        for key in both:
+            for disparity in comparable.of_positions(old[key], new[key]):
+                kind = disparity.what.partition(" of item ")[0]
+                self.disparities.setdefault(kind, disparity)
+            self.units.add(new[key].unit)
+            self.pairs.setdefault(key, ClassPairs()).add(old[key], new[key], text)
+
+
+def walk(
+    db: Database,
+    ids: tuple[str, str],
+    classes: tuple[tuple[str, ...], tuple[str, ...]],
+    known: Sequence[Disparity] = (),
+    *,
+    force: bool,
+) -> Walk:
+    """Walk over the items that both runs explained, a page of either at a time.
+
+    Raises ConfigurationError, unless `force`, as soon as a page shows that positions are not the
+    same, or where there are `known` disparities; the message lists what the first page shows, too.
+    """
+    found = Walk(classes)
+    for page in iter_pairs(db, *ids):
+        _page(db, ids, page, found)
+        if not force:
+            comparable.refuse([*known, *found.disparities.values()])
+    if not force:
+        comparable.refuse(known)
+    return found
+
+
+def _page(db: Database, ids: tuple[str, str], page: Sequence[ItemPair], found: Walk) -> None:
+    names = [pair.item_id for pair in page]
+    before, after = (_by_item(results.iter_attributions(db, one, item_ids=names)) for one in ids)
+    mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in ids]
+    for pair in page:
+        found.add_item(pair)
+        name = pair.item_id
+        found.add_explanations(before.get(name, ()), after.get(name, ()), pair.text)
+        old, new = (side.get(name, ()) for side in mentioned)
+        if old or new:
+            found.mentions.add(old, new)
+
+
+def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for one in parts:
+        found.setdefault(one.item_id, []).append(one)
+    return found
+
+
+def _beginning(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _TEXT else f"{text[:_TEXT]}…"
+
+
+def _keep(heap: list[tuple[float, int, Kept]], entry: tuple[float, int, Kept], places: int) -> None:
+    """Keep the largest entries; their first two parts decide, for these are never both equal."""
+    if len(heap) < places:
+        heapq.heappush(heap, entry)
+    else:
+        heapq.heappushpop(heap, entry)
