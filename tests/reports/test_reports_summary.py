@@ -13,8 +13,10 @@ from report_samples import (
     stored_run,
 )
 
+from transexplain.bias.swaps import Swap
 from transexplain.errors import ConfigurationError
 from transexplain.plans import DatasetRef, ModelRef
+from transexplain.reports import REPORTS
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types import EntityGroup, ItemOutcome
@@ -281,3 +283,37 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
     finally:
         gc.enable()
     assert 0 < most <= 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([0.4, 0.5, 0.6, 0.3, 0.45, 0.55], "Swaps bear it out."),
+        ([0.4, -0.5, 0.6, -0.3, 0.45, -0.55], "Swaps do not bear it out."),
+        ([0.4, 0.5], "Too few mentions were swapped to check it."),
+        ([], None),
+    ],
+)
+def test_swaps_bear_a_finding_out_or_not(
+    db: Database, changes: list[float], said: str | None
+) -> None:
+    swaps = [
+        Swap(
+            item_id=f"row-{n}",
+            target="class:positive",
+            class_name="positive",
+            group="anns",
+            entity=name,
+            other="bobs",
+            replacement="Bob",
+            change=change,
+            gap=0.5,
+        )
+        for n, (name, change) in enumerate(zip(ANNS, changes, strict=False))
+    ]
+    found = summarise(db, biased_run(db, swaps=swaps))
+    assert found.groups is not None
+    finding = texts(found, "flagged").splitlines()[0]
+    assert (said in finding) if said else ("wap" not in finding)
+    page = REPORTS.load("html")(found)
+    assert ("<h3>Swaps</h3>" in page) == bool(changes)

@@ -12,6 +12,7 @@ from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
+from transexplain.bias.swaps import Swap, swaps_to_json
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import results, runs, shards
@@ -144,6 +145,7 @@ def stored_run(
     leave: int = 0,
     sensitivity: float | None = None,
     previous: str | None = None,
+    swaps: Sequence[Swap] = (),
     **plan: Any,
 ) -> str:
     """Save a run through the store's own functions; the last `leave` shards stay queued."""
@@ -168,7 +170,10 @@ def stored_run(
     for shard in cut[: len(cut) - leave]:
         claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
         assert claim is not None
-        results.save(db, claim, _shard_result(shard, explained, failures, groups, sensitivity))
+        made = _shard_result(shard, explained, failures, groups, sensitivity)
+        if shard.index == 0 and swaps:
+            made = replace(made, aggregate={**made.aggregate, "swaps": swaps_to_json(swaps)})
+        results.save(db, claim, made)
     runs.finalise(db, run_id)
     return run_id
 

@@ -89,7 +89,7 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
         (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
     )
     for row in flagged[:_FLAGGED_SHOWN]:
-        yield Statement(kind="flagged", text=_finding(row, audited))
+        yield Statement(kind="flagged", text=f"{_finding(row, audited)}{_borne_out(row, groups)}")
     if len(flagged) > _FLAGGED_SHOWN:
         rest = len(flagged) - _FLAGGED_SHOWN
         yield Statement(kind="flagged", text=f"{rest} more comparisons are flagged; see the table.")
@@ -121,6 +121,17 @@ def _finding(row: GroupStatistic, audited: Audited) -> str:
         f"adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
         f"{row.documents:,} items)."
     )
+
+
+def _borne_out(row: GroupStatistic, groups: Groups) -> str:
+    """Whether replacing mentions says the same; nothing where none were replaced."""
+    for one in groups.swaps:
+        if (one.group, one.target, one.class_name) == (row.group, row.target, row.class_name):
+            borne = one.supports(row.difference or 0.0)
+            if borne is None:
+                return " Too few mentions were swapped to check it."
+            return f" Swaps {'bear' if borne else 'do not bear'} it out."
+    return ""
 
 
 def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
