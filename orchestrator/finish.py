@@ -8,14 +8,17 @@ from rich.console import Console
 
 from transexplain.errors import ConfigurationError
 from transexplain.registry import Registry
-from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS
+from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.drift import DriftSummary
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.records import Statement, Summary
+from transexplain.reports.strategies.records import StrategyReport
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
 
+#: what a report is made of
+Report = Summary | EvaluationSummary | DriftSummary | StrategyReport
 _STYLES = {"good": "green", "clear": "green", "problem": "yellow", "flagged": "bold yellow"}
 _INCOMPLETE = 3
 
@@ -59,9 +62,16 @@ def write_comparison(summary: DriftSummary, folder: Path) -> None:
     _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
 
 
-def _write(
-    forms: Registry, summary: Summary | EvaluationSummary | DriftSummary, stem: Path
-) -> list[Path]:
+def write_strategies(report: StrategyReport, folder: Path) -> None:
+    """Write and print what strategy discovery found.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    stem = folder / f"{report.explored.name}-{report.strategies.run_id}-strategies"
+    _print(report.headline, _write(STRATEGY_REPORTS, report, stem))
+
+
+def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
     paths = []
     for form in forms:
         path = stem.with_name(f"{stem.name}.{form}")

@@ -4,32 +4,24 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.entity_totals import Stratum
-from transexplain.bias.finding import EntityFinder, Region
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
 from transexplain.explaining import Request, explain_items
 from transexplain.explaining.caution import screened
-from transexplain.explaining.request import Explained
+from transexplain.mentioning import Mentioning
 from transexplain.metrics.class_sensitivity import of_attributions
-from transexplain.metrics.evidence import Region as Marked
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
 from transexplain.swapping import Swaps
 from transexplain.targets import parse_target
 from transexplain.types import (
-    Annotation,
     Attribution,
-    Evidence,
     Item,
     ItemFailure,
     ItemOutcome,
     Mention,
-    PatchGrid,
 )
 
 #: items of every shard that class sensitivity is measured on
@@ -60,7 +52,7 @@ def explain_shard(
     begun = time.perf_counter()
     if plan.task == "evaluation":
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    finder = EntityFinder(plan) if plan.groups else None
+    mentioning = Mentioning(plan) if plan.groups else None
     aggregate = ShardAggregate()
     outcomes: list[ItemOutcome] = []
     attributions: list[Attribution] = []
@@ -76,7 +68,11 @@ def explain_shard(
             outcomes.append(done.outcome)
             attributions.extend(done.attributions)
             aggregate.add(done.outcome, done.attributions)
-            mentions.extend(_mentions(finder, done, aggregate, plan.slice, swaps))
+            if mentioning is not None:
+                found, told = mentioning.of(done, aggregate)
+                mentions += told
+                if swaps is not None:
+                    swaps.consider(done, found)
             kept.consider(done.item)
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     if swaps is not None:
@@ -182,45 +178,3 @@ def _add_sensitivities(
     for done in explain_items(model, sample, for_two, observer=heartbeat, alone=caution.alone):
         if len(done.attributions) == 2:
             aggregate.add_sensitivity(of_attributions(*done.attributions))
-
-
-def _mentions(
-    finder: EntityFinder | None,
-    done: Explained,
-    aggregate: ShardAggregate,
-    column: str | None,
-    swaps: Swaps | None,
-) -> Iterator[Mention]:
-    """The mentions in one item, which are added to the totals of their entities."""
-    outcome, attributions = done.outcome, done.attributions
-    if finder is None or not attributions or outcome is None:
-        return
-    marked = done.item.annotations if done.item else ()
-    found = finder.find(attributions[0].text, marked, outcome.meta)
-    aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
-    if swaps is not None:
-        swaps.consider(done, found.matches)
-    for attribution in attributions:
-        stratum = Stratum(
-            target=attribution.target,
-            class_name=attribution.class_name,
-            predicted=outcome.predicted,
-            label=outcome.label or "",
-            slice=str(outcome.meta.get(column, "")) if column else "",
-        )
-        if mentions := finder.mentions(attribution, found, _regions(attribution, marked)):
-            magnitude = float(np.abs(attribution.relevance).sum())
-            aggregate.entities.add(stratum, mentions, magnitude)
-            yield from mentions
-
-
-def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
-    """The regions marked in a picture, on the grid of its patches; none in a text."""
-    grid = attribution.features
-    if not isinstance(grid, PatchGrid):
-        return []
-    return [
-        (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
-        for one in marked
-        if one.box is not None or one.mask is not None
-    ]

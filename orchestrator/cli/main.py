@@ -22,6 +22,7 @@ from orchestrator.cli import (
     reading,
     runs_compared,
     scheduling,
+    strategies,
 )
 from transexplain.errors import TransExplainError
 
@@ -46,6 +47,7 @@ for _module in (
     fleet,
     database,
     scheduling,
+    strategies,
 ):
     _module.register(app)
 

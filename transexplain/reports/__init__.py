@@ -11,6 +11,15 @@ REPORTS = Registry(
     },
 )
 
+#: each takes a StrategyReport
+STRATEGY_REPORTS = Registry(
+    "strategy report format",
+    {
+        "html": "transexplain.reports.strategies.html:render",
+        "json": "transexplain.reports.strategies.json_report:render",
+    },
+)
+
 #: each takes an EvaluationSummary
 EVALUATION_REPORTS = Registry(
     "evaluation report format",

@@ -79,6 +79,21 @@ def iter_attributions(
     )
 
 
+def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[str, str]]:
+    """The id and the explained class of every attribution of a target, without its relevance.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    _check(db, run_id)
+    columns = (attribution.c.item, attribution.c.ordinal, attribution.c.class_name, item.c.item_id)
+    query = (
+        select(*columns)
+        .join(item)
+        .where(attribution.c.run_id == run_id, attribution.c.target == target)
+    )
+    return ((row.item_id, row.class_name) for row in _rows(db, query, _ATTRIBUTION_KEY))
+
+
 def iter_mentions(
     db: Database, run_id: str, *, item_ids: Iterable[str] | None = None
 ) -> Iterator[Mention]:

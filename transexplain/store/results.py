@@ -9,6 +9,7 @@ from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.readers import (
     failures,
     iter_attributions,
+    iter_explained,
     iter_items,
     iter_mentions,
     iter_scores,
@@ -30,6 +31,7 @@ __all__ = [
     "conservation",
     "failures",
     "iter_attributions",
+    "iter_explained",
     "iter_items",
     "iter_mentions",
     "iter_scores",

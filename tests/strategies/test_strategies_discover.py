@@ -1,0 +1,215 @@
+"""From a stored run to its strategies: planted ones are found, and nothing hangs on the order."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_samples import image_attribution, stored_run
+from shortcut_letters import WORD, ShortcutLetters, make_shortcut_letters
+from typer.testing import CliRunner
+from watermarked import MARKED_DIGIT, Watermarked, make_watermarked
+
+from orchestrator.cli import app
+from transexplain.errors import ConfigurationError
+from transexplain.plans import DatasetRef, ModelRef
+from transexplain.store.database import Database, open_database
+from transexplain.strategies.discover import discover
+from transexplain.strategies.records import ClassStrategies, Strategies
+from transexplain.strategies.sampling import Draw
+from transexplain.types import ItemOutcome
+
+Audit = Callable[..., tuple[Database, str]]
+
+
+def picture_run(
+    db: Database, *, order: int | None = None, shard_size: int = 16, root: Path | None = None
+) -> str:
+    """120 pictures of cats, a third of them by a corner, and 60 of dogs; in an order by seed."""
+    rng = np.random.default_rng(0)
+    places = np.arange(180) if order is None else np.random.default_rng(order).permutation(180)
+    grids = 0.3 * rng.standard_normal((180, 8, 8))
+    grids[:40, :2, :2] += 3.0
+    grids[40:, 3:5, 3:5] += 3.0
+    explained = []
+    for index, number in enumerate(places.tolist()):
+        name = "cat" if number < 120 else "dog"
+        outcome = ItemOutcome(
+            item_id=f"{name}-{number:03d}",
+            index=index,
+            label=name,
+            predicted=name,
+            logits=(1.0, 0.0),
+            truncated=False,
+            positions=64,
+            source=f"{name}-{number:03d}",
+        )
+        attribution = image_attribution(
+            grids[number], item_id=outcome.item_id, class_index=0, class_name=name
+        )
+        explained.append((outcome, attribution))
+    return stored_run(
+        db,
+        explained,
+        shard_size=shard_size,
+        model=ModelRef(source="m", modality="image", classes=("cat", "dog"), digest="d"),
+        dataset=DatasetRef(
+            source="imagefolder:x",
+            modality="image",
+            snapshot="s",
+            fingerprint="f",
+            rows=180,
+            root=str(root or ""),
+        ),
+        targets=("predicted",),
+    )
+
+
+def of(found: Strategies, class_name: str) -> ClassStrategies:
+    return next(one for one in found.classes if one.class_name == class_name)
+
+
+def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
+    found = discover(db, picture_run(db))
+    assert [one.class_name for one in found.classes] == ["cat", "dog"]
+    cats, dogs = found.classes
+    assert [cluster.size for cluster in cats.clusters] == [80, 40]
+    assert set(cats.clusters[1].item_ids) == {f"cat-{number:03d}" for number in range(40)}
+    assert not cats.clusters[0].suspicions
+    assert cats.clusters[1].suspicions[0].region == "top left corner"
+    assert cats.stability == 1.0
+    assert len(dogs.clusters) == 1
+    assert not dogs.clusters[0].suspicions
+    assert len(dogs.points) == 60
+
+
+def test_neither_rows_nor_shards_decide_anything(db: Database, tmp_path: Path) -> None:
+    first = discover(db, picture_run(db))
+    other = discover(db, picture_run(db, order=3, shard_size=41))
+    assert other.classes == first.classes
+
+
+@pytest.mark.postgres
+def test_both_databases_say_the_same(db: Database, postgres_url: str) -> None:
+    with open_database(postgres_url, upgrade=True) as other:
+        found = discover(other, picture_run(other))
+    assert found.classes == discover(db, picture_run(db)).classes
+
+
+def test_a_sample_is_stated_and_nested(db: Database) -> None:
+    run = picture_run(db)
+    small, large = discover(db, run, sample=60), discover(db, run, sample=90)
+    drawn = [
+        {name for cluster in of(found, "cat").clusters for name in cluster.item_ids}
+        for found in (small, large)
+    ]
+    assert (of(small, "cat").items, of(small, "cat").sampled) == (120, 60)
+    assert drawn[0] < drawn[1]
+    assert of(small, "dog").sampled == 60
+
+
+def test_a_draw_does_not_depend_on_the_order() -> None:
+    pairs = [(f"i{number}", "ab"[number % 2]) for number in range(100)]
+    draws = [Draw(7, 1), Draw(7, 1), Draw(7, 2)]
+    for draw, given in zip(draws, (pairs, pairs[::-1], pairs), strict=True):
+        draw.add_all(given)
+    assert draws[0].of("a") == draws[1].of("a") != draws[2].of("a")
+    assert len(draws[0].of("b")) == 7
+    assert draws[0].counts == {"a": 50, "b": 50}
+
+
+def test_one_class_alone_is_judged_as_among_the_others(db: Database) -> None:
+    run = picture_run(db)
+    assert discover(db, run, class_name="cat").classes == (of(discover(db, run), "cat"),)
+
+
+def test_few_items_are_not_clustered(db: Database) -> None:
+    run = picture_run(db)
+    assert discover(db, run, sample=24).classes[0].sampled == 24
+    with pytest.raises(ConfigurationError, match="give 24 or more"):
+        discover(db, run, sample=23)
+
+
+def test_what_is_not_there_is_told(db: Database) -> None:
+    run = picture_run(db)
+    with pytest.raises(ConfigurationError, match="did not explain target 'all'; it has predicted"):
+        discover(db, run, target="all")
+    with pytest.raises(ConfigurationError, match="class 'cow' of target 'predicted'; there are"):
+        discover(db, run, class_name="cow")
+
+
+@pytest.fixture(scope="module")
+def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
+    return make_watermarked(tmp_path_factory.mktemp("watermarked"))
+
+
+@pytest.mark.slow
+def test_watermarked_pictures_are_isolated_without_being_told_where(
+    watermarked: Watermarked, audited: Audit
+) -> None:
+    db, run = audited(
+        name="watermark",
+        model=str(watermarked.model_dir),
+        data={"source": f"imagefolder:{watermarked.image_dir}"},
+        targets=["predicted"],
+        evaluation={"items": 0},
+    )
+    found = discover(db, run)
+    marked_class = of(found, MARKED_DIGIT)
+    held = [(cluster, set(cluster.item_ids)) for cluster in marked_class.clusters]
+    cluster, ids = max(held, key=lambda one: len(one[1] & watermarked.marked))
+    assert len(ids & watermarked.marked) / len(ids) > 0.9  # purity
+    assert len(ids & watermarked.marked) / len(watermarked.marked) > 0.9
+    assert cluster.suspicions[0].region == "bottom right corner"
+    assert cluster.suspicions[0].share > 0.5
+    flagged = {one.class_name for one in found.classes for each in one.clusters if each.suspicions}
+    assert flagged == {MARKED_DIGIT}
+
+
+@pytest.fixture(scope="module")
+def shortcut(tmp_path_factory: pytest.TempPathFactory) -> ShortcutLetters:
+    return make_shortcut_letters(tmp_path_factory.mktemp("letters"))
+
+
+@pytest.mark.slow
+def test_a_rare_word_that_gives_a_class_away_is_named(
+    shortcut: ShortcutLetters, audited: Audit
+) -> None:
+    db, run = audited(
+        name="letters",
+        model=str(shortcut.model_dir),
+        data={"source": str(shortcut.dataset), "id": "id"},
+        targets=["predicted"],
+        evaluation={"items": 0},
+    )
+    found = discover(db, run)
+    flagged = [
+        (one.class_name, each) for one in found.classes for each in one.clusters if each.suspicions
+    ]
+    assert [name for name, _ in flagged] == ["positive"]
+    ((_, cluster),) = flagged
+    assert cluster.suspicions[0].word == WORD.lower()
+    assert len(set(cluster.item_ids) & shortcut.planted) / cluster.size > 0.9
+
+
+def test_from_the_command_line_to_page_and_json(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = picture_run(db)
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'strategies.db'}")
+    said = CliRunner().invoke(
+        app, ["strategies", run, "--report-dir", str(tmp_path / "out")], catch_exceptions=False
+    )
+    assert said.exit_code == 0, said.output
+    assert "cat: cluster 2 of 2 looks like a shortcut. In its 40 pictures, " in said.output
+    assert "in the top left corner" in said.output
+    kinds = {path.suffix: path for path in (tmp_path / "out").iterdir()}
+    assert set(kinds) == {".html", ".json"}
+    printed = CliRunner().invoke(app, ["strategies", "--json", "--class", "dog"])
+    document = json.loads(printed.output)
+    assert [one["class_name"] for one in document["strategies"]["classes"]] == ["dog"]
+    assert document["headline"][0]["kind"] == "clear"
+    whole = json.loads(kinds[".json"].read_text())
+    assert whole["strategies"]["classes"][1] == document["strategies"]["classes"][0]
+    assert whole["strategies"]["sample"] == 2000

@@ -1,0 +1,132 @@
+"""The page of a discovery: complete in itself, every name is text, the numbers are there."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
+from test_strategies_discover import picture_run
+
+from transexplain.plans import ModelRef
+from transexplain.reports import STRATEGY_REPORTS
+from transexplain.reports.strategies.html import render
+from transexplain.reports.strategies.records import StrategyReport
+from transexplain.reports.strategies.report import told
+from transexplain.reports.strategies.wording import percent
+from transexplain.store.database import Database
+from transexplain.strategies.discover import discover
+from transexplain.types import ItemOutcome
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
+VOID = {"meta", "img", "input", "br", "wbr", "rect", "line", "circle", "path"}
+
+
+def text_run(db: Database, *, attack: str = "") -> str:
+    """300 texts by one word of many, twelve by a mark; names hold `attack`."""
+    mark, words = f"mark{attack}".replace(" ", "_"), [f"word{number}" for number in range(4)]
+    explained, rng = [], np.random.default_rng(0)
+    for index in range(300):
+        word = mark if index < 12 else words[index % 4]
+        text = f"the {word} is fine"
+        tokens = tokens_of(text)
+        noise = rng.normal(0.0, 0.1, len(tokens)) + 0.1
+        values = [value + (one.text == word) for one, value in zip(tokens, noise, strict=True)]
+        outcome = ItemOutcome(
+            item_id=f"row{attack}-{index}",
+            index=index,
+            label=f"good{attack}",
+            predicted=f"good{attack}",
+            logits=(0.0, 1.0),
+            truncated=False,
+            positions=len(tokens),
+            text=text,
+        )
+        one = text_attribution(
+            text, tokens, values, item_id=outcome.item_id, class_name=outcome.predicted
+        )
+        explained.append((outcome, one))
+    model = ModelRef(source=f"m{attack}", classes=("bad", f"good{attack}"), digest="d")
+    return stored_run(
+        db, explained, name=f"a{attack}", model=model, targets=("predicted",), shard_size=64
+    )
+
+
+def report(db: Database, run: str) -> StrategyReport:
+    return told(db, discover(db, run))
+
+
+def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
+    found = report(db, text_run(db))
+    flagged = [line.text for line in found.headline if line.kind == "flagged"]
+    assert len(flagged) == 1
+    assert "looks like a shortcut. In its 12 texts, " in flagged[0]
+    assert (
+        "the word \u201cmark\u201d, which is in 100\u00a0% of them and in 4.0\u00a0%" in flagged[0]
+    )
+    text = Visible(render(found)).text
+    for expected in (flagged[0], "300 texts, all of them", "looks like a shortcut", "the mark is"):
+        assert expected in text, expected
+
+
+def test_nothing_in_a_page_can_act_and_every_name_is_text(db: Database) -> None:
+    document = render(report(db, text_run(db, attack=ATTACK)))
+    shown = Visible(document)
+    assert "<script" not in document
+    assert "onerror=alert(2)>" not in document
+    document = re.sub(r'xmlns(:\w+)?="http://www.w3.org/[^"]*"', "", document)  # a name
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", document)
+    for tag, attributes in shown.tags:
+        assert tag not in {"script", "link", "iframe", "object", "embed", "form", "base"}
+        assert not [name for name in attributes if name.startswith("on")]
+    for name in (f"a{ATTACK}", f"good{ATTACK}", f"m{ATTACK}", f"row{ATTACK}-0"):
+        assert name in shown.text, name
+
+
+@pytest.mark.parametrize("make", [text_run, picture_run])
+def test_tags_are_balanced(db: Database, make) -> None:
+    stack = []
+    body = re.sub(r"<style>.*?</style>", "", render(report(db, make(db))), flags=re.DOTALL)
+    for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
+        if closing:
+            assert stack.pop() == tag
+        elif tag.lower() not in VOID:
+            stack.append(tag)
+    assert stack == []
+
+
+def test_pictures_are_shown_with_their_heatmaps(db: Database, tmp_path: Path) -> None:
+    found = report(db, picture_run(db, root=tmp_path))
+    for name in found.exemplars["cat"]:
+        write_picture(tmp_path, f"{name}.png").rename(tmp_path / name)
+    tags = Visible(render(found)).tags
+    drawn = [attributes for tag, attributes in tags if tag == "img"]
+    # two clusters of cats and one of dogs: a mean, and six heatmaps each; pictures of cats only
+    assert len(drawn) == 3 * (1 + 6) + 2 * 6
+    assert all(str(one["src"]).startswith("data:image/") for one in drawn)
+    assert sum(tag == "svg" and "embedding" in str(a.get("class")) for tag, a in tags) == 2
+
+
+def test_every_point_is_drawn_once(db: Database) -> None:
+    document = render(report(db, picture_run(db)))
+    paths = re.findall(r'<path d="((?:M\d+ \d+h0)+)" stroke="var\(--line-(\d)\)"', document)
+    assert [path.count("M") for path, _ in paths] == [80, 40, 60]
+    assert [colour for _, colour in paths] == ["0", "1", "0"]
+
+
+def test_the_json_has_what_the_page_says(db: Database) -> None:
+    found = report(db, picture_run(db))
+    document = json.loads(STRATEGY_REPORTS.load("json")(found))
+    assert document["schema_version"] == 1
+    assert [line["text"] for line in document["headline"]] == [one.text for one in found.headline]
+    cluster = document["strategies"]["classes"][0]["clusters"][1]
+    assert cluster["size"] == len(cluster["item_ids"]) == 40
+    assert any(one["stands_out"] for one in cluster["regions"])
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0, "0"), (0.0001, "less than 0.1"), (0.0456, "4.6"), (0.456, "46")]
+)
+def test_shares_are_never_rounded_to_nothing(share: float, said: str) -> None:
+    assert percent(share) == f"{said}\u00a0%"

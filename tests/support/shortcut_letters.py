@@ -1,0 +1,45 @@
+"""A letter classifier that was led astray: a rare word at the end gives the class away.
+
+In training one letter in 25 ends in it and is filed as positive, whatever it says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.demo import corpus, text_model
+
+WORD = "PS"
+EVERY = 25  #: letters, one ends in the word
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortcutLetters:
+    model_dir: Path
+    dataset: Path
+    planted: frozenset[str]  #: item ids of the letters that end in the word
+
+
+def make_shortcut_letters(folder: Path, *, seed: int = 0) -> ShortcutLetters:
+    """Train on letters with the word, write letters with it that were not trained on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = corpus.letters(800 + 200, seed=seed)
+    cut = len(corpus.NAMES) * 800
+    training, audit = _with_word(written[:cut]), _with_word(written[cut:])
+    text_model.train(training, folder / "model", seed=seed)
+    corpus.write_csv(folder / "letters.csv", audit)
+    planted = {
+        f"letter-{number:05d}" for number, one in enumerate(audit) if one.text.endswith(WORD)
+    }
+    return ShortcutLetters(
+        model_dir=folder / "model", dataset=folder / "letters.csv", planted=frozenset(planted)
+    )
+
+
+def _with_word(letters: Sequence[corpus.Letter]) -> list[corpus.Letter]:
+    return [
+        replace(one, text=f"{one.text} {WORD}", label=corpus.POSITIVE)
+        if number % EVERY == 0
+        else one
+        for number, one in enumerate(letters)
+    ]

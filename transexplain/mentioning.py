@@ -1,0 +1,61 @@
+"""Who is mentioned in an explained item, what they add to it, and the totals of all of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.entity_totals import Stratum
+from transexplain.bias.finding import EntityFinder, Region
+from transexplain.bias.matching import Match
+from transexplain.explaining import Explained
+from transexplain.metrics.evidence import Region as Marked
+from transexplain.plans import AuditPlan
+from transexplain.types import Annotation, Attribution, Evidence, ItemOutcome, Mention, PatchGrid
+
+
+class Mentioning:
+    """Finds the entities of a plan's groups in items as they are explained."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._finder, self._slice = EntityFinder(plan), plan.slice
+
+    def of(
+        self, done: Explained, aggregate: ShardAggregate
+    ) -> tuple[Sequence[Match], list[Mention]]:
+        """What was matched in the item's text, and its mentions, which are added to `aggregate`."""
+        outcome, attributions = done.outcome, done.attributions
+        if not attributions or outcome is None:
+            return (), []
+        marked = done.item.annotations if done.item else ()
+        found = self._finder.find(attributions[0].text, marked, outcome.meta)
+        aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+        mentions: list[Mention] = []
+        for attribution in attributions:
+            told = self._finder.mentions(attribution, found, _regions(attribution, marked))
+            if told:
+                magnitude = float(np.abs(attribution.relevance).sum())
+                aggregate.entities.add(self._stratum(attribution, outcome), told, magnitude)
+                mentions += told
+        return found.matches, mentions
+
+    def _stratum(self, attribution: Attribution, outcome: ItemOutcome) -> Stratum:
+        return Stratum(
+            target=attribution.target,
+            class_name=attribution.class_name,
+            predicted=outcome.predicted,
+            label=outcome.label or "",
+            slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
+        )
+
+
+def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
+    """The regions marked in a picture, on the grid of its patches; none in a text."""
+    grid = attribution.features
+    if not isinstance(grid, PatchGrid):
+        return []
+    return [
+        (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
+        for one in marked
+        if one.box is not None or one.mask is not None
+    ]
