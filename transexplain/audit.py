@@ -8,7 +8,7 @@ from transexplain.bias.aggregates import ShardAggregate
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
-from transexplain.explaining import Request, explain_items
+from transexplain.explaining import Explained, Request, explain_items
 from transexplain.explaining.caution import screened
 from transexplain.mentioning import Mentioning
 from transexplain.metrics.class_sensitivity import of_attributions
@@ -52,41 +52,54 @@ def explain_shard(
     begun = time.perf_counter()
     if plan.task == "evaluation":
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    mentioning = Mentioning(plan) if plan.groups else None
-    aggregate = ShardAggregate()
-    outcomes: list[ItemOutcome] = []
-    attributions: list[Attribution] = []
-    failures: list[ItemFailure] = []
-    mentions: list[Mention] = []
-    request, kept = Request.from_plan(plan), _Kept(plan)
-    swaps = Swaps(plan, plan.swap, model) if plan.swap else None
+    request, kept, gathered = Request.from_plan(plan), _Kept(plan), _Gathered(plan, model)
     given = _given(plan, shard, items, caution)
     for done in explain_items(model, given, request, observer=observer, alone=caution.alone):
-        if done.failure is not None:
-            failures.append(done.failure)
+        gathered.add(done)
         if done.outcome is not None:
-            outcomes.append(done.outcome)
-            attributions.extend(done.attributions)
-            aggregate.add(done.outcome, done.attributions)
-            if mentioning is not None:
-                found, told = mentioning.of(done, aggregate)
-                mentions += told
-                if swaps is not None:
-                    swaps.consider(done, found)
             kept.consider(done.item)
+    aggregate = gathered.aggregate
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
-    if swaps is not None:
-        aggregate.swaps += swaps.measure(Heartbeat(observer))
+    if gathered.swaps is not None:
+        aggregate.swaps += gathered.swaps.measure(Heartbeat(observer))
     return ShardResult(
         shard=shard,
-        outcomes=tuple(outcomes),
-        attributions=tuple(attributions),
-        failures=tuple(failures),
-        mentions=tuple(mentions),
+        outcomes=tuple(gathered.outcomes),
+        attributions=tuple(gathered.attributions),
+        failures=tuple(gathered.failures),
+        mentions=tuple(gathered.mentions),
         aggregate=aggregate.to_json(),
         scores=tuple(_scores(model, kept, observer, caution)),
         seconds=time.perf_counter() - begun,
     )
+
+
+class _Gathered:
+    """What became of the items of a shard, and what they add up to."""
+
+    def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
+        self.aggregate = ShardAggregate()
+        self.outcomes: list[ItemOutcome] = []
+        self.attributions: list[Attribution] = []
+        self.failures: list[ItemFailure] = []
+        self.mentions: list[Mention] = []
+        self.swaps = Swaps(plan, plan.swap, model) if plan.swap else None
+        self._mentioning = Mentioning(plan) if plan.groups else None
+
+    def add(self, done: Explained) -> None:
+        """Take one item's end."""
+        if done.failure is not None:
+            self.failures.append(done.failure)
+        if done.outcome is None:
+            return
+        self.outcomes.append(done.outcome)
+        self.attributions.extend(done.attributions)
+        self.aggregate.add(done.outcome, done.attributions)
+        if self._mentioning is not None:
+            matches, mentions = self._mentioning.of(done, self.aggregate)
+            self.mentions += mentions
+            if self.swaps is not None:
+                self.swaps.consider(done, matches)
 
 
 def evaluate_shard(
