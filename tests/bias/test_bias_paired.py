@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
 from transexplain.bias.group_table import Rules
-from transexplain.bias.paired import GroupShift, PairedTotals, shift_table, sign_flip_p
+from transexplain.bias.paired import GroupShift, PairedTotals, shift_table
+from transexplain.bias.permutation import sign_flip_p
 
 Pairs = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 

@@ -8,22 +8,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.group_table import Rules, group_table
 from transexplain.bias.intervals import MIN_ENTITIES, Estimate
 from transexplain.bias.multiplicity import adjusted
-from transexplain.bias.permutation import PERMUTATIONS
-from transexplain.bias.sampling import generator
+from transexplain.bias.permutation import sign_flip_p
 from transexplain.bias.verdicts import ALPHA, judge
 from transexplain.findings import GroupStatistic, Verdict
 from transexplain.types import Mention
-
-_EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
-_CLOSE = 1e-12  #: relative; sums in another order differ in bits
-_CELLS = 4_000_000  #: entities times assignments that are in memory at once
 
 Interval = tuple[float, float]
 _Key = tuple[str, str, str]  # target, class, group
@@ -94,37 +86,6 @@ def _by_place(mentions: Sequence[Mention]) -> Mapping[_Place, Mention]:
         (one.target, one.class_name, one.group, one.entity, one.start, one.end): one
         for one in mentions
     }
-
-
-def sign_flip_p(
-    changes: Sequence[float], *, seed: Sequence[object] = (), permutations: int = PERMUTATIONS
-) -> float:
-    """Two-sided p of a mean change of 0 when each entity's change has its sign by chance.
-
-    Up to 13 entities every assignment of signs is tried and p is exact (Fisher 1935, section 21);
-    beyond, `permutations` are drawn and the observed one counts among them (Phipson and Smyth
-    2010). The mean orders the assignments as Student's t does: the sum of squares is the same for
-    all. Raises ValueError without any change.
-    """
-    if not len(changes):
-        raise ValueError("a sign-flip test needs at least one change")
-    values = np.sort(np.asarray(changes, float))
-    least = abs(float(values.sum())) * (1 - _CLOSE)
-    if len(values) <= _EXACT:
-        every = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
-        return float(np.mean(_flipped(values, every.astype(bool)) >= least))
-    random, extreme = generator("sign flips", *seed), 0
-    rows = max(1, _CELLS // len(values))
-    for done in range(0, permutations, rows):
-        drawn = random.random((min(rows, permutations - done), len(values))) < 0.5
-        extreme += int(np.sum(_flipped(values, drawn) >= least))
-    return (extreme + 1) / (permutations + 1)
-
-
-def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """|sum| (assignments,) of values whose sign is turned where `flips` say so."""
-    sums = np.where(flips, -values, values).sum(axis=1)
-    return np.asarray(np.abs(sums), dtype=np.float64)
 
 
 def shift_table(totals: PairedTotals, rules: Rules) -> list[GroupShift]:

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import permutation_test, spearmanr
+from scipy.stats import spearmanr
 
 from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval
-from transexplain.bias.sampling import generator
+from transexplain.bias.permutation import sign_flip_p
 from transexplain.bias.verdicts import ALPHA
 
 _SHOWN = 5
-_RESAMPLES = 9_999
 _FEWEST = 6  #: entities; of five, no signing has a p below 6 %
 
 
@@ -80,7 +79,7 @@ def _row(key: tuple[str, str, str], swaps: Sequence[Swap]) -> SwapStatistic:
         entities=len(changes),
         change=float(np.mean(changes)),
         interval=t_interval(changes) if enough else None,
-        p=_sign_p(changes, key) if len(changes) >= _FEWEST else None,
+        p=sign_flip_p(changes, seed=("swaps", *key)) if len(changes) >= _FEWEST else None,
         gap=float(np.mean(gaps)),
         correlation=_correlation(swaps),
         against=tuple(sorted(against, key=lambda one: -abs(one.change - one.gap))[:_SHOWN]),
@@ -93,19 +92,6 @@ def _by_entity(swaps: Sequence[Swap], name: str) -> list[float]:
     for one in swaps:
         values.setdefault(one.entity, []).append(getattr(one, name))
     return [float(np.mean(values[entity])) for entity in sorted(values)]
-
-
-def _sign_p(changes: Sequence[float], key: tuple[str, ...]) -> float:
-    """Two-sided p of a mean when every entity's change may as well have the other sign."""
-    result = permutation_test(
-        (np.asarray(changes),),
-        np.mean,
-        permutation_type="samples",
-        n_resamples=_RESAMPLES,
-        vectorized=True,
-        rng=generator("swaps", *key),
-    )
-    return float(result.pvalue)
 
 
 def _correlation(swaps: Sequence[Swap]) -> float | None:
