@@ -3,7 +3,9 @@
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -416,3 +418,27 @@ def test_texts_are_cut_where_the_tokenizer_file_says(bert_dir: Path) -> None:
     [given] = model.encode(text_items({"input_ids": [2, *[11] * 8, 3]}))
     assert isinstance(given, Encoded)
     assert given.length == 10, "encoded inputs are taken as they are"
+
+
+def test_loading_in_threads_leaves_transformers_as_it_was(
+    bert_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it loads it patches its classes; two loads must not put the patches back crosswise."""
+    from transformers import BertForSequenceClassification, PreTrainedModel
+
+    whole, original = PreTrainedModel.tie_weights, BertForSequenceClassification.__init__
+    inside, most = 0, 0
+
+    def slow(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.2)  # long enough for the other thread to begin
+        original(self, *args, **kwargs)
+        inside -= 1
+
+    monkeypatch.setattr(BertForSequenceClassification, "__init__", slow)
+    with ThreadPoolExecutor(2) as pool:
+        assert len(list(pool.map(lambda _: load_model(str(bert_dir)), range(4)))) == 4
+    assert most == 1, "two models were loaded at once"
+    assert PreTrainedModel.tie_weights is whole

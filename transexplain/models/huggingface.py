@@ -1,5 +1,6 @@
 """Sequence and image classifiers of transformers, from a directory of safetensors."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,9 @@ from transexplain.models.quiet import quiet
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+#: transformers patches its classes while it loads a model, and two threads that put their patches
+#: back in the wrong order would leave every later model of the process without tied weights
+_loading = threading.Lock()
 #: what transformers raises on a directory it cannot make a model of
 _LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError)
 
@@ -146,7 +150,7 @@ def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
         "image": AutoModelForImageClassification,
     }[modality]
     try:
-        with quiet():
+        with quiet(), _loading:
             module, told = factory.from_pretrained(
                 folder,
                 dtype=dtype,
