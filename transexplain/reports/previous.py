@@ -1,12 +1,12 @@
 """A run beside the one before: what was changed, and what came out differently."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from transexplain.errors import ConfigurationError
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Counts, GroupChange, Groups, Previous, Statement
-from transexplain.reports.tallies import counts_of, groups_of, merged
+from transexplain.reports.tallies import counts_of, group_rows, merged
 from transexplain.reports.wording import named
 from transexplain.store import runs, totals
 from transexplain.store.database import Database
@@ -25,7 +25,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         before = runs.get(db, run.previous)
     except ConfigurationError:
         return None
-    theirs = groups_of(before, merged(db, before.id)) if before.plan.groups else None
+    theirs = group_rows(before, merged(db, before.id)) if before.plan.groups else ()
     common, other = totals.other_predictions(db, before.id, run.id)
     old, new = before.plan, run.plan
     return Previous(
@@ -39,11 +39,13 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,
-        groups=tuple(_changes(theirs, groups)),
+        groups=tuple(_changes(theirs, groups.rows if groups else ())),
     )
 
 
-def _changes(before: Groups | None, now: Groups | None) -> Iterator[GroupChange]:
+def _changes(
+    before: Sequence[GroupStatistic], now: Sequence[GroupStatistic]
+) -> Iterator[GroupChange]:
     old, new = _by_key(before), _by_key(now)
     for key in dict.fromkeys([*new, *old]):
         was, is_ = old.get(key), new.get(key)
@@ -59,8 +61,7 @@ def _changes(before: Groups | None, now: Groups | None) -> Iterator[GroupChange]
         )
 
 
-def _by_key(groups: Groups | None) -> dict[tuple[str, str, str], GroupStatistic]:
-    rows = groups.rows if groups else ()
+def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupStatistic]:
     return {(row.group, row.target, row.class_name): row for row in rows}
 
 

@@ -1,12 +1,13 @@
 """What the database adds up about a run: how many items went where, the ledgers, the groups."""
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, table_of
+from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, group_table, table_of
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
 from transexplain.bias.ranking import rankings
 from transexplain.bias.swaps import swap_table
-from transexplain.plans import AuditRun
+from transexplain.findings import GroupStatistic
+from transexplain.plans import AuditPlan, AuditRun
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
 from transexplain.store import results, runs, totals
@@ -58,12 +59,22 @@ def merged(db: Database, run_id: str) -> ShardAggregate:
     return total
 
 
+def rules_of(plan: AuditPlan) -> Rules:
+    """How a plan has its groups compared."""
+    return Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+
+
+def group_rows(run: AuditRun, total: ShardAggregate) -> list[GroupStatistic]:
+    """The group table alone, without the controls that `groups_of` adds."""
+    return group_table(total.entities, rules_of(run.plan))
+
+
 def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
-    """The group table; None where the audit named no groups."""
+    """The group table with its controls; None where the audit named no groups."""
     plan = run.plan
     if not plan.groups:
         return None
-    rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+    rules = rules_of(plan)
     totals = total.entities
     cells = cells_of(totals)
     rows = table_of(cells, rules)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 import transexplain
-from transexplain.bias.group_table import ALL_OTHERS, Rules
+from transexplain.bias.group_table import ALL_OTHERS
 from transexplain.bias.intervals import t_interval
 from transexplain.bias.paired import shift_table
 from transexplain.errors import ConfigurationError
@@ -27,8 +27,7 @@ from transexplain.reports.drift.records import (
 )
 from transexplain.reports.drift.walk import ClassPairs, Walk, walk
 from transexplain.reports.evaluation.statistics import FEWEST, intervals
-from transexplain.reports.records import Groups
-from transexplain.reports.tallies import counts_of, groups_of, merged
+from transexplain.reports.tallies import counts_of, group_rows, merged, rules_of
 from transexplain.store import runs
 from transexplain.store.database import Database
 
@@ -166,14 +165,12 @@ def mean_over_items(values: "array[float]") -> Mean:
 
 
 def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupChanges | None:
-    tables = [groups_of(run, merged(db, run.id)) for run in (old, new)]
-    before, after = tables
-    if before is None or after is None:
+    if not (old.plan.groups and new.plan.groups):
         return None
+    before, after = (group_rows(run, merged(db, run.id)) for run in (old, new))
     plan = new.plan
-    rules = Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
     return GroupChanges(
-        shifts=tuple(shift_table(found.mentions, rules)),
+        shifts=tuple(shift_table(found.mentions, rules_of(plan))),
         transitions=tuple(_transitions(before, after)),
         unpaired=found.mentions.unpaired,
         reference=plan.reference or ALL_OTHERS,
@@ -182,7 +179,9 @@ def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupCha
     )
 
 
-def _transitions(before: Groups, after: Groups) -> Iterator[Transition]:
+def _transitions(
+    before: Sequence[GroupStatistic], after: Sequence[GroupStatistic]
+) -> Iterator[Transition]:
     old, new = _by_key(before), _by_key(after)
     for key in sorted({*old, *new}):
         was, now = old.get(key), new.get(key)
@@ -202,5 +201,5 @@ def _transitions(before: Groups, after: Groups) -> Iterator[Transition]:
         )
 
 
-def _by_key(groups: Groups) -> dict[tuple[str, str, str], GroupStatistic]:
-    return {(row.target, row.class_name, row.group): row for row in groups.rows}
+def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupStatistic]:
+    return {(row.target, row.class_name, row.group): row for row in rows}
