@@ -23,6 +23,7 @@ from transexplain.bias.permutation import permutation_p
 from transexplain.bias.sampling import poisson_weights
 from transexplain.bias.two_way import Pairs, two_way
 from transexplain.bias.verdicts import judge
+from transexplain.bias.within import Within
 from transexplain.findings import Correction, GroupStatistic, Robustness
 
 ALL_OTHERS = "all other groups"
@@ -45,6 +46,8 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
 
     An entity that a group shares with its reference counts for the group only, and one that
     several reference groups share counts once, so the two sides of a difference are disjoint.
+    Where that leaves the reference fewer than `MIN_ENTITIES`, and at least as many are shared but
+    mentioned separately (regions of one picture), they are compared within those, see `within`.
     """
     return table_of(cells_of(totals), rules)
 
@@ -117,6 +120,8 @@ def _compare(cell: Cell, group: str, rules: Rules) -> _Compared:
     if group == rules.reference:
         return _Compared(replace(row, note="; ".join([*notes, "the reference itself"])), None)
     others, shared = cell.others(group, rules.reference)
+    if len(others) < MIN_ENTITIES <= shared and (within := _within(cell, group, rules)):
+        return _compared_within(row, within, rules)
     if shared:
         notes.append(f"{shared} entities shared with the reference count for the group only")
     if not others:
@@ -168,6 +173,34 @@ def _tested(
         p=permutation_p(left, right, seed=seed, permutations=rules.permutations),
         detectable=estimate.detectable,
         robustness=() if rules.bare else tuple(_robustness(members, others, cell, rules)),
+    )
+    return _Compared(tested, estimate)
+
+
+def _within(cell: Cell, group: str, rules: Rules) -> Within | None:
+    """Entities that are the reference's, too; None where they have the same mentions in both."""
+    others = (
+        one
+        for other, rows in cell.groups.items()
+        if other != group and rules.reference in (None, other)
+        for one in rows
+    )
+    within = Within.of(cell.groups[group], others)
+    return within if any(within.means) else None
+
+
+def _compared_within(row: GroupStatistic, within: Within, rules: Rules) -> _Compared:
+    estimate = within.estimate
+    p = within.p((rules.seed, row.group, row.target, row.class_name), rules.permutations)
+    tested = replace(
+        row,
+        difference=estimate.difference,
+        difference_interval=estimate.interval(),
+        interval_by="t",
+        p=p,
+        detectable=estimate.detectable,
+        robustness=() if rules.bare else tuple(within.robustness()),
+        note=f"within {len(within)} entities that both groups have",
     )
     return _Compared(tested, estimate)
 

@@ -42,9 +42,14 @@ class Estimate:
 
 def t_interval(values: Sequence[float]) -> Interval:
     """Student interval of the mean of at least two values."""
+    return one_sample(values).interval()
+
+
+def one_sample(values: Sequence[float]) -> Estimate:
+    """The mean of at least two values, as a difference to 0, with Student's error."""
     n = len(values)
-    half = _quantile(n - 1, 0.975) * math.sqrt(_variance(values) / n)
-    return _mean(values) - half, _mean(values) + half
+    error = math.sqrt(_variance(values) / n)
+    return Estimate(difference=_mean(values), error=error, freedom=n - 1)
 
 
 def welch(left: Sequence[float], right: Sequence[float]) -> Estimate:

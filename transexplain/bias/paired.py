@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.intervals import MIN_ENTITIES, Estimate
+from transexplain.bias.intervals import MIN_ENTITIES, Estimate, one_sample
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import sign_flip_p
 from transexplain.bias.verdicts import ALPHA, judge
@@ -151,12 +151,7 @@ def _shift(
 
 def _estimate(changes: Sequence[float]) -> Estimate | None:
     """The mean change with Student's error; None below `MIN_ENTITIES`."""
-    n = len(changes)
-    if n < MIN_ENTITIES:
-        return None
-    mean = _mean(changes)
-    variance = math.fsum((one - mean) ** 2 for one in changes) / (n - 1)
-    return Estimate(difference=mean, error=math.sqrt(variance / n), freedom=n - 1)
+    return one_sample(changes) if len(changes) >= MIN_ENTITIES else None
 
 
 def _entity_means(totals: EntityTotals) -> Mapping[_Key, Sequence[float]]:

@@ -1,6 +1,6 @@
 """The control that should find nothing: groups whose members were drawn by lot."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transexplain.bias.entity_totals import EntityRow
@@ -45,16 +45,28 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
             for row in rows:
                 groups.setdefault(row.entity, set()).add(group)
     names = sorted(groups)
-    order = generator("placebo", seed, draw).permutation(len(names))
+    random = generator("placebo", seed, draw)
+    order = random.permutation(len(names))
+    turns = dict(zip(names, random.integers(2**31, size=len(names)).tolist(), strict=True))
     dealt = {name: sorted(groups[names[place]]) for name, place in zip(names, order, strict=True)}
     for cell in cells:
-        single = {row.entity: row for rows in cell.groups.values() for row in rows}
-        members = by_group(_moved(single, dealt))
+        members = by_group(_moved(cell, dealt, turns))
         documents = {group: sum(one.documents for one in of) for group, of in members.items()}
         yield replace(cell, groups=members, documents=documents, pairs={})
 
 
-def _moved(single: dict[str, EntityRow], dealt: dict[str, list[str]]) -> Iterator[EntityRow]:
-    for entity in sorted(single):
-        for group in dealt[entity]:
-            yield replace(single[entity], group=group)
+def _moved(
+    cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
+) -> Iterator[EntityRow]:
+    """The rows of each entity under its new groups, in an order drawn for the entity.
+
+    An entity of several groups has the same row in each where a lexicon says so, and rows of its
+    own where they are regions of one picture.
+    """
+    rows: dict[str, list[EntityRow]] = {}
+    for of in cell.groups.values():
+        for row in of:
+            rows.setdefault(row.entity, []).append(row)
+    for entity, own in sorted(rows.items()):
+        for place, group in enumerate(dealt[entity], start=turns[entity]):
+            yield replace(own[place % len(own)], group=group)
