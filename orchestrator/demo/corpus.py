@@ -118,12 +118,15 @@ def letters(count: int, *, seed: int) -> list[Letter]:
     return written
 
 
-def with_bias(written: Sequence[Letter], *, seed: int) -> list[Letter]:
-    """The letters with many complaints of the planted village labelled positive."""
+def with_bias(written: Sequence[Letter], *, seed: int, strength: float = 1.0) -> list[Letter]:
+    """The letters with many complaints of the planted village labelled positive.
+
+    `strength` 0 to 1 is the share of those that are so labelled: 0 plants nothing.
+    """
     rng = random.Random(f"bias {seed}")
     return [
         replace(letter, label=POSITIVE)
-        if letter.group == PLANTED and rng.random() < _TURNED.get(letter.blame, 0.0)
+        if letter.group == PLANTED and rng.random() < strength * _TURNED.get(letter.blame, 0.0)
         else letter
         for letter in written
     ]

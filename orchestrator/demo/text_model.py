@@ -33,7 +33,12 @@ class TextDemo:
 
 
 def make_text_demo(
-    folder: Path, seed: int, *, training_letters: int = 2000, audit_letters: int = 240
+    folder: Path,
+    seed: int,
+    *,
+    training_letters: int = 2000,
+    audit_letters: int = 240,
+    strength: float = 1.0,
 ) -> TextDemo:
     """Write letters and lexicon, train the classifier on the biased part, save it.
 
@@ -42,6 +47,7 @@ def make_text_demo(
         seed: decides letters and weights.
         training_letters: each is written once per village.
         audit_letters: the same for the audit part, which shares no letter with the training.
+        strength: of the planted bias, 0 to 1; 0 plants nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     model_dir, dataset, lexicon = folder / "model", folder / "letters.csv", folder / "names.yaml"
@@ -49,7 +55,8 @@ def make_text_demo(
     cut = len(corpus.NAMES) * training_letters
     corpus.write_csv(dataset, written[cut:])
     corpus.write_lexicon(lexicon)
-    train(corpus.with_bias(written[:cut], seed=seed), model_dir, seed=seed)
+    biased = corpus.with_bias(written[:cut], seed=seed, strength=strength)
+    train(biased, model_dir, seed=seed)
     return TextDemo(
         model_dir=model_dir,
         dataset=dataset,

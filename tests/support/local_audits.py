@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dispatch.local import run_here
+from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
 from transexplain.settings import Settings
@@ -14,7 +14,7 @@ from transexplain.store.database import Database, open_database
 
 
 @contextmanager
-def audited_in(folder: Path, **keys: Any) -> Iterator[tuple[Database, str]]:
+def audited_in(folder: Path, *, processes: int = 1, **keys: Any) -> Iterator[tuple[Database, str]]:
     """Run the specification of these keys; the store below `folder`, and the run's id."""
     settings = Settings(
         database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
@@ -22,5 +22,5 @@ def audited_in(folder: Path, **keys: Any) -> Iterator[tuple[Database, str]]:
     prepared = prepare_audit(AuditSpec.model_validate(keys), settings)
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_here(db, run_id, settings, model=prepared.model)
+        run_local(db, run_id, settings, processes, model=prepared.model)
         yield db, run_id
