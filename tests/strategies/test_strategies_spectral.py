@@ -5,7 +5,8 @@ import pytest
 from scipy.linalg import eigvalsh
 from sklearn.metrics import adjusted_rand_score
 
-from transexplain.strategies import quality, spectral
+from transexplain.strategies import one_class, quality, spectral
+from transexplain.strategies.features import Sample
 
 
 def blobs(sizes: tuple[int, ...], distance: float, seed: int, width: int = 12) -> tuple:
@@ -78,6 +79,27 @@ def test_halves_of_noise_do_not_come_again() -> None:
     points = np.random.default_rng(3).standard_normal((120, 12))
     labels = spectral.assign(spectral.affinity(points), 3)
     assert quality.stability(points, labels, 3, seed=0) < 0.5
+
+
+def test_a_split_that_does_not_come_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halved(points: np.ndarray, *, seed: int) -> spectral.Clustering:
+        labels = np.arange(len(points)) % 2
+        values = np.array([0.0, 0.1, 0.9])
+        return spectral.Clustering(labels=labels, count=2, eigenvalues=values, chance=values)
+
+    monkeypatch.setattr(spectral, "cluster", halved)
+    random = np.random.default_rng(3)
+    sample = Sample(
+        item_ids=tuple(f"{number:03d}" for number in range(120)),
+        grids=random.standard_normal((120, 4, 4)),
+        bags=None,
+    )
+    found = one_class.read(sample, "predicted", "cat", 120, seed=0)
+    assert found.found.rejected == 2
+    assert found.found.stability < one_class.STABLE
+    assert [cluster.size for cluster in found.found.clusters] == [120]
+    assert [len(shares) for shares in found.shares] == [120]
+    assert {point.cluster for point in found.found.points} == {1}
 
 
 def test_the_picture_keeps_clusters_together_and_in_its_frame() -> None:

@@ -18,6 +18,7 @@ from transexplain.strategies.records import (
 )
 
 FEWEST = 3 * (spectral.MOST + 1)  #: items of a class that can be clustered
+STABLE = 0.3  #: stability below which a split is one of these items and not of the class
 
 _Floats = NDArray[np.float64]
 _Labels = NDArray[np.intp]
@@ -46,13 +47,13 @@ def read(sample: Sample, target: str, class_name: str, items: int, seed: int) ->
         chance=(),
         silhouette=None,
         stability=None,
+        rejected=0,
         points=(),
     )
     labels = np.zeros(len(points), dtype=np.intp)
     if len(points) >= FEWEST:
         clustering = spectral.cluster(points, seed=seed)
-        labels = clustering.labels
-        found = _with_clusters(found, sample, points, clustering, seed)
+        found, labels = _with_clusters(found, sample, points, clustering, seed)
     grids = sample.grids
     shares = regions.shares(grids) if grids is not None else np.zeros((len(points), 0))
     return Reading(
@@ -69,22 +70,28 @@ def _with_clusters(
     points: _Floats,
     clustering: spectral.Clustering,
     seed: int,
-) -> ClassStrategies:
-    labels, count = clustering.labels, clustering.count
+) -> tuple[ClassStrategies, _Labels]:
+    """The class with its clusters: one, where several do not come again in halves of the items."""
+    labels, count, rejected = clustering.labels, clustering.count, 0
+    stability = quality.stability(points, labels, count, seed) if count > 1 else None
+    if stability is not None and stability < STABLE:
+        labels, count, rejected = np.zeros_like(labels), 1, count
     each = quality.silhouettes(points, labels) if count > 1 else None
     drawn = quality.picture(points, seed)
-    return replace(
+    clustered = replace(
         found,
         clusters=_clusters(sample, points, labels, each),
         eigenvalues=tuple(map(float, clustering.eigenvalues)),
         chance=tuple(map(float, clustering.chance)),
         silhouette=None if each is None else float(each.mean()),
-        stability=quality.stability(points, labels, count, seed) if count > 1 else None,
+        stability=stability,
+        rejected=rejected,
         points=tuple(
             Point(item_id=item_id, x=float(x), y=float(y), cluster=int(label) + 1)
             for item_id, (x, y), label in zip(sample.item_ids, drawn, labels, strict=True)
         ),
     )
+    return clustered, labels
 
 
 def _clusters(

@@ -74,7 +74,8 @@ class ClassStrategies:
     eigenvalues: tuple[float, ...]  #: of the normalised Laplacian, smallest first
     chance: tuple[float, ...]  #: the smallest at their places in samples of one cluster
     silhouette: float | None  #: mean over the items; None where there is one cluster
-    stability: float | None  #: mean adjusted Rand index of halves with the whole
+    stability: float | None  #: of the split, mean adjusted Rand index of halves with the whole
+    rejected: int  #: clusters of a split that was too unstable to be kept; 0: none was
     points: tuple[Point, ...]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from transexplain.reports.strategies.wording import percent
 from transexplain.strategies import regions, spectral, words
 from transexplain.strategies.features import AXES, CELLS
+from transexplain.strategies.one_class import STABLE
 from transexplain.strategies.quality import HALVES
 from transexplain.strategies.records import Strategies
 
@@ -40,7 +41,7 @@ def _notes(found: Strategies) -> Iterator[str]:
     yield (
         "Separation is the mean silhouette (Rousseeuw 1987), from \u22121 to 1. Stability is the "
         f"mean adjusted Rand index with the whole when {HALVES} random halves are clustered again: "
-        "1 is the same, 0 is chance. Places in the picture are t-SNE: neighbours mean something, "
+        f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture are t-SNE: neighbours mean something, "
         "distances between clusters little."
     )
     yield from _shortcuts(found)
