@@ -14,6 +14,12 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("house")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: several processes then end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

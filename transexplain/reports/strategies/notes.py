@@ -41,8 +41,8 @@ def _notes(found: Strategies) -> Iterator[str]:
     yield (
         "Separation is the mean silhouette (Rousseeuw 1987), from \u22121 to 1. Stability is the "
         f"mean adjusted Rand index with the whole when {HALVES} random halves are clustered again: "
-        f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture are t-SNE: neighbours mean something, "
-        "distances between clusters little."
+        f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture "
+        "are t-SNE: neighbours mean something, distances between clusters little."
     )
     yield from _shortcuts(found)
     yield (
