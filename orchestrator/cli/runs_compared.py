@@ -9,8 +9,11 @@ from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.table import Table
 
+    from transexplain.bias.paired import GroupShift
     from transexplain.reports.drift import DriftSummary
     from transexplain.store.database import Database
 
@@ -73,11 +76,11 @@ def _print(found: "DriftSummary") -> None:
 
     console = Console(highlight=False)
     console.print(_classes(found))
-    if found.groups is not None and found.groups.shifts:
-        console.print(_groups(found))
-        left = len(found.groups.shifts) - _ROWS
-        if left > 0:
-            console.print(f"{left} more rows are in the report")
+    for table in _groups(found):
+        console.print(table)
+    left = len(found.groups.shifts) - _ROWS if found.groups else 0
+    if left > 0:
+        console.print(f"{left} more rows are in the report")
 
 
 def _classes(found: "DriftSummary") -> "Table":
@@ -99,34 +102,50 @@ def _classes(found: "DriftSummary") -> "Table":
     return table
 
 
-def _groups(found: "DriftSummary") -> "Table":
+def _groups(found: "DriftSummary") -> "Iterator[Table]":
+    """One table per target and class, of the groups that moved most."""
+    if found.groups is None:
+        return
+    verdicts = {
+        (one.target, one.class_name, one.group): _moved(one.before, one.after)
+        for one in found.groups.transitions
+    }
+    shown = sorted(found.groups.shifts, key=lambda row: -abs(row.change))[:_ROWS]
+    for key in dict.fromkeys((row.target, row.class_name) for row in shown):
+        rows = [row for row in shown if (row.target, row.class_name) == key]
+        yield _of_class(key, rows, [verdicts.get((*key, row.group), "reference") for row in rows])
+
+
+def _of_class(
+    key: tuple[str, str], rows: "Sequence[GroupShift]", verdicts: "Sequence[str]"
+) -> "Table":
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("group", "target", "class", title="groups", title_justify="left")
-    for name in ("entities", "change", "p", "against reference", "p"):
+    title = Text(f"groups, {key[0]}: {key[1]}")
+    table = Table("group", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("entities", "change", "p", "to reference", "p"):
         table.add_column(name, justify="right")
-    table.add_column("verdict before → after")
-    shifts = found.groups.shifts if found.groups else ()
-    moves = {
-        (one.target, one.class_name, one.group): f"{one.before or '-'} → {one.after or '-'}"
-        for one in (found.groups.transitions if found.groups else ())
-    }
-    for one in sorted(shifts, key=lambda row: -abs(row.change))[:_ROWS]:
-        style = "bold yellow" if "difference" in (one.verdict, one.apart_verdict) else None
+    table.add_column("verdict")
+    for one, verdict in zip(rows, verdicts, strict=True):
         table.add_row(
             Text(one.group),
-            Text(one.target),
-            Text(one.class_name),
             f"{one.entities:,}",
             _number(one.change if one.interval else None, "+.3f"),
             _number(one.adjusted_p, ".3f"),
             _number(one.apart, "+.3f"),
             _number(one.apart_adjusted_p, ".3f"),
-            Text(moves.get((one.target, one.class_name, one.group), "reference")),
-            style=style,
+            Text(verdict),
+            style="bold yellow" if "difference" in (one.verdict, one.apart_verdict) else None,
         )
     return table
+
+
+def _moved(before: str | None, after: str | None) -> str:
+    if before == after:
+        return f"{after or '-'}, as before"
+    return f"{before or '-'} → {after or '-'}"
 
 
 def _number(value: float | None, form: str) -> str:
