@@ -127,7 +127,7 @@ def _of_class(
     table = Table("group", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("entities", "change", "p", "to reference", "p"):
         table.add_column(name, justify="right")
-    table.add_column("verdict")
+    table.add_column("verdict (moved)")
     for one, verdict in zip(rows, verdicts, strict=True):
         table.add_row(
             Text(one.group),
@@ -144,7 +144,7 @@ def _of_class(
 
 def _moved(before: str | None, after: str | None) -> str:
     if before == after:
-        return f"{after or '-'}, as before"
+        return after or "-"
     return f"{before or '-'} → {after or '-'}"
 
 
