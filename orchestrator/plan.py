@@ -135,13 +135,14 @@ def _plan(
         reference=spec.groups.reference if spec.groups else None,
         practical=spec.groups.practical if spec.groups else 0.1,
         correction=spec.groups.correction if spec.groups else "bh",
-        slice=_slice(spec),
+        slice=slice_of(spec),
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
     )
 
 
-def _slice(spec: AuditSpec) -> str | None:
+def slice_of(spec: AuditSpec) -> str | None:
+    """The column that statistics are split by; raises SpecError where data.meta has it not."""
     column = spec.groups.slice if spec.groups else None
     if column is not None and column not in spec.data.meta:
         raise SpecError(

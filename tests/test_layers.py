@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bias", "metrics"),
     ("explaining", "strategies"),
     ("evaluating", "mentioning", "swapping"),
-    ("audit", "comparing", "reports", "doctor"),
+    ("audit", "comparing", "importing", "reports", "doctor"),
     ("workers", "api", "render"),
     ("orchestrator",),
 )

@@ -20,8 +20,9 @@ Join = Literal["mean", "sum"]
 AmbiguityPolicy = Literal["cue", "always", "never"]
 #: a term's capitals have to be there, its letters as they are, or letters in any case
 CasePolicy = Literal["smart", "exact", "ignore"]
-#: an evaluation measures explanations of every item and stores none of them
-Task = Literal["audit", "evaluation"]
+#: an evaluation measures explanations of every item and stores none of them; imported ones were
+#: made elsewhere, and no model is loaded
+Task = Literal["audit", "evaluation", "imported"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,13 @@ class DatasetRef:
     fingerprint: str  #: sha256 of the snapshot's bytes, verified by workers
     rows: int
     root: str = ""  #: folder that image paths are relative to
+    #: of attributions made elsewhere: sha256 over ids and texts alone; "": the fingerprint says it
+    corpus: str = ""
+
+    @property
+    def content(self) -> str:
+        """What two runs over the same items have in common."""
+        return self.corpus or self.fingerprint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

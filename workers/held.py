@@ -25,7 +25,7 @@ class Held:
     claim: Claim
     plan: AuditPlan
     keeper: LeaseKeeper
-    model: "LoadedModel"
+    model: "LoadedModel | None"  #: None: its attributions were imported
     items: ReadAhead | None  #: None: read one by one when their turn comes, as caution asks
 
     def release(self) -> None:

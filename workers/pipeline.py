@@ -20,6 +20,7 @@ from transexplain.plans import NO_CAUTION, ShardResult
 from transexplain.store import results, runs, shards
 from transexplain.store.records import Claim
 from workers import logs
+from workers.computing import compute, model_for
 from workers.held import Held, Watch
 from workers.read_ahead import ReadAhead
 from workers.shard_work import End, Workbench
@@ -111,9 +112,10 @@ class Pipeline:
         keeper.__enter__()
         try:
             plan = bench.plan(run_id)
-            model = bench.models.get(plan.model)
-            careful = claim.caution != NO_CAUTION
-            items = None if careful else ReadAhead(self._reader, plan, claim.shard, model)
+            model = model_for(plan, bench.models)
+            items = None
+            if model is not None and claim.caution == NO_CAUTION:
+                items = ReadAhead(self._reader, plan, claim.shard, model)
         except BaseException as error:
             keeper.__exit__(None, None, None)
             if isinstance(error, DatabaseError) or not isinstance(error, Exception):
@@ -124,13 +126,12 @@ class Pipeline:
 
     def _compute(self, held: Held, watch: Watch) -> None:
         """Explain one shard and hand it to the writer; how it ended otherwise is written down."""
-        from transexplain.audit import explain_shard
         from transexplain.explaining import Stopped
 
         claim = held.claim
         logs.note(run=claim.run_id, shard=claim.shard.index, attempt=claim.attempt)
         try:
-            result = explain_shard(
+            result = compute(
                 held.plan,
                 claim.shard,
                 held.model,

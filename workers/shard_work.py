@@ -15,6 +15,7 @@ from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from workers import logs
+from workers.computing import compute, model_for
 from workers.lease import LeaseKeeper, end_process
 from workers.models import ModelCache
 
@@ -67,17 +68,14 @@ class Workbench:
             return "failed"
 
     def _explain_and_save(self, claim: Claim) -> End:
-        from transexplain.audit import explain_shard
         from transexplain.explaining import Stopped
 
         keeper = self.keeper(claim)
         plan = self.plan(claim.run_id)
         try:
             with keeper:
-                model = self.models.get(plan.model)
-                result = explain_shard(
-                    plan, claim.shard, model, observer=keeper, caution=claim.caution
-                )
+                model = model_for(plan, self.models)
+                result = compute(plan, claim.shard, model, observer=keeper, caution=claim.caution)
                 results.save(self.db, claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:

@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913 - the options of a command line
     overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
-        before = _audit_before(store, previous)
+        before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_here(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir)
@@ -91,7 +91,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
     overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
-        before = _audit_before(store, previous)
+        before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_of_others(store, run_id, settings)
         if not wait:
@@ -181,13 +181,13 @@ def _drive(
     work_and_report(store, run_id, work, report_dir)
 
 
-def _audit_before(store: "Database", run_id: str | None) -> str | None:
+def audit_before(store: "Database", run_id: str | None) -> str | None:
     """The full id of the audit to compare with."""
     from transexplain.store import runs
 
     if run_id is None:
         return None
     found = runs.get(store, run_id)
-    if found.plan.task != "audit":
+    if found.plan.task == "evaluation":
         raise ConfigurationError(f"--previous {run_id}: run {found.id} is no audit")
     return found.id

@@ -8,6 +8,7 @@ from transexplain.findings import GroupStatistic
 from transexplain.reports.records import Summary
 from transexplain.reports.wording import named
 
+_IMPORTED = "the attributions were imported and the model is not at hand; audit it"
 #: sums of measured numbers differ from a limit written in decimals in their last bits
 _ROUNDING = 1e-9
 
@@ -85,6 +86,8 @@ def _truncated(summary: Summary, limit: float) -> Check:
 
 def _gaps(summary: Summary, limit: float) -> Check:
     rule, found = "max_gap_above", summary.conservation
+    if found is None and summary.audited.task == "imported":
+        return not_measured(rule, _IMPORTED, limit)
     if found is None:
         return not_measured(
             rule,
@@ -115,6 +118,7 @@ def _sensitivity(summary: Summary, limit: float) -> Check:
     rule, found = "min_class_sensitivity", summary.class_sensitivity
     if found is None:
         why = "the run has no sample of it; audit a model of two or more classes with this version"
+        why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured(rule, why, limit)
     return at_least(rule, found.mean, limit, f"class sensitivity on {found.items:,} items")
 
@@ -163,6 +167,7 @@ def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
     if missing or not rows:
         what = f" {named(missing)}" if missing and rows else ""
         why = f"the run judged no sample{what}; set evaluation.items and evaluation.metrics"
+        why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured("faithfulness", why)
     scope = [row for row in rows if row.metric in (rule.metrics or (row.metric,))]
     lost = [row for row in scope if not row.beats]

@@ -27,7 +27,7 @@ def judge(db: Database, run_id: str, policy: Policy) -> Verdict:
     Raises ConfigurationError for an unknown run, or one that is no audit.
     """
     run = runs.get(db, run_id)
-    if run.plan.task != "audit":
+    if run.plan.task == "evaluation":
         raise ConfigurationError(f"run {run.id} is no audit; a gate judges audits")
     summary = summarise(db, run.id, gallery=0)
     found = [finished(summary), *checks(policy, summary)]

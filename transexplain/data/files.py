@@ -23,7 +23,7 @@ class FileSource:
         if spec.text and spec.image:
             raise DataSourceError("name a text column or an image column, not both")
         self._spec = spec
-        self._paths = _expand(location)
+        self._paths = expand(location)
         self.modality: Modality = "image" if spec.image else "text"
         self.root = _common_folder(self._paths) if spec.image else ""
         self.numbered, self.named = spec.id is None, False
@@ -37,7 +37,7 @@ class FileSource:
         """Every row of every file."""
         index = 0
         for path in self._paths:
-            with _open(path, self._spec) as table:
+            with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
                 reader = _RowReader(columns, path.parent, self.root)
                 for raw in table.rows(columns.wanted):
@@ -128,7 +128,8 @@ def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str |
         return None
 
 
-def _expand(location: str) -> tuple[Path, ...]:
+def expand(location: str) -> tuple[Path, ...]:
+    """The files that a path or glob means, sorted; raises DataSourceError where there is none."""
     literal = Path(location).expanduser()
     if literal.is_dir():
         raise DataSourceError(
@@ -160,7 +161,8 @@ def format_of(path: Path) -> str:
     return name
 
 
-def _open(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_table(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+    """The file at `path`, read as its suffix says; raises DataSourceError."""
     opened: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
     return opened
 

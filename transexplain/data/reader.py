@@ -27,13 +27,18 @@ def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
     Raises DataSourceError, before the first item, where the snapshot is missing or not the one
     of the plan, or the shard lies outside it.
     """
+    return (_item(ref, row) for row in read_rows(ref, shard))
+
+
+def read_rows(ref: DatasetRef, shard: Shard) -> Iterator[dict[str, Any]]:
+    """The rows of one shard as the snapshot holds them; raises as `read_shard`."""
     if not 0 <= shard.start <= shard.stop <= ref.rows:
         raise DataSourceError(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
     verify(ref)
-    return (_item(ref, row) for row in _rows(Path(ref.snapshot), shard))
+    return _rows(Path(ref.snapshot), shard)
 
 
 def labels_of(ref: DatasetRef) -> list[str]:

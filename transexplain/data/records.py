@@ -46,6 +46,7 @@ class Record:
     error: str | None
     evidence: str | None = None  #: JSON, see `evidence.py`
     annotations: str | None = None  #: JSON, see `annotations.py`
+    attributions: str | None = None  #: JSON, see `attribution_files.py`
 
 
 class Source(Protocol):

@@ -34,15 +34,20 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
         if count is not None and count < 1:
             raise DataSourceError(f"{name} is {count}; it must be at least 1")
     source = _open_source(spec)
-    folder = _folder(snapshot_dir)
+    folder = snapshot_folder(snapshot_dir)
     try:
         snapshot = (
             _remember(source, spec, folder)
             if source.modality == "text"
-            else _write(source, spec, folder)
+            else write_snapshot(source, spec, folder)
         )
     except OSError as error:  # the readers have turned their own into DataSourceError
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
+    return snapshot_ref(source, spec, snapshot)
+
+
+def snapshot_ref(source: Source, spec: DatasetSpec, snapshot: Path) -> DatasetRef:
+    """What a plan says of a source's snapshot."""
     return DatasetRef(
         source=spec.source,
         modality=source.modality,
@@ -68,15 +73,17 @@ def _open_source(spec: DatasetSpec) -> Source:
     return opened
 
 
-def _folder(snapshot_dir: Path) -> Path:
+def snapshot_folder(snapshot_dir: Path) -> Path:
+    """The folder, made where it is not there; raises DataSourceError where it cannot be."""
     try:
         snapshot_dir.mkdir(parents=True, exist_ok=True)
         return snapshot_dir.resolve()
     except OSError as error:
-        raise _unwritable(snapshot_dir, error) from error
+        raise unwritable(snapshot_dir, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> DataSourceError:
+def unwritable(path: Path, error: OSError) -> DataSourceError:
+    """The error for a snapshot that cannot be written."""
     return DataSourceError(
         f"cannot write the dataset snapshot in {path}: {error.strerror or error}; set "
         "TRANSEXPLAIN_SNAPSHOT_DIR to a folder with room that can be written"
@@ -90,7 +97,7 @@ def _remember(source: Source, spec: DatasetSpec, folder: Path) -> Path:
     pointer = folder / f"{source_digest(spec, files, named=source.named)}.source"
     if snapshot := _remembered(pointer):
         return snapshot
-    snapshot = _write(source, spec, folder)
+    snapshot = write_snapshot(source, spec, folder)
     if _states(files) != before:
         raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
     with _temporary(folder) as path:
@@ -114,7 +121,13 @@ def _states(files: Sequence[Path]) -> list[tuple[int, int]]:
     return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
 
 
-def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
+def write_snapshot(
+    source: Source, spec: DatasetSpec, folder: Path, *, attributed: bool = False
+) -> Path:
+    """Write every record into a file in `folder` that is named by its own sha256.
+
+    Raises DataSourceError for no rows or two of one id, OSError where it cannot be written.
+    """
     ids = None if source.numbered else DuplicateIds()
     with _temporary(folder) as temporary:
         with closing(source.records()) as records:
@@ -122,7 +135,12 @@ def _write(source: Source, spec: DatasetSpec, folder: Path) -> Path:
             if spec.sample is not None:
                 kept = sample(kept, spec.sample, spec.seed)
             rows = write_rows(
-                kept, temporary, ids, marked=source.marked, annotated=bool(spec.spans)
+                kept,
+                temporary,
+                ids,
+                marked=source.marked,
+                annotated=bool(spec.spans),
+                attributed=attributed,
             )
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")

@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
 _EVIDENCE = pa.field("evidence", pa.string())
 #: of a source that names the entities in its items
 _ANNOTATIONS = pa.field("annotations", pa.string())
+#: of attributions made elsewhere
+_ATTRIBUTIONS = pa.field("attributions", pa.string())
 
 
 def write_rows(
@@ -37,10 +39,12 @@ def write_rows(
     *,
     marked: bool = False,
     annotated: bool = False,
+    attributed: bool = False,
 ) -> int:
     """Write the records to `path`, tell their ids to `ids`, and return how many there were.
 
-    Their evidence is written where the source is `marked`, their annotations where `annotated`.
+    Their evidence is written where the source is `marked`, their annotations where `annotated`,
+    their attributions where `attributed`.
 
     The same records always give the same bytes (with one version of pyarrow). On return the
     bytes are on the disk. Raises OSError where they cannot be written.
@@ -48,6 +52,7 @@ def write_rows(
     rows = 0
     schema = SCHEMA.append(_EVIDENCE) if marked else SCHEMA
     schema = schema.append(_ANNOTATIONS) if annotated else schema
+    schema = schema.append(_ATTRIBUTIONS) if attributed else schema
     # Statistics serve searches by value, which nobody makes, and would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
@@ -68,6 +73,7 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
         group.append(record)
         characters += len(record.content or "") + len(record.meta)
         characters += len(record.evidence or "") + len(record.annotations or "")
+        characters += len(record.attributions or "")
         if len(group) == GROUP_ROWS or characters >= GROUP_CHARACTERS:
             yield group
             group, characters = [], 0

@@ -34,7 +34,7 @@ def headline(
         *_accuracy(counts),
         *_truncated(audited, counts),
         *_groups(audited, groups),
-        *(_conservation(conservation) if counts.done else ()),
+        *(_conservation(audited, conservation) if counts.done else ()),
         *_sensitivity(audited, sensitivity),
     )
 
@@ -156,8 +156,15 @@ def _others(rows: Sequence[GroupStatistic], wanted: str, without: set[str]) -> l
     return list(dict.fromkeys(found))
 
 
-def _conservation(found: Conservation | None) -> Iterator[Statement]:
-    if found is None:
+def _conservation(audited: Audited, found: Conservation | None) -> Iterator[Statement]:
+    if audited.task == "imported":
+        yield Statement(
+            kind="unknown",
+            text="Not measured, because the model is not at hand: whether explanations add up to "
+            "the logit, whether they are faithful and tell classes apart, and whether swapped "
+            "mentions change the prediction.",
+        )
+    elif found is None:
         yield Statement(
             kind="unknown",
             text="This method does not conserve: its numbers do not add up to the logit.",

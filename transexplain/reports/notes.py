@@ -46,18 +46,36 @@ def notes(
         *_sensitivity(sensitivity),
         *_pooling(run),
         *_groups(run),
-        _PERTURBED if "inputs" in leaves and unit == "logits" else _READING,
+        *_reading(run, leaves, unit),
     )
+
+
+def _reading(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
+    if run.plan.task != "imported":  # else who made them knows what they say
+        yield _PERTURBED if "inputs" in leaves and unit == "logits" else _READING
 
 
 def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
     name = run.plan.method.name
+    if run.plan.task == "imported":
+        yield (
+            f"Attributions were made elsewhere and imported under the name {name}, in {unit} as "
+            "whoever imported them said. Positive is read as raising the explained class, negative "
+            "as lowering it. No model was loaded: nothing here was computed again, and swaps, "
+            "faithfulness, class sensitivity and the ledger are not measured."
+        )
+        yield from _stored(run)
+        return
     meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
     where = " and ".join(_LEAVES.get(leaf, leaf) for leaf in leaves) or "not measured yet"
     yield (
         f"Relevance is computed with {name}{meaning}. It is measured at {where}, in {unit}, and "
         "signed: positive raises the explained class, negative lowers it."
     )
+    yield from _stored(run)
+
+
+def _stored(run: AuditRun) -> Iterator[str]:
     if run.plan.payload == "float16":
         yield (
             "Relevance is stored in half precision with a scale for each explanation: single "
@@ -84,8 +102,9 @@ def _pooling(run: AuditRun) -> Iterator[str]:
         )
     else:
         yield (
-            "The relevance of a word is the sum over its pieces. Special tokens are no words: "
-            "their share is in the ledger. Top words are counted in lower case."
+            "The relevance of a word is the sum over its pieces. Special tokens are no words"
+            f"{'' if run.plan.task == 'imported' else ': their share is in the ledger'}. "
+            "Top words are counted in lower case."
         )
     yield (
         "One colour scale serves all examples: its end is the value that the strongest word or "

@@ -34,7 +34,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         state=before.state,
         created=before.created,
         model_changed=old.model.digest != new.model.digest,
-        data_changed=old.dataset.fingerprint != new.dataset.fingerprint,
+        data_changed=old.dataset.content != new.dataset.content,
         method_changed=old.method != new.method,
         counts=counts_of(db, before),
         common=common,

@@ -59,6 +59,7 @@ class Audited:
     window: int | None = None  #: positions of a window, where long texts are read in windows
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
+    task: str = "audit"  #: `imported`: the attributions were made elsewhere
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -116,6 +116,7 @@ def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
         window=plan.window,
         stride=plan.stride,
         long_text_join=plan.long_text_join,
+        task=plan.task,
     )
 
 

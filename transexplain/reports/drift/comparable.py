@@ -54,7 +54,7 @@ def refuse(disparities: Sequence[Disparity]) -> None:
 def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     yield "modality", plan.model.modality
     yield "classes", list(plan.model.classes)
-    yield "data", plan.dataset.fingerprint[:12]
+    yield "data", plan.dataset.content[:12]
     yield "method", plan.method.name
     yield "parameters of the method", dict(plan.method.params)
     yield "targets", sorted(plan.targets)

@@ -57,7 +57,7 @@ def _moved(one: Transition) -> bool:
 
 
 def _what(sides: tuple[Side, Side], disparities: Sequence[Disparity]) -> Iterator[Statement]:
-    if sides[0].model_digest == sides[1].model_digest:
+    if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
         yield Statement(kind="fact", text="Both runs audited the same model.")
     if disparities:
         yield Statement(

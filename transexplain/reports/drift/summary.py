@@ -84,7 +84,7 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
 
 def _audit(db: Database, run_id: str) -> AuditRun:
     found = runs.get(db, run_id)
-    if found.plan.task != "audit":
+    if found.plan.task == "evaluation":
         raise ConfigurationError(f"run {found.id} is no audit; only audits can be compared")
     return found
 

@@ -101,7 +101,7 @@ class Walk:
 
     def _margin(self, pair: ItemPair) -> float | None:
         names = self.classes[1]
-        if self.classes[0] != names:
+        if self.classes[0] != names or not pair.after.logits:
             return None
         old, new = names.index(pair.before.predicted), names.index(pair.after.predicted)
         return pair.after.logits[new] - pair.after.logits[old]

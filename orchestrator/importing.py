@@ -1,0 +1,122 @@
+"""From a file of attributions made elsewhere to a plan: an audit without a model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from orchestrator.grouping import groups_of, lexicon_groups, matching_of
+from orchestrator.plan import slice_of
+from orchestrator.spec import AuditSpec, load_spec
+from transexplain.data.attribution_columns import AttributionColumns
+from transexplain.data.attribution_files import Prepared as PreparedFile
+from transexplain.data.attribution_files import prepare_attributions
+from transexplain.data.shards import make_shards
+from transexplain.errors import ConfigurationError, SpecError
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, DatasetSpec, ModelRef, Shard
+from transexplain.settings import Settings
+from transexplain.targets import ClassNames
+from transexplain.types import Unit
+
+_NAMED = 5
+#: columns of data sets that a file of attributions has no use for
+_UNREAD = ("image", "evidence", "spans")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportRequest:
+    """What is imported, beside what a specification says."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)  #: meaning -> column
+    classes: tuple[str, ...] = ()  #: by index; none: those that the file names
+    method: str = "imported"  #: what the attributions were made with
+    unit: str = "logits"  #: of the scores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """A plan whose attributions are read and checked already."""
+
+    plan: AuditPlan
+    shards: tuple[Shard, ...]
+    warnings: tuple[str, ...]
+
+
+def import_spec(
+    file: str, overrides: Mapping[str, Any], settings: Sequence[str], model: str = "imported"
+) -> AuditSpec:
+    """The specification of an import; keys that need a model may be set, but mean nothing here.
+
+    Columns that the statistics are split by need not be named in data.meta. Raises SpecError.
+    """
+    given = {**overrides, "data.source": file, "model.source": model}
+    spec = load_spec(None, given, settings)
+    if unread := [name for name in _UNREAD if getattr(spec.data, name) is not None]:
+        raise SpecError(f"data.{unread[0]} is not read from a file of attributions")
+    groups = spec.groups
+    wanted = (groups.slice, groups.column) if groups else ()
+    meta = dict.fromkeys((*spec.data.meta, *(one for one in wanted if one)))
+    data = spec.data.model_copy(update={"meta": tuple(meta)})
+    return spec.model_copy(update={"data": data})
+
+
+def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) -> Imported:
+    """Read the file, check every row, find classes, targets and groups.
+
+    Raises ConfigurationError: the file, a column, the unit, a class or the lexicon is wrong.
+    """
+    if asked.unit not in get_args(Unit):
+        raise ConfigurationError(f"unit {asked.unit!r}: use one of {', '.join(get_args(Unit))}")
+    if len(set(asked.classes)) < len(asked.classes):
+        raise ConfigurationError("--classes names a class twice")
+    lexicons = lexicon_groups(spec)
+    own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
+    read = prepare_attributions(
+        DatasetSpec(**spec.data.model_dump()),
+        AttributionColumns(
+            named={**own, **asked.columns},
+            classes=ClassNames(asked.classes) if asked.classes else None,
+            labels=spec.labels,
+            meta=spec.data.meta,
+        ),
+        settings.snapshot_dir,
+    )
+    plan = AuditPlan(
+        name=spec.name,
+        model=ModelRef(source=spec.model.source, classes=read.classes),
+        dataset=read.dataset,
+        method=MethodSpec(name=asked.method, params={"unit": asked.unit}),
+        targets=read.targets,
+        labels=spec.labels,
+        shard_size=spec.shard_size,
+        payload=spec.payload,
+        groups=groups_of(spec, read.dataset, lexicons),
+        matching=matching_of(spec),
+        reference=spec.groups.reference if spec.groups else None,
+        practical=spec.groups.practical if spec.groups else 0.1,
+        correction=spec.groups.correction if spec.groups else "bh",
+        slice=slice_of(spec),
+        tolerance=spec.tolerance,
+        max_attempts=spec.max_attempts,
+        task="imported",
+    )
+    shards = make_shards(read.dataset.rows, spec.shard_size)
+    return Imported(plan=plan, shards=shards, warnings=tuple(_warnings(plan, read)))
+
+
+def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:
+    if read.failed:
+        rows = "row is" if read.failed == 1 else "rows are"
+        yield f"{read.failed:,} {rows} no attribution; the report says why"
+    if read.never_predicted:
+        shown = ", ".join(map(repr, read.never_predicted[:_NAMED]))
+        yield (
+            f"labels that are never predicted: {shown}. If classes are spelled otherwise there, "
+            "map them with --set labels='{label: class}'"
+        )
+    unit = plan.method.params["unit"]
+    if plan.groups and unit != "logits":
+        yield (
+            f"the scores are in {unit}, not logits: groups.practical ({plan.practical:g}) is in "
+            "that unit too"
+        )

@@ -1,0 +1,111 @@
+"""Tokens of other programs: where they stand in the text, and which words they make."""
+
+import unicodedata
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from transexplain.data.alignment import as_tokens, find_spans, fold
+from transexplain.errors import ItemError
+
+
+def found(text: str, *tokens: str) -> list[str]:
+    spans = find_spans(text, tokens, [None] * len(tokens))
+    return [text[start:end] for start, end in spans]
+
+
+def test_marks_of_every_kind() -> None:
+    assert found("unbelievably good", "un", "##believ", "##ably", "good") == (
+        ["un", "believ", "ably", "good"]
+    )
+    assert found("a nice film", "<s>", "a", "Ġnice", "Ġfilm", "</s>") == (
+        ["", "a", "nice", "film", ""]
+    )
+    assert found("a nice film", "▁a", "▁ni", "ce", "▁", "film") == ["a", "ni", "ce", "", "film"]
+    assert found("Hello world!", "", "Hello ", "world", "!", "") == ["", "Hello", "world", "!", ""]
+
+
+def test_signs_that_look_like_marks_are_found_as_they_are() -> None:
+    assert found("C## and [SEP] ▁x", "C", "##", "and", "[SEP]", "▁x") == (
+        ["C", "##", "and", "[SEP]", "▁x"]
+    )
+    assert found("ann an", "ann", "an") == ["ann", "an"]
+
+
+def test_case_accents_and_compatibility_forms() -> None:
+    assert found("Café ÉTÉ", "cafe", "ete") == ["Café", "ÉTÉ"]
+    assert found("cafe\u0301 x", "café", "x") == ["cafe\u0301", "x"], "the accent belongs to it"
+    assert found("ﬁne…", "fi", "ne", "...") == ["ﬁ", "ne", "…"]
+    assert found("I❤️you 👩‍👩‍👧!", "i", "❤️", "you", "👩‍👩‍👧", "!") == (
+        ["I", "❤️", "you", "👩‍👩‍👧", "!"]
+    )
+
+
+def test_an_unknown_token_takes_what_lies_between() -> None:
+    assert found("see 東京 now", "see", "[UNK]", "now") == ["see", "東京", "now"]
+    assert found("see 東京", "[CLS]", "see", "[UNK]", "[SEP]") == ["", "see", "東京", ""]
+    with pytest.raises(ItemError, match="two unknown tokens"):
+        found("a b c", "a", "[UNK]", "[UNK]")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("a good film", ("a", "film")),  # a word is missing
+        ("a good film", ("a", "a")),  # it is there once
+        ("caf\u00e9", ("caf", "\u00c3\u00a9")),  # bytes of a letter, as byte-level BPE writes them
+        ("film", ("film", "film")),
+    ],
+)
+def test_what_does_not_follow_is_refused(text: str, tokens: tuple[str, ...]) -> None:
+    with pytest.raises(ItemError) as error:
+        found(text, *tokens)
+    assert error.value.kind == "token-not-found"
+    assert repr(tokens[1]) in str(error.value)
+
+
+LETTERS = st.text(
+    st.one_of(
+        st.characters(categories=["Lu", "Ll", "Lo", "Nd", "Mn", "Po", "So"]),
+        st.sampled_from("abcdefgéüñ😀👍🏽❤️\u0301\u0308"),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def _plain(word: str) -> bool:
+    return bool(fold(word)) and not unicodedata.combining(word[0])
+
+
+@given(st.lists(LETTERS.filter(_plain), min_size=1, max_size=8), st.data())
+def test_pieces_are_found_where_they_were_cut(words: list[str], data: st.DataObject) -> None:
+    """Any text of words, cut anywhere but before an accent: spans are where the cuts were."""
+    text, tokens, wanted = "", [], []
+    for word in words:
+        text += " " if text else ""
+        cuts = {0, *data.draw(st.sets(st.integers(0, len(word) - 1)))}
+        bounds = [cut for cut in sorted(cuts) if not unicodedata.combining(word[cut])]
+        for start, end in zip(bounds, [*bounds[1:], len(word)], strict=True):
+            piece = word[start:end]
+            assume(fold(piece))  # a sign that folds to nothing has no place of its own
+            tokens.append(("##" if start else "") + piece)
+            wanted.append((len(text) + start, len(text) + end))
+        text += word
+    spans = find_spans(text, tokens, [None] * len(tokens))
+    assert spans == wanted
+
+
+def test_words_of_pieces() -> None:
+    text = "don't un-do it😀"
+    spans = [(0, 3), (3, 4), (4, 5), (6, 8), (8, 9), (9, 11), (12, 14), (14, 15), (14, 15)]
+    tokens = as_tokens(text, ["x"] * 9, spans, [False] * 9)
+    assert [token.word for token in tokens] == [0, 1, 2, 3, 4, 5, 6, 7, 7]
+    assert [token.text for token in tokens][-2:] == ["😀", "😀"], "two bytes of one sign"
+    marked = as_tokens(
+        "東京 unable", ["東", "京", "un", "##able"], [(0, 1), (1, 2), (3, 5), (5, 9)], [False] * 4
+    )
+    assert [token.word for token in marked] == [0, 1, 2, 2]
+    framed = as_tokens("a b", ["[CLS]", "a ", "b"], [(0, 0), (0, 2), (2, 3)], [True, False, False])
+    assert [(t.start, t.end, t.word) for t in framed] == [(0, 0, None), (0, 1, 0), (2, 3, 1)]

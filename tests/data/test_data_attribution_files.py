@@ -1,0 +1,245 @@
+"""Files of attributions made elsewhere: their columns, their bad rows, their snapshot."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from transexplain.data.attribution_columns import COLUMNS, AttributionColumns
+from transexplain.data.attribution_files import Prepared, prepare_attributions
+from transexplain.data.attribution_shards import GivenItem, read_attributions
+from transexplain.errors import DataSourceError
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import AuditPlan, DatasetSpec, ModelRef, Shard
+from transexplain.targets import ClassNames
+from transexplain.types import ItemFailure
+
+GOOD: Mapping[str, Any] = {
+    "text": "a nice film",
+    "tokens": ["[CLS]", "a", "nice", "film", "[SEP]"],
+    "scores": [0.5, 0.25, 2.0, -1.0, 0.0],
+    "prediction": "good",
+}
+CLASSES = ClassNames(("bad", "good"))
+
+
+def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def prepared(path: str, snapshots: Path, **asked: Any) -> Prepared:
+    return prepare_attributions(DatasetSpec(source=path), AttributionColumns(**asked), snapshots)
+
+
+def items(found: Prepared) -> list[GivenItem | ItemFailure]:
+    plan = AuditPlan(
+        name="x",
+        model=ModelRef(source="imported", classes=found.classes),
+        dataset=found.dataset,
+        method=MethodSpec(name="shap", params={"unit": "score"}),
+        task="imported",
+    )
+    return list(read_attributions(plan, Shard(index=0, start=0, stop=found.dataset.rows)))
+
+
+def read(folder: Path, rows: Iterable[Mapping[str, Any]], **asked: Any) -> Any:
+    return items(prepared(write(folder / "rows.jsonl", rows), folder / "snapshots", **asked))
+
+
+def test_a_row_becomes_an_item_with_its_attribution(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, [{**GOOD, "label": "bad", "author": 7}], meta=("author",))
+    assert (one.item.id, one.item.index, one.item.content) == ("0", 0, "a nice film")
+    assert (one.outcome.predicted, one.outcome.label) == ("good", "bad")
+    assert (dict(one.outcome.meta), one.outcome.logits) == ({"author": "7"}, ())
+    (said,) = one.attributions
+    assert (said.target, said.class_name, said.class_index) == ("predicted", "good", 1)
+    assert said.relevance.tolist() == GOOD["scores"]
+    assert (said.unit, said.method, said.at, said.ledger) == ("score", "shap", "imported", None)
+    assert [(t.start, t.end, t.special, t.word) for t in said.features] == [
+        (0, 0, True, None),
+        (0, 1, False, 0),
+        (2, 6, False, 1),
+        (7, 11, False, 2),
+        (0, 0, True, None),
+    ]
+    assert said.logit == 1.75
+    assert "sum of the scores" in said.notes[0]
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("null", {"text": None}, "'text' is null"),
+    ("empty-text", {"text": "  "}, "empty"),
+    ("malformed-row", {"text": 3}, "not a text"),
+    ("token-not-found", {"tokens": ["a", "film", "nice", "x", "y"]}, "token 1 ('film')"),
+    ("length-mismatch", {"scores": [1.0]}, "1 scores for 5 tokens"),
+    ("length-mismatch", {"scores": [], "tokens": []}, "no tokens"),
+    ("length-mismatch", {"offsets": [[0, 1]]}, "1 offsets for 5 tokens"),
+    ("length-mismatch", {"special": [True]}, "1 special flags for 5 tokens"),
+    ("malformed-row", {"special": [2, 0, 0, 0, 0]}, "neither true nor false"),
+    ("not-finite", {"scores": [0, 0, float("nan"), 0, 0]}, "scores[2] is nan"),
+    ("not-finite", {"scores": [0, 0, 1e300, 0, 0]}, "scores[2] is 1e+300"),
+    ("not-finite", {"scores": [0, None, 0, 0, 0]}, "scores[1] is None"),
+    ("malformed-row", {"scores": [[1.0]] * 5}, "sum over the others"),
+    ("malformed-row", {"scores": ["1"] * 5}, "not a number"),
+    ("malformed-row", {"scores": 5}, "not a list"),
+    ("null", {"scores": None}, "'scores' is null"),
+    ("malformed-row", {"tokens": [1, 2, 3, 4, 5]}, "a token is not a text"),
+    ("null", {"tokens": None}, "neither tokens nor offsets"),
+    ("bad-offsets", {"offsets": [[0, 0], [0, 1], [2, 6], [7, 99], [0, 0]]}, "outside the text"),
+    ("bad-offsets", {"offsets": [[0, 0], [2, 6], [0, 1], [7, 11], [0, 0]]}, "reading order"),
+    ("malformed-row", {"offsets": [[0], [0, 1], [2, 6], [7, 11], [0, 0]]}, "[start, end]"),
+    ("null", {"prediction": None}, "no predicted class"),
+    ("unknown-class", {"target": "predicted", "class": "bad"}, "'bad'"),
+    ("unknown-class", {"target": "label"}, "names no class"),
+    ("unknown-class", {"target": 1}, "target '1' is neither predicted"),
+    ("malformed-row", {"logit": "x"}, "not a number"),
+    ("not-finite", {"logit": float("inf")}, "logit is inf"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), BAD)
+def test_a_bad_row_says_why_and_costs_no_other(
+    tmp_path: Path, kind: str, changes: dict[str, Any], message: str
+) -> None:
+    # null columns: a later row cannot bring in a column that the first has not
+    empty = dict.fromkeys(("offsets", "special", "class", "target", "logit"))
+    before, bad, after = read(tmp_path, [{**GOOD, **empty}, {**GOOD, **changes}, GOOD])
+    assert isinstance(bad, ItemFailure)
+    assert (bad.kind, bad.index, bad.item_id) == (kind, 1, "1")
+    assert message in bad.message
+    assert bad.message.startswith("row 1: ")
+    assert isinstance(before, GivenItem)
+    assert isinstance(after, GivenItem)
+
+
+def test_lines_that_are_no_objects_cost_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    line = json.dumps(GOOD)
+    path.write_text(f"{line}\nnot json\n[1]\n{line}\n", encoding="utf-8")
+    found = items(prepared(str(path), tmp_path))
+    assert [getattr(one, "kind", "") for one in found] == ["", "malformed-row", "malformed-row", ""]
+
+
+def test_classes_by_index_and_logits(tmp_path: Path) -> None:
+    row = {**GOOD, "prediction": 1, "class": 0, "logits": [-1.5, 2.5], "label": "GOOD"}
+    strange = {**row, "prediction": "fine"}
+    short = {**row, "logits": [1.0]}
+    one, other, third = read(tmp_path, [row, strange, short], classes=CLASSES)
+    assert (one.outcome.predicted, one.outcome.label) == ("good", "good")
+    assert one.outcome.logits == (-1.5, 2.5)
+    (said,) = one.attributions
+    assert (said.target, said.class_name, said.class_index) == ("class:bad", "bad", 0)
+    assert (said.logit, said.notes) == (-1.5, ())
+    assert (other.kind, third.kind) == ("unknown-class", "length-mismatch")
+    assert "The model has: bad, good" in other.message
+
+
+def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
+    row = {name: value for name, value in GOOD.items() if name != "prediction"}
+    (one,) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)
+    assert (one.outcome.predicted, one.attributions[0].logit) == ("bad", 3.0)
+
+
+def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
+    rows = [
+        {**GOOD, "id": "x", "class": "good"},
+        {**GOOD, "id": "x", "class": "bad", "scores": [0.0] * 5},
+        {**GOOD, "id": "x", "class": "bad"},  # twice
+        {**GOOD, "id": "x", "class": "ugly", "text": "a nice film!"},  # another text
+        {**GOOD, "id": "y", "class": None, "target": "contrast:good-bad"},
+        {**GOOD, "id": "y", "class": "praise", "target": "praise"},
+        {**GOOD, "id": None},
+        {**GOOD, "id": "z", "scores": 1},
+        {**GOOD, "id": "z", "scores": 2},
+    ]
+    path = write(tmp_path / "rows.jsonl", rows)
+    found = prepared(path, tmp_path)
+    assert found.classes == ("bad", "good")
+    assert found.targets == ("class:bad", "class:good", "contrast:good-bad", "praise")
+    assert found.failed == 5
+    ids = {one.item.id if isinstance(one, GivenItem) else one.item_id: one for one in items(found)}
+    assert list(ids) == ["x", "x#row:2", "x#row:3", "y", "row:6", "z", "z#row:8"]
+    assert [a.class_name for a in ids["x"].attributions] == ["good", "bad"]  # type: ignore[union-attr]
+    assert ids["x#row:2"].kind == ids["x#row:3"].kind == "contradiction"  # type: ignore[union-attr]
+    contrast, group = ids["y"].attributions  # type: ignore[union-attr]
+    assert (contrast.class_index, contrast.class_name) == (None, "good-bad")
+    assert (group.class_index, group.class_name) == (None, "praise")
+    assert ids["row:6"].kind == "null"  # type: ignore[union-attr]
+
+
+def test_rows_of_an_id_that_are_apart_are_refused(tmp_path: Path) -> None:
+    rows = [{**GOOD, "id": name} for name in ("x", "y", "x")]
+    with pytest.raises(DataSourceError, match="sort the file by id"):
+        read(tmp_path, rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"review": "a", "attr": [1]}, "no column for text, no scores, no tokens"),
+        ({"attributions": [1], "input_ids": [1], "label": 0}, "as Thermostat keeps them"),
+        ({**GOOD, "logits": [1, 2]}, "--classes"),
+        ({**GOOD, "scores": [1]}, "every row failed, the first because 1 scores for 5 tokens"),
+    ],
+)
+def test_a_file_without_attributions_is_refused(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataSourceError) as error:
+        read(tmp_path, [row])
+    assert message in str(error.value)
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    row = {"review": "nice", "attr": [1.5], "span": [[0, 4]], "yhat": "good"}
+    named = {"text": "review", "scores": "attr", "offsets": "span", "prediction": "yhat"}
+    (one,) = read(tmp_path, [row], named=named)
+    assert one.attributions[0].features[0].text == "nice"
+    with pytest.raises(DataSourceError, match="no column 'attribute'; it has 'review', 'attr'"):
+        read(tmp_path, [row], named={**named, "scores": "attribute"})
+    with pytest.raises(DataSourceError, match=r"no meaning 'score' for a column; known: text, tok"):
+        read(tmp_path, [row], named={**named, "score": "attr"})
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,scores\na,1\n", encoding="utf-8")
+    with pytest.raises(DataSourceError, match="jsonl and parquet"):
+        prepared(str(path), tmp_path)
+
+
+def test_parquet_says_the_same_and_the_corpus_is_that_of_the_texts(tmp_path: Path) -> None:
+    rows = [
+        {
+            **GOOD,
+            "id": f"i{n}",
+            "offsets": [[0, 0], [0, 1], [2, 6], [7, 11], [0, 0]],
+            "label": "bad",
+        }
+        for n in range(7)
+    ]
+    rows[3]["scores"] = [1.0]
+    lines = prepared(write(tmp_path / "rows.jsonl", rows), tmp_path)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=2)
+    table = prepared(str(tmp_path / "rows.parquet"), tmp_path)
+    assert table.dataset.fingerprint == lines.dataset.fingerprint
+    for row in rows:
+        row["scores"] = [-2.0 * score for score in row["scores"]]
+    other = prepared(write(tmp_path / "other.jsonl", rows), tmp_path)
+    assert other.dataset.fingerprint != lines.dataset.fingerprint
+    assert other.dataset.content == lines.dataset.content
+    rows[0]["text"] = "A nice film"
+    third = prepared(write(tmp_path / "third.jsonl", rows), tmp_path)
+    assert third.dataset.content != lines.dataset.content
+
+
+def test_the_page_lists_every_column() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
+    for meaning, names in COLUMNS.items():
+        (line,) = [row for row in page.splitlines() if row.startswith(f"| {meaning} |")]
+        assert all(f"`{name}`" in line for name in names)

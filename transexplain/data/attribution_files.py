@@ -1,0 +1,234 @@
+"""Attributions made elsewhere: jsonl and parquet files made ready as an audit's dataset.
+
+A row is one attribution; neighbouring rows of one id are attributions of one item for several
+targets. Reading writes the same snapshot as for data sets, with one column more, so that an
+import is cut into shards, resumed and verified as any audit is. `docs/import.md` has the columns.
+"""
+
+import hashlib
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from transexplain.data.attribution_columns import AttributionColumns
+from transexplain.data.attribution_rows import GivenAttribution, RowReader
+from transexplain.data.files import expand, format_of, open_table
+from transexplain.data.records import Problem, RawRow, Record, printable
+from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
+from transexplain.errors import DataSourceError, ItemError
+from transexplain.plans import DatasetRef, DatasetSpec, Modality
+
+_FORMATS = ("jsonl", "parquet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A file of attributions, ready for sharding, and what was seen in it."""
+
+    dataset: DatasetRef
+    classes: tuple[str, ...]  #: those given, else every class that the file names, sorted
+    targets: tuple[str, ...]  #: `predicted` first, then sorted
+    never_predicted: tuple[str, ...]  #: labels that no item is predicted as, sorted
+    failed: int  #: rows that cannot be read
+
+
+def prepare_attributions(
+    spec: DatasetSpec, asked: AttributionColumns, snapshot_dir: Path
+) -> Prepared:
+    """Read every row once, check it, and write the snapshot.
+
+    Memory holds the rows of one item, and eight bytes per item.
+
+    Raises DataSourceError: no such file or column, another format, rows of one id that do not
+    follow one another, no row that can be read, or a folder that cannot be written. What is wrong
+    with a row is kept as its `error_kind` and `error`.
+    """
+    source = AttributionSource(spec, asked)
+    folder = snapshot_folder(snapshot_dir)
+    try:
+        path = write_snapshot(source, spec, folder, attributed=True)
+    except OSError as error:  # the readers have turned their own into DataSourceError
+        raise unwritable(folder, error) from error
+    except DataSourceError as error:
+        if "ids must differ" not in str(error):
+            raise
+        raise DataSourceError(
+            f"{error}. Attributions of one item for several classes stand in neighbouring rows: "
+            "sort the file by id"
+        ) from error
+    seen = source.seen
+    if not seen.targets:
+        raise DataSourceError(
+            f"{spec.source!r} holds no attribution: every row failed, the first because "
+            f"{seen.first_fault}"
+        )
+    names = asked.classes.classes if asked.classes else tuple(sorted(seen.classes | seen.labels))
+    return Prepared(
+        dataset=replace(snapshot_ref(source, spec, path), corpus=seen.corpus.hexdigest()),
+        classes=names,
+        targets=tuple(sorted(seen.targets, key=lambda one: (one != "predicted", one))),
+        never_predicted=tuple(sorted(seen.labels - seen.predictions)),
+        failed=seen.failed,
+    )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What every row adds to."""
+
+    classes: set[str] = field(default_factory=set)  #: predicted or explained
+    predictions: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+    targets: set[str] = field(default_factory=set)
+    failed: int = 0
+    first_fault: str = ""
+    #: over ids and texts: the same for two methods on one corpus
+    corpus: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, one: GivenAttribution) -> None:
+        """Remember the names in a row."""
+        self.targets.add(one.target)
+        self.predictions.add(one.prediction)
+        self.classes.add(one.prediction)
+        if one.of_class:
+            self.classes.add(one.class_name)
+        if one.label is not None:
+            self.labels.add(one.label)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Neighbouring rows of one id."""
+
+    id: str
+    good: list[GivenAttribution] = field(default_factory=list)
+    bad: list[tuple[int, str, str]] = field(default_factory=list)  #: row, kind, message
+
+
+class AttributionSource:
+    """The rows of one file or glob as records of a snapshot; `seen` grows while they are read."""
+
+    def __init__(self, spec: DatasetSpec, asked: AttributionColumns) -> None:
+        self._spec, self._asked = spec, asked
+        self._paths = expand(spec.source)
+        for path in self._paths:
+            if format_of(path) not in _FORMATS:
+                raise DataSourceError(
+                    f"{path}: attributions are read from {' and '.join(_FORMATS)} files"
+                )
+        self.modality: Modality = "text"
+        self.root, self.numbered, self.named, self.marked = "", False, False, False
+        self.seen = _Seen()
+
+    def files(self) -> Sequence[Path]:
+        """The files in reading order."""
+        return self._paths
+
+    def records(self) -> Generator[Record]:
+        """One record per item, and one per row that is none, in order."""
+        index = 0
+        for group in self._groups():
+            for record in self._records(group):
+                yield replace(record, index=index)
+                index += 1
+
+    def _groups(self) -> Iterator[_Group]:
+        group: _Group | None = None
+        row = 0
+        for path in self._paths:
+            with open_table(path, self._spec) as table:
+                reader = RowReader(self._asked, self._asked.resolve(table, path))
+                for raw in table.rows(reader.wanted):
+                    name, given = _read(reader, raw, row)
+                    if group is None or name != group.id:
+                        if group is not None:
+                            yield group
+                        group = _Group(name)
+                    self._put(group, given, row)
+                    row += 1
+        if group is not None:
+            yield group
+
+    def _put(self, group: _Group, given: GivenAttribution | ItemError, row: int) -> None:
+        fault = given if isinstance(given, ItemError) else _contradiction(group.good, given)
+        if fault is None and isinstance(given, GivenAttribution):
+            group.good.append(given)
+            self.seen.add(given)
+        elif fault is not None:
+            group.bad.append((row, fault.kind, printable(str(fault))))
+            self.seen.failed += 1
+            self.seen.first_fault = self.seen.first_fault or printable(str(fault))
+
+    def _records(self, group: _Group) -> Iterator[Record]:
+        name = group.id
+        if group.good:
+            first = group.good[0]
+            self._count(name, first.text)
+            yield Record(
+                id=name,
+                index=0,
+                content=first.text,
+                label=first.label,
+                meta=first.meta,
+                sha256=None,
+                error_kind=None,
+                error=None,
+                attributions=_document(group.good),
+            )
+        for place, (row, kind, message) in enumerate(group.bad):
+            own = name if not group.good and place == 0 else f"{name}#row:{row}"
+            self._count(own, kind)
+            yield Record(own, 0, None, None, "{}", None, kind, f"row {row}: {message}")
+
+    def _count(self, *parts: str) -> None:
+        self.seen.corpus.update(json.dumps(parts).encode())
+
+
+def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttribution | ItemError]:
+    """The id of a row, and its attribution or why it has none."""
+    name = f"row:{row}"
+    if isinstance(raw, Problem):
+        return name, ItemError(raw.kind, raw.message)
+    try:
+        name = reader.id_of(raw, row)
+        return name, reader.read(raw)
+    except ItemError as fault:
+        return name, fault
+
+
+def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) -> ItemError | None:
+    """Why a row cannot be of the same item as those before it."""
+    for name in ("text", "tokens", "prediction", "label", "logits", "meta") if before else ():
+        if getattr(before[0], name) != getattr(given, name):
+            return ItemError("contradiction", f"{name} differs from an earlier row of the same id")
+    for one in before:
+        if (one.target, one.class_name) == (given.target, given.class_name):
+            return ItemError(
+                "contradiction",
+                f"target {given.target!r} of class {given.class_name!r} is there twice",
+            )
+    return None
+
+
+def _document(rows: Sequence[GivenAttribution]) -> str:
+    """What an item's rows say beside its text, label and metadata; see `attribution_shards`."""
+    first = rows[0]
+    document: Mapping[str, Any] = {
+        "predicted": first.prediction,
+        "logits": first.logits,
+        "tokens": [[t.text, t.start, t.end, t.special, t.word] for t in first.tokens],
+        "explained": [
+            {
+                "target": one.target,
+                "class_name": one.class_name,
+                "of_class": one.of_class,
+                "logit": one.logit,
+                "scores": one.scores,
+                "notes": one.notes,
+            }
+            for one in rows
+        ],
+    }
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,225 @@
+"""One row of a file of attributions, checked: an attribution, or why it is none."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from transexplain.data.alignment import as_tokens, find_spans, is_frame
+from transexplain.data.attribution_cells import check_order, numbers_of, span_of
+from transexplain.data.attribution_columns import AttributionColumns
+from transexplain.data.columns import meta_json, spelled, text_of
+from transexplain.errors import ItemError, TargetError
+from transexplain.targets import label_index
+from transexplain.types import Token
+
+#: targets whose class is one of the model's
+_OF_CLASS = ("predicted", "label", "all")
+_NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenAttribution:
+    """What one row says; the first six fields are the same in every row of an item."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    prediction: str
+    label: str | None
+    logits: tuple[float, ...]  #: (C,), or none
+    meta: str  #: JSON object of strings
+    target: str
+    class_name: str
+    of_class: bool  #: False: a contrast or a group of classes
+    logit: float
+    scores: tuple[float, ...]  #: (T,)
+    notes: tuple[str, ...]
+
+
+class RowReader:
+    """Reads the rows of one file; `columns` is meaning -> name, as `asked` resolved it."""
+
+    def __init__(self, asked: AttributionColumns, columns: Mapping[str, str]) -> None:
+        self._asked, self._columns = asked, columns
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Every column once."""
+        return tuple(dict.fromkeys((*self._columns.values(), *self._asked.meta)))
+
+    def id_of(self, cells: Mapping[str, Any], row: int) -> str:
+        """The row's id: its number where the file has no such column.
+
+        Raises ItemError null or invalid-utf8.
+        """
+        if "id" not in self._columns:
+            return str(row)
+        name = spelled(cells.get(self._columns["id"]), self._columns["id"])
+        if name is None:
+            raise ItemError("null", f"the id column {self._columns['id']!r} is null or empty")
+        return name
+
+    def read(self, cells: Mapping[str, Any]) -> GivenAttribution:
+        """The attribution in a row.
+
+        Raises ItemError null, empty-text, invalid-utf8, malformed-row, length-mismatch,
+        not-finite, bad-offsets, token-not-found, unknown-class.
+        """
+        text = text_of(self._cell(cells, "text"), self._columns["text"])
+        tokens = self._tokens(cells, text)
+        scores = self._numbers(cells, "scores")
+        if scores is None:
+            raise ItemError("null", f"column {self._columns['scores']!r} is null")
+        if len(scores) != len(tokens):
+            raise ItemError("length-mismatch", f"{len(scores)} scores for {len(tokens)} tokens")
+        logits = self._logits(cells)
+        prediction = self._prediction(cells, logits)
+        label = self._label(cells)
+        target, class_name = self._target(cells, prediction, label)
+        of_class = target in _OF_CLASS or target.startswith(("class:", "top:"))
+        logit = self._logit(cells, logits, class_name if of_class else None)
+        names = self._asked.meta
+        return GivenAttribution(
+            text=text,
+            tokens=tokens,
+            prediction=prediction,
+            label=label,
+            logits=logits,
+            meta=meta_json({name: spelled(cells.get(name), name) for name in names}),
+            target=target,
+            class_name=class_name,
+            of_class=of_class,
+            logit=math.fsum(scores) if logit is None else logit,
+            scores=scores,
+            notes=(_NO_LOGIT,) if logit is None else (),
+        )
+
+    def _cell(self, cells: Mapping[str, Any], meaning: str) -> Any:
+        return cells.get(self._columns[meaning]) if meaning in self._columns else None
+
+    def _list(self, cells: Mapping[str, Any], meaning: str) -> list[Any] | None:
+        value = self._cell(cells, meaning)
+        if value is not None and not isinstance(value, list):
+            raise ItemError(
+                "malformed-row",
+                f"column {self._columns[meaning]!r} holds a {type(value).__name__}, not a list",
+            )
+        return value
+
+    def _numbers(self, cells: Mapping[str, Any], meaning: str) -> tuple[float, ...] | None:
+        values = self._list(cells, meaning)
+        return None if values is None else numbers_of(values, self._columns[meaning])
+
+    def _tokens(self, cells: Mapping[str, Any], text: str) -> tuple[Token, ...]:
+        pieces, offsets = self._list(cells, "tokens"), self._list(cells, "offsets")
+        if pieces is None and offsets is None:
+            raise ItemError("null", "the row has neither tokens nor offsets")
+        if pieces is not None and not all(isinstance(piece, str) for piece in pieces):
+            raise ItemError("malformed-row", "a token is not a text")
+        if not (pieces if pieces is not None else offsets):
+            raise ItemError("length-mismatch", "the row has no tokens")
+        spans = None if offsets is None else [span_of(pair, text) for pair in offsets]
+        if pieces is None:
+            pieces = [text[start:end] for start, end in spans or ()]
+        given = self._special(cells, len(pieces))
+        if spans is None:
+            spans = find_spans(text, pieces, given)
+        if len(spans) != len(pieces):
+            raise ItemError("length-mismatch", f"{len(spans)} offsets for {len(pieces)} tokens")
+        special = [
+            known
+            if known is not None
+            else (start == end and (offsets is not None or is_frame(one)))
+            for known, (start, end), one in zip(given, spans, pieces, strict=True)
+        ]
+        check_order(spans, special)
+        return as_tokens(text, pieces, spans, special)
+
+    def _special(self, cells: Mapping[str, Any], count: int) -> list[bool | None]:
+        values = self._list(cells, "special")
+        if values is None:
+            return [None] * count
+        if len(values) != count:
+            raise ItemError("length-mismatch", f"{len(values)} special flags for {count} tokens")
+        if not all(value in (0, 1) for value in values):
+            raise ItemError("malformed-row", "a special flag is neither true nor false")
+        return [bool(value) for value in values]
+
+    def _name(self, cells: Mapping[str, Any], meaning: str) -> str | None:
+        """A class as the model calls it; an index is read where the classes are known."""
+        value = self._cell(cells, meaning)
+        name = None if value is None else spelled(value, self._columns[meaning])
+        if name is None or self._asked.classes is None:
+            return name
+        try:
+            return self._asked.classes.classes[self._asked.classes.class_index(name)]
+        except TargetError as error:
+            raise ItemError("unknown-class", f"{self._columns[meaning]}: {error}") from None
+
+    def _logits(self, cells: Mapping[str, Any]) -> tuple[float, ...]:
+        values = self._numbers(cells, "logits")
+        names = self._asked.classes
+        if values is None or names is None:
+            return ()
+        if len(values) != len(names.classes):
+            raise ItemError(
+                "length-mismatch", f"{len(values)} logits for {len(names.classes)} classes"
+            )
+        return values
+
+    def _prediction(self, cells: Mapping[str, Any], logits: tuple[float, ...]) -> str:
+        name = self._name(cells, "prediction")
+        if name is None and logits and self._asked.classes is not None:
+            return self._asked.classes.classes[int(np.argmax(logits))]
+        if name is None:
+            raise ItemError("null", "the row names no predicted class")
+        return name
+
+    def _label(self, cells: Mapping[str, Any]) -> str | None:
+        value = self._cell(cells, "label")
+        label = None if value is None else spelled(value, self._columns["label"])
+        names = self._asked.classes
+        if names is None or label is None:
+            return label if label is None else self._asked.labels.get(label, label)
+        index = label_index(label, names, self._asked.labels)
+        return None if index is None else names.classes[index]
+
+    def _target(
+        self, cells: Mapping[str, Any], prediction: str, label: str | None
+    ) -> tuple[str, str]:
+        """The target as an audit would ask for it, and the class that it means here."""
+        value = self._cell(cells, "target")
+        target = None if value is None else spelled(value, self._columns["target"])
+        if target is None:
+            name = self._name(cells, "class")
+            return ("predicted", prediction) if name is None else (f"class:{name}", name)
+        kind, _, argument = target.partition(":")
+        if kind not in (*_OF_CLASS, "class", "top"):
+            own = spelled(self._cell(cells, "class"), "class")
+            if own is None and kind != "contrast":
+                raise ItemError(
+                    "unknown-class",
+                    f"target {target!r} is neither predicted, label, class:NAME nor contrast:A-B, "
+                    "and the row names no class for it",
+                )
+            return target, own or argument
+        implied = {"predicted": prediction, "label": label, "class": argument or None}.get(kind)
+        name = self._name(cells, "class") or implied
+        if name is None or (kind == "predicted" and name != prediction):
+            why = f"is of class {name!r}" if name else "names no class"
+            raise ItemError(
+                "unknown-class", f"target {target!r} {why}, and the prediction is {prediction!r}"
+            )
+        return target, name
+
+    def _logit(
+        self, cells: Mapping[str, Any], logits: tuple[float, ...], class_name: str | None
+    ) -> float | None:
+        value = self._cell(cells, "logit")
+        if value is not None:
+            return numbers_of([value], self._columns["logit"])[0]
+        if not logits or class_name is None or self._asked.classes is None:
+            return None
+        return logits[self._asked.classes.classes.index(class_name)]
