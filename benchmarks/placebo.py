@@ -11,7 +11,8 @@ import argparse
 import math
 import time
 
-from transexplain.bias.group_table import Rules, cells_of
+from transexplain.bias.cells import cells_of
+from transexplain.bias.group_table import Rules
 from transexplain.bias.placebo import placebo
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings

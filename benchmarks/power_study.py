@@ -29,7 +29,8 @@ from orchestrator.demo.run import text_spec
 from orchestrator.demo.text_model import TextDemo, make_text_demo
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
-from transexplain.bias.group_table import Cell, cells_of, table_of
+from transexplain.bias.cells import Cell, cells_of
+from transexplain.bias.group_table import table_of
 from transexplain.bias.placebo import Placebo, placebo
 from transexplain.bias.sampling import generator
 from transexplain.findings import GroupStatistic

@@ -37,8 +37,7 @@ def lexicon_groups(spec: AuditSpec) -> tuple[EntityGroup, ...]:
         )
     groups: list[EntityGroup] = []
     for lexicon in section.lexicons:
-        own = lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
-        groups += load_lexicon(own)
+        groups += load_lexicon(_place(lexicon))
     return tuple(groups)
 
 
@@ -76,12 +75,42 @@ def groups_of(
     return groups
 
 
+def second_groups(spec: AuditSpec, groups: Iterable[EntityGroup]) -> tuple[EntityGroup, ...]:
+    """The groups of `groups.second`, narrowed as those of the audit are.
+
+    Raises:
+        LexiconError: the lexicon is wrong.
+        SpecError: it has a group that the audit has not, or none that is included.
+    """
+    section = spec.groups
+    if section is None or section.second is None:
+        return ()
+    names = [group.name for group in groups]
+    found = [
+        group
+        for group in load_lexicon(_place(section.second))
+        if not section.include or any(_is_in(group.name, w) for w in section.include)
+    ]
+    if unknown := [group.name for group in found if group.name not in names]:
+        raise SpecError(
+            f"groups.second: {section.second} has the group {unknown[0]!r}, which is not among the "
+            f"groups used: {', '.join(names)}; give it the name of the group that it stands for"
+        )
+    if not found:
+        raise SpecError(f"groups.second: {section.second} has no group that groups.include names")
+    return tuple(found)
+
+
 def matching_of(spec: AuditSpec) -> Matching:
     """How the groups are found."""
     section = spec.groups
     if section is None:
         return Matching()
     return Matching(ambiguous=section.ambiguous, case=section.case, column=section.column)
+
+
+def _place(lexicon: str) -> Path | str:
+    return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
 
 
 def _is_in(name: str, wanted: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
-from orchestrator.grouping import groups_of, lexicon_groups, matching_of
+from orchestrator.grouping import groups_of, lexicon_groups, matching_of, second_groups
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
 from orchestrator.swaps import swap_plan
@@ -61,6 +61,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
     if not dataset.rows:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
     groups = groups_of(spec, dataset, lexicons)
+    second = second_groups(spec, groups)
     from transexplain.models.load import load_model
 
     source = absolute_model(spec.model.source)
@@ -70,7 +71,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
             f"model {spec.model.source!r} reads {model.modality} but dataset "
             f"{spec.data.source!r} holds {dataset.modality}"
         )
-    plan = _plan(spec, model, dataset, groups)
+    plan = replace(_plan(spec, model, dataset, groups), second=second)
     if task == "audit":
         plan = replace(plan, swap=swap_plan(plan, spec.groups))
     shards = make_shards(dataset.rows, spec.shard_size)

@@ -70,6 +70,10 @@ class GroupsSection(Strict):
         description="yaml, json, csv or tsv file of groups and terms, builtin:gender, "
         "builtin:nationality, builtin:religion, or a list of these",
     )
+    second: str | None = Field(
+        default=None,
+        description="another lexicon with some of the groups: the same comparisons by its words",
+    )
     column: str | None = Field(
         default=None,
         description="column of data.meta whose values are groups; the unit is then the item",

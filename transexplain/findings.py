@@ -23,6 +23,29 @@ class Robustness:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Quantiles:
+    """How relevance is spread over single mentions, to 0.5 % of each number."""
+
+    low: float  #: 5 % of mentions do not exceed it
+    lower: float  #: 25 %
+    median: float
+    upper: float  #: 75 %
+    high: float  #: 95 %
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Background:
+    """What words of no group add that are about as frequent as a group's entities."""
+
+    words: int  #: different ones
+    entities: int  #: of the group, that have enough such words; the others are left out here
+    mean: float  #: relevance per mention of the words, in the unit
+    interval: tuple[float, float]  #: 95 %, over words
+    difference: float  #: mean of these entities' means minus that of their words
+    difference_interval: tuple[float, float]  #: 95 %, over entities and words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GroupStatistic:
     """One row of the group table, over the entities of a group for one class."""
 
@@ -47,6 +70,9 @@ class GroupStatistic:
     reason: str = ""  #: of the verdict
     robustness: tuple[Robustness, ...] = ()
     note: str = ""  #: why something is missing
+    rank: float | None = None  #: in the item, 0 to 1, mean over entities; None: not measured
+    quantiles: Quantiles | None = None  #: over mentions; None: not measured
+    background: Background | None = None  #: None: too few entities or words, or not asked
 
     @property
     def flagged(self) -> bool:

@@ -7,7 +7,9 @@ import numpy as np
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.finding import EntityFinder, Region
-from transexplain.bias.matching import Match
+from transexplain.bias.matching import Match, Matcher
+from transexplain.bias.mentions import mentions_of
+from transexplain.bias.ranks import ranks_in_item
 from transexplain.explaining import Explained
 from transexplain.metrics.evidence import Region as Marked
 from transexplain.plans import AuditPlan
@@ -19,6 +21,7 @@ class Mentioning:
 
     def __init__(self, plan: AuditPlan) -> None:
         self._finder, self._slice = EntityFinder(plan), plan.slice
+        self._second = Matcher(plan.second, plan.matching) if plan.second else None
 
     def of(
         self, done: Explained, aggregate: ShardAggregate
@@ -35,9 +38,24 @@ class Mentioning:
             told = self._finder.mentions(attribution, found, _regions(attribution, marked))
             if told:
                 magnitude = float(np.abs(attribution.relevance).sum())
-                aggregate.entities.add(self._stratum(attribution, outcome), told, magnitude)
+                ranks = ranks_in_item(attribution, told)
+                aggregate.entities.add(self._stratum(attribution, outcome), told, magnitude, ranks)
                 mentions += told
+        self._count_second(attributions, outcome, aggregate)
         return found.matches, mentions
+
+    def _count_second(
+        self, attributions: Sequence[Attribution], outcome: ItemOutcome, aggregate: ShardAggregate
+    ) -> None:
+        """Count what the second lexicon finds, apart from the first one's mentions."""
+        text = attributions[0].text
+        if self._second is None or text is None:
+            return
+        matches = self._second.find(text)
+        for attribution in attributions:
+            if told := mentions_of(attribution, matches):
+                magnitude = float(np.abs(attribution.relevance).sum())
+                aggregate.second.add(self._stratum(attribution, outcome), told, magnitude)
 
     def _stratum(self, attribution: Attribution, outcome: ItemOutcome) -> Stratum:
         return Stratum(

@@ -153,6 +153,7 @@ class AuditPlan:
     max_attempts: int = 3  #: attempts of a shard before it is dead
     evaluation: EvaluationPlan | None = None  #: what is measured about explanations
     task: Task = "audit"
+    second: tuple[EntityGroup, ...] = ()  #: by another lexicon, for robustness rows only
 
     @property
     def digest(self) -> str:

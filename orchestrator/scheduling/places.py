@@ -16,7 +16,9 @@ def with_absolute_paths(spec: AuditSpec) -> AuditSpec:
     }
     if spec.groups is not None:
         lexicons = tuple(map(_absolute_lexicon, spec.groups.lexicons))
-        changed["groups"] = spec.groups.model_copy(update={"lexicon": lexicons or None})
+        second = _absolute_lexicon(spec.groups.second) if spec.groups.second else None
+        places = {"lexicon": lexicons or None, "second": second}
+        changed["groups"] = spec.groups.model_copy(update=places)
     return spec.model_copy(update=changed)
 
 

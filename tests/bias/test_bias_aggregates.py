@@ -3,6 +3,7 @@ import random
 
 import numpy as np
 import pytest
+from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,22 @@ def test_another_version_is_refused() -> None:
         ShardAggregate.from_json(ShardAggregate().to_json() | {"version": 1})
 
 
+def test_aggregates_of_the_version_before_are_read() -> None:
+    """Version 2 had no second lexicon, ranks or sizes."""
+    total = whole([("yes", [("a", 1.0)], [1.0, 2.0])])
+    total.entities.add(POSITIVE, [mention("A", "x", 1.0)], 2.0)
+    old = total.to_json() | {"version": 2}
+    del old["second"], old["entities"][0]["sizes"]
+    old["entities"][0]["rows"] = {"A": {"x": old["entities"][0]["rows"]["A"]["x"][:9]}}
+    read = ShardAggregate.from_json(json.loads(json.dumps(old)))
+    assert read.words("all", "yes") == total.words("all", "yes")
+    assert read.entities.rows([POSITIVE]) == total.entities.rows([POSITIVE])
+    assert read.second.strata == []
+    assert read.to_json()["version"] == 3
+    with pytest.raises(ConfigurationError, match=r"version 4, this software reads 2 and 3"):
+        ShardAggregate.from_json(old | {"version": 4})
+
+
 RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)
 ITEMS = st.lists(
     st.tuples(
@@ -116,6 +133,8 @@ def whole(items: list) -> ShardAggregate:
         written = text(" ".join(w for w, _ in words), [r for _, r in words])
         total.add(outcome(label), [written, image([cells], class_name=str(label))])
         total.add_sensitivity(abs(cells[0]) / 50)
+        seen = [mention("A", word, value) for word, value in words]
+        total.second.add(POSITIVE, seen, magnitude=9.0)
     return total
 
 

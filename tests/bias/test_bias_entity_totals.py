@@ -26,7 +26,8 @@ DOCUMENT = st.lists(
 def added(documents: list[tuple[int, list[tuple[str, str, float]]]]) -> EntityTotals:
     totals = EntityTotals()
     for stratum, mentions in documents:
-        totals.add(STRATA[stratum], [mention(*one) for one in mentions], magnitude=3.0)
+        ranks = [None if amount > 8 else abs(amount) / 9 for *_, amount in mentions]
+        totals.add(STRATA[stratum], [mention(*one) for one in mentions], 3.0, ranks)
     return totals
 
 
@@ -57,6 +58,40 @@ def test_a_row_by_hand() -> None:
         2.0 + 2.0,
         4 + 1,
     )
+
+
+def test_ranks_are_means_over_the_mentions_that_have_one() -> None:
+    totals = EntityTotals()
+    three = [mention("A", "x", 1.0), mention("A", "x", 2.0), mention("A", "y", 3.0)]
+    totals.add(POSITIVE, three, 3.0, [0.25, 0.75, None])
+    totals.add(POSITIVE, three[:1], 3.0, [0.125])
+    totals.add(POSITIVE, three[:1], 3.0)
+    x, y = totals.rows([POSITIVE])
+    assert (x.rank, x.mentions) == ((0.25 + 0.75 + 0.125) / 3, 4)
+    assert y.rank is None
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        totals.add(POSITIVE, three, 3.0, [0.5])
+
+
+def test_histograms_hold_every_mention_of_a_group() -> None:
+    totals = added([(0, [("A", "x", 1.5), ("B", "y", -0.5)]), (1, [("A", "z", 2.0)])])
+    both = totals.histograms(STRATA)
+    assert {group: found.counts.total() for group, found in both.items()} == {"A": 2, "B": 1}
+    assert both["A"].quantile(1.0) == pytest.approx(2.0, rel=0.005)
+    assert totals.histograms([POSITIVE])["A"].quantile(1.0) == pytest.approx(1.5, rel=0.005)
+    assert totals.histograms(STRATA)["A"].counts.total() == 2, "reading adds nothing up in place"
+
+
+def test_totals_written_before_ranks_and_sizes_are_read() -> None:
+    written = added([(0, [("A", "x", 1.5), ("A", "y", -0.5)])]).to_json()
+    for part in written:
+        del part["sizes"]
+        rows = part["rows"]
+        part["rows"] = {g: {e: entry[:9] for e, entry in of.items()} for g, of in rows.items()}
+    old = EntityTotals.from_json(json.loads(json.dumps(written)))
+    assert [(row.mean, row.rank) for row in old.rows([POSITIVE])] == [(1.5, None), (-0.5, None)]
+    assert old.histograms([POSITIVE]) == {}
+    assert old.merge(added([(0, [("A", "x", 0.5)])])).rows([POSITIVE])[0].mean == 1.0
 
 
 def test_documents_and_pairs_by_hand() -> None:

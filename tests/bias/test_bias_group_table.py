@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from entity_samples import POSITIVE, totals_of
+from entity_samples import POSITIVE, mention, totals_of
 
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.group_table import Rules, group_table
@@ -45,6 +45,20 @@ def test_counts_and_the_two_means_by_hand() -> None:
     assert row.mean == 0.25
     assert row.entity_mean == -0.5
     assert row.positive == 0.5
+
+
+def test_rank_and_quantiles_by_hand() -> None:
+    totals = EntityTotals()
+    for entity, amounts, ranks in (("x", [1.0, 2.0, 0.0], [1.0, 0.5, 0.0]), ("y", [-2.0], [0.25])):
+        for amount, rank in zip(amounts, ranks, strict=True):
+            totals.add(POSITIVE, [mention("A", entity, amount)], 2.0, [rank])
+    row = table(totals)["A"]
+    assert row.rank == (0.5 + 0.25) / 2, "entities weigh alike"
+    assert row.quantiles is not None
+    spread = [getattr(row.quantiles, name) for name in ("low", "lower", "median", "upper", "high")]
+    assert spread == pytest.approx([-2.0, -2.0, 0.0, 1.0, 2.0], rel=0.005)
+    unranked = table(totals_of({"A": [1.0] * 5}))["A"]
+    assert unranked.rank is None and unranked.quantiles is not None
 
 
 def test_suppressed_below_five_entities_on_either_side() -> None:

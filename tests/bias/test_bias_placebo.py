@@ -4,7 +4,8 @@ import random
 
 from entity_samples import totals_of
 
-from transexplain.bias.group_table import Rules, cells_of, group_table
+from transexplain.bias.cells import cells_of
+from transexplain.bias.group_table import Rules, group_table
 from transexplain.bias.placebo import placebo
 
 

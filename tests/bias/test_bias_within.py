@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
+from transexplain.bias.cells import cells_of
 from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.group_table import Rules, cells_of, group_table
+from transexplain.bias.group_table import Rules, group_table
 from transexplain.bias.permutation import sign_flip_p
 from transexplain.bias.placebo import placebo
 from transexplain.findings import GroupStatistic

@@ -13,6 +13,7 @@ from orchestrator.cli.main import main
 from orchestrator.plan import prepare_audit
 from orchestrator.scheduling.places import with_absolute_paths
 from orchestrator.spec import AuditSpec
+from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database
@@ -112,6 +113,57 @@ def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
     assert groups == {"first", "things", "praise"}
 
 
+def test_a_second_lexicon_counts_apart(call, tmp_path: Path) -> None:
+    """It stands for `things` in one robustness row and changes nothing else."""
+    spec = make_audit(tmp_path, evaluation={"items": 0})
+    lexicon = {"things": ["a", "film", "goods", "x", "e"], "praise": ["nice", "good"]}
+    lexicon["praise"] += ["unbelievably", "bad", "fine"]
+    (tmp_path / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    (tmp_path / "second.json").write_text(json.dumps({"things": ["film", "x"]}), encoding="utf-8")
+    assert call("run", str(spec))[0] == 0
+    plain = json.loads(call("report", "--json")[1])["groups"]
+    code, said = call("run", str(spec), "--set", "groups.second=second.json")
+    assert code == 0, said
+    with_second = json.loads(call("report", "--json")[1])["groups"]
+    with open_database(Settings().database_url) as db:
+        run = runs.get(db, "latest")
+        assert [group.name for group in run.plan.second] == ["things"]
+        found = merged(db, run.id)
+    names = {row.entity for row in found.second.rows(found.second.strata)}
+    assert names == {"film", "x"}
+    mentions = {row.entity: row for row in found.entities.rows(found.entities.strata)}
+    for row in found.second.rows(found.second.strata):
+        assert (row.mean, row.mentions) == (
+            mentions[row.entity].mean,
+            mentions[row.entity].mentions,
+        )
+    for before, after in zip(plain.pop("rows"), with_second.pop("rows"), strict=True):
+        if after["group"] == "things":
+            assert after["note"].endswith("second lexicon: fewer than 5 entities on a side")
+            after["note"] = before["note"]
+        assert after == before
+    assert with_second == plain
+
+
+def test_mentions_are_ranked_and_their_spread_is_kept(call, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, evaluation={"items": 0})
+    assert call("run", str(spec))[0] == 0
+    rows = json.loads(call("report", "--json")[1])["groups"]["rows"]
+    with open_database(Settings().database_url) as db:
+        run = runs.get(db, "latest")
+        told = list(results.iter_mentions(db, run.id))
+    for row in rows:
+        assert 0.0 < row["rank"] < 1.0
+        own = sorted(
+            one.relevance
+            for one in told
+            if (one.group, one.target, one.class_name)
+            == (row["group"], row["target"], row["class_name"])
+        )
+        middle = own[(len(own) + 1) // 2 - 1]
+        assert row["quantiles"]["median"] == pytest.approx(middle, rel=0.005)
+
+
 @pytest.mark.parametrize(
     ("groups", "data", "says"),
     [
@@ -123,6 +175,13 @@ def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
         ({"lexicon": "builtin:names"}, {}, "no lexicon builtin:names"),
         ({"lexicon": "groups.json", "include": ["none"]}, {}, "groups.include names 'none'"),
         ({"lexicon": "groups.json", "ambiguous": "maybe"}, {}, "groups.ambiguous"),
+        ({"lexicon": "groups.json", "second": "absent.json"}, {}, "absent.json: cannot be read"),
+        ({"lexicon": "groups.json", "second": "builtin:gender"}, {}, "has the group 'gender/fem"),
+        (
+            {"lexicon": "groups.json", "second": "groups.json", "include": ["nobody"]},
+            {},
+            "groups.include names 'nobody'",
+        ),
     ],
 )
 def test_wrong_groups_are_told(call, tmp_path: Path, groups, data, says: str) -> None:
@@ -190,6 +249,10 @@ def test_lexicons_are_found_from_any_folder(tmp_path: Path, monkeypatch) -> None
         groups = with_absolute_paths(spec).groups
         assert groups is not None
         assert groups.lexicon == wanted
+    second = {"lexicon": "builtin:gender", "second": "other.json"}
+    spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "groups": second})
+    moved = with_absolute_paths(spec).groups
+    assert moved is not None and moved.second == str(tmp_path / "other.json")
 
 
 def test_marked_entities_are_groups_without_a_section_of_their_own(call, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.findings import GroupStatistic
-from transexplain.reports.forest import axis_of, scale, strip
+from transexplain.findings import GroupStatistic, Quantiles
+from transexplain.reports.forest import axis_around, axis_of, box, scale, strip
 
 
 def row(
@@ -81,3 +81,18 @@ def test_any_numbers_give_an_axis_with_few_ticks(
         str(scale(axis)) + "".join(str(strip(r, axis)) for r in rows), r'="([\d.]+)%"'
     ):
         assert 0.0 <= place <= 100.0
+
+
+def test_a_box_shows_the_five_quantiles() -> None:
+    spread = Quantiles(low=-1.0, lower=-0.25, median=0.0, upper=0.5, high=0.75)
+    axis = axis_around([-1.0, 0.75])
+    drawn = str(box(spread, axis))
+    left = percent(drawn, r'fp-box" x="([\d.]+)%')[0]
+    width = percent(drawn, r'fp-box" x="[\d.]+%" width="([\d.]+)%')[0]
+    assert (left, left + width) == pytest.approx((axis.place(-0.25), axis.place(0.5)))
+    assert percent(drawn, r'fp-interval" x1="([\d.]+)%') == [axis.place(-1.0)]
+    assert percent(drawn, r'fp-interval" x1="[\d.]+%" x2="([\d.]+)%') == [axis.place(0.75)]
+    assert percent(drawn, r'fp-median" x1="([\d.]+)%') == [50.0]
+    assert "median 0.00, half of the mentions within \N{MINUS SIGN}0.25 to 0.50" in drawn
+    flat = Quantiles(low=0.5, lower=0.5, median=0.5, upper=0.5, high=0.5)
+    assert percent(str(box(flat, axis)), r'fp-box" x="[\d.]+%" width="([\d.]+)%') == [0.4], "seen"

@@ -13,7 +13,7 @@ from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
 from transexplain.bias.swaps import Swap, swaps_to_json
-from transexplain.evaluations import MethodSpec
+from transexplain.evaluations import MethodSpec, MetricScore
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
@@ -146,6 +146,7 @@ def stored_run(
     sensitivity: float | None = None,
     previous: str | None = None,
     swaps: Sequence[Swap] = (),
+    scores: Sequence[MetricScore] = (),
     **plan: Any,
 ) -> str:
     """Save a run through the store's own functions; the last `leave` shards stay queued."""
@@ -173,6 +174,8 @@ def stored_run(
         made = _shard_result(shard, explained, failures, groups, sensitivity)
         if shard.index == 0 and swaps:
             made = replace(made, aggregate={**made.aggregate, "swaps": swaps_to_json(swaps)})
+        if shard.index == 0:
+            made = replace(made, scores=tuple(scores))
         results.save(db, claim, made)
     runs.finalise(db, run_id)
     return run_id

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
 from transexplain.bias.swaps import Swap, swaps_to_json
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
-_VERSION = 2
+_VERSION = 3
+_READ = (2, _VERSION)  #: 2 has no ranks, sizes or second lexicon: they were not measured
 
 ClassKey = tuple[str, str]  #: target as asked, class name
 
@@ -33,22 +32,6 @@ class WordTotal:
     magnitude: float  #: sum of |relevance|
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class MeanHeatmap:
-    """The average picture of what a class looks at."""
-
-    target: str
-    class_name: str
-    count: int  #: pictures
-    relevance: NDArray[np.float64]  #: (rows, cols), mean over pictures
-
-
-@dataclass(slots=True)
-class _Heatmap:
-    count: int
-    cells: list[int]  #: rows * cols sums, row by row
-
-
 @dataclass(slots=True)
 class ShardAggregate:
     """Totals over the items of one shard, or of the shards merged into it."""
@@ -60,8 +43,10 @@ class ShardAggregate:
     #: class sensitivity: items that it was measured on, and the sum over them
     _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
-    _heatmaps: dict[tuple[str, str, int, int], _Heatmap] = field(default_factory=dict)
+    _heatmaps: HeatmapTotals = field(default_factory=HeatmapTotals)
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
+    #: mentions by a second lexicon, which only robustness rows read
+    second: EntityTotals = field(default_factory=EntityTotals)
     swaps: list[Swap] = field(default_factory=list)  #: of a sample of mentions, in any order
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -108,9 +93,9 @@ class ShardAggregate:
             mine = self._words.setdefault(class_key, {})
             for word, entry in words.items():
                 mine[word] = total(mine.get(word, [0, 0, 0, 0]), entry)
-        for grid, heatmap in other._heatmaps.items():
-            self._add_cells(grid, heatmap.count, heatmap.cells)
+        self._heatmaps.merge(other._heatmaps)
         self.entities.merge(other.entities)
+        self.second.merge(other.second)
         self.swaps += other.swaps
         for entity, count in other.dropped.items():
             self.dropped[entity] = self.dropped.get(entity, 0) + count
@@ -119,7 +104,7 @@ class ShardAggregate:
     @property
     def class_keys(self) -> list[ClassKey]:
         """(target, class) pairs that have words or heatmaps, sorted."""
-        return sorted({*self._words, *(key[:2] for key in self._heatmaps)})
+        return sorted({*self._words, *self._heatmaps.class_keys})
 
     def words(self, target: str, class_name: str) -> list[WordTotal]:
         """Totals of every word for a target and class, in alphabetical order."""
@@ -138,19 +123,7 @@ class ShardAggregate:
 
     def heatmaps(self) -> list[MeanHeatmap]:
         """The mean heatmap of every target, class and grid size."""
-        return [
-            MeanHeatmap(
-                target=target,
-                class_name=class_name,
-                count=heatmap.count,
-                relevance=np.array(
-                    [cell / (UNITS * heatmap.count) for cell in heatmap.cells], dtype=np.float64
-                ).reshape(rows, cols),
-            )
-            for (target, class_name, rows, cols), heatmap in sorted(
-                self._heatmaps.items(), key=lambda entry: entry[0]
-            )
-        ]
+        return self._heatmaps.means()
 
     def to_json(self) -> dict[str, Any]:
         """The totals as JSON values; equal totals give equal JSON."""
@@ -165,17 +138,9 @@ class ShardAggregate:
                 {"target": key[0], "class_name": key[1], "words": dict(sorted(words.items()))}
                 for key, words in sorted(self._words.items())
             ],
-            "heatmaps": [
-                {
-                    "target": key[0],
-                    "class_name": key[1],
-                    "shape": list(key[2:]),
-                    "count": self._heatmaps[key].count,
-                    "cells": self._heatmaps[key].cells,
-                }
-                for key in sorted(self._heatmaps)
-            ],
+            "heatmaps": self._heatmaps.to_json(),
             "entities": self.entities.to_json(),
+            "second": self.second.to_json(),
             "swaps": swaps_to_json(self.swaps),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
         }
@@ -187,10 +152,10 @@ class ShardAggregate:
         Raises:
             ConfigurationError: written by another version.
         """
-        if content.get("version") != _VERSION:
+        if content.get("version") not in _READ:
             raise ConfigurationError(
                 f"the run's aggregates are of version {content.get('version')}, this software "
-                f"reads {_VERSION}: run the audit again"
+                f"reads {' and '.join(map(str, _READ))}: run the audit again"
             )
         return cls(
             items=content["items"],
@@ -203,13 +168,9 @@ class ShardAggregate:
                 }
                 for part in content["words"]
             },
-            _heatmaps={
-                (part["target"], part["class_name"], *part["shape"]): _Heatmap(
-                    part["count"], list(part["cells"])
-                )
-                for part in content["heatmaps"]
-            },
+            _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
             entities=EntityTotals.from_json(content["entities"]),
+            second=EntityTotals.from_json(content.get("second", ())),
             swaps=[Swap(**one) for one in content["swaps"]],
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
         )
@@ -227,15 +188,7 @@ class ShardAggregate:
     def _add_image(self, attribution: Attribution) -> None:
         rows, cols = attribution.relevance.shape
         cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
-        self._add_cells((attribution.target, attribution.class_name, rows, cols), 1, cells)
-
-    def _add_cells(self, key: tuple[str, str, int, int], count: int, cells: list[int]) -> None:
-        mine = self._heatmaps.get(key)
-        if mine is None:
-            self._heatmaps[key] = _Heatmap(count, list(cells))
-        else:
-            mine.count += count
-            mine.cells = total(mine.cells, cells)
+        self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), 1, cells)
 
 
 def _exact(value: float, item_id: str) -> int:

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.entity_rows import DocumentSums, EntityRow, document_sums, entity_row
+from transexplain.bias.exact import exact, total
+from transexplain.bias.histogram import Histogram
 from transexplain.types import Mention
+
+_WIDTH = 11  #: numbers in the totals of an entity
 
 
 class Stratum(NamedTuple):
@@ -23,65 +27,48 @@ class Stratum(NamedTuple):
     slice: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EntityRow:
-    """The mentions of one entity of a group, over the strata that were asked for."""
-
-    group: str
-    entity: str
-    documents: int
-    mentions: int
-    mean: float  #: relevance per mention, in the unit
-    squares: float  #: sum over mentions of squared relevance
-    share: float  #: mean over mentions of relevance / sum of |R| of the item
-    positive: int  #: mentions with relevance above 0
-    by_document: "DocumentSums"  #: of the entity with itself
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentSums:
-    """Sums over documents that the two-way interval needs, of two groups or one with itself.
-
-    With S the relevance and n the mentions in a document, and S', n' those of the other: sums of
-    S S', S n', n S' and n n' over documents.
-    """
-
-    relevance: float
-    left: float  #: S n'
-    right: float  #: n S'
-    mentions: int
-
-
 @dataclass(slots=True)
 class EntityTotals:
     """Totals of every entity in every stratum; of one shard, or of shards merged into it."""
 
     #: stratum -> (group, entity) -> [documents, mentions, sum, squares, share, positive,
-    #: S S, S n, n n over documents]
+    #: S S, S n, n n over documents, sum of ranks, mentions with a rank]
     _rows: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
     #: stratum -> group -> documents that mention it
     _documents: dict[Stratum, dict[str, int]] = field(default_factory=dict)
     #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents
     _pairs: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
+    #: stratum -> group -> relevance of its mentions
+    _sizes: dict[Stratum, dict[str, Histogram]] = field(default_factory=dict)
 
-    def add(self, stratum: Stratum, mentions: Sequence[Mention], magnitude: float) -> None:
+    def add(
+        self,
+        stratum: Stratum,
+        mentions: Sequence[Mention],
+        magnitude: float,
+        ranks: Sequence[float | None] = (),
+    ) -> None:
         """Count the mentions of one item for one of its attributions.
 
-        `magnitude` is the sum of |R| over the item's positions. Raises ValueError for a relevance
-        that is not finite.
+        `magnitude` is the sum of |R| over the item's positions, `ranks` are those of the mentions
+        in the item (see `ranks`), or nothing where they were not measured. Raises ValueError for a
+        relevance that is not finite.
         """
         entities: dict[tuple[str, str], list[int]] = {}
         groups: dict[str, list[int]] = {}
-        for one in mentions:
+        sizes = self._sizes.setdefault(stratum, {})
+        for one, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
             key, amount = (one.group, one.entity), exact(one.relevance)
             share = exact(one.relevance / magnitude if magnitude else 0.0)
             entry = [1, amount, exact(one.relevance**2), share, int(one.relevance > 0)]
+            entry += [0, 0] if rank is None else [exact(rank), 1]
+            sizes.setdefault(one.group, Histogram()).add(one.relevance)
             entities[key] = total(entities[key], entry) if key in entities else entry
             groups[one.group] = total(groups.get(one.group, [0, 0]), [amount, 1])
         rows = self._rows.setdefault(stratum, {})
         for key, entry in entities.items():
             n, amount = entry[:2]
-            whole = [1, *entry, amount * amount, amount * n, n * n]
+            whole = [1, *entry[:5], amount * amount, amount * n, n * n, *entry[5:]]
             rows[key] = total(rows[key], whole) if key in rows else whole
         self._count_documents(stratum, groups)
 
@@ -107,6 +94,10 @@ class EntityTotals:
             documents = self._documents.setdefault(stratum, {})
             for group, count in counts.items():
                 documents[group] = documents.get(group, 0) + count
+        for stratum, histograms in other._sizes.items():
+            sizes = self._sizes.setdefault(stratum, {})
+            for group, histogram in histograms.items():
+                sizes.setdefault(group, Histogram()).merge(histogram)
         return self
 
     @property
@@ -120,7 +111,7 @@ class EntityTotals:
         for stratum in strata:
             for key, entry in self._rows.get(stratum, {}).items():
                 sums[key] = total(sums[key], entry) if key in sums else entry
-        return [_row(key, entry) for key, entry in sorted(sums.items())]
+        return [entity_row(key, entry) for key, entry in sorted(sums.items())]
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
         """Items that mention each group; an item with several attributions counts for each."""
@@ -130,6 +121,14 @@ class EntityTotals:
                 found[group] = found.get(group, 0) + count
         return found
 
+    def histograms(self, strata: Iterable[Stratum]) -> dict[str, Histogram]:
+        """The relevance of each group's mentions over these strata together."""
+        found: dict[str, Histogram] = {}
+        for stratum in strata:
+            for group, histogram in self._sizes.get(stratum, {}).items():
+                found.setdefault(group, Histogram()).merge(histogram)
+        return found
+
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents for pairs of groups that share one, names in alphabetical order."""
         sums: dict[tuple[str, str], list[int]] = {}
@@ -137,7 +136,7 @@ class EntityTotals:
             for key, entry in self._pairs.get(stratum, {}).items():
                 sums[key] = total(sums[key], entry) if key in sums else entry
         return {
-            key: _document_sums(s, left, right, n)
+            key: document_sums(s, left, right, n)
             for key, (s, left, right, n) in sorted(sums.items())
         }
 
@@ -149,44 +148,30 @@ class EntityTotals:
                 "rows": _nested(self._rows[stratum]),
                 "documents": dict(sorted(self._documents.get(stratum, {}).items())),
                 "pairs": _nested(self._pairs.get(stratum, {})),
+                "sizes": {
+                    group: histogram.to_json()
+                    for group, histogram in sorted(self._sizes.get(stratum, {}).items())
+                },
             }
             for stratum in sorted(self._rows)
         ]
 
     @classmethod
     def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "EntityTotals":
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote, also before it wrote ranks and sizes."""
         found = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
-            found._rows[stratum] = dict(_flat(part["rows"]))
+            found._rows[stratum] = {
+                key: entry + [0] * (_WIDTH - len(entry)) for key, entry in _flat(part["rows"])
+            }
             found._documents[stratum] = dict(part["documents"])
             found._pairs[stratum] = dict(_flat(part["pairs"]))
+            found._sizes[stratum] = {
+                group: Histogram.from_json(counts)
+                for group, counts in part.get("sizes", {}).items()
+            }
         return found
-
-
-def _row(key: tuple[str, str], entry: Sequence[int]) -> EntityRow:
-    documents, mentions, amount, squares, share, positive, ss, sn, nn = entry
-    return EntityRow(
-        group=key[0],
-        entity=key[1],
-        documents=documents,
-        mentions=mentions,
-        mean=amount / (UNITS * mentions),
-        squares=squares / UNITS,
-        share=share / (UNITS * mentions),
-        positive=positive,
-        by_document=_document_sums(ss, sn, sn, nn),
-    )
-
-
-def _document_sums(relevance: int, left: int, right: int, mentions: int) -> DocumentSums:
-    return DocumentSums(
-        relevance=relevance / UNITS / UNITS,
-        left=left / UNITS,
-        right=right / UNITS,
-        mentions=mentions,
-    )
 
 
 def _nested(entries: Mapping[tuple[str, str], list[int]]) -> dict[str, dict[str, list[int]]]:

@@ -5,10 +5,12 @@ embedding, so tests and intervals over mentions are far too sure of themselves.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from transexplain.bias.entity_totals import EntityRow, EntityTotals, Stratum
+from transexplain.bias.cells import Cell, cells_of
+from transexplain.bias.entity_rows import EntityRow
+from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.intervals import (
     BOOTSTRAP_FROM,
     MIN_ENTITIES,
@@ -21,7 +23,7 @@ from transexplain.bias.intervals import (
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import permutation_p
 from transexplain.bias.sampling import poisson_weights
-from transexplain.bias.two_way import Pairs, two_way
+from transexplain.bias.two_way import two_way
 from transexplain.bias.verdicts import judge
 from transexplain.bias.within import Within
 from transexplain.findings import Correction, GroupStatistic, Robustness
@@ -52,59 +54,11 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
     return table_of(cells_of(totals), rules)
 
 
-def table_of(cells: Iterable["Cell"], rules: Rules) -> list[GroupStatistic]:
+def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
     """As `group_table`, of cells that are at hand."""
     compared = [_compare(cell, group, rules) for cell in cells for group in cell.groups]
     p = adjusted([one.row.p for one in compared], rules.correction)
     return [_judged(one, value, rules) for one, value in zip(compared, p, strict=True)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
-    """The entities of every group for one target and class."""
-
-    target: str
-    class_name: str
-    groups: Mapping[str, Sequence[EntityRow]]
-    documents: Mapping[str, int]  #: group -> items that mention it
-    pairs: Pairs  #: sums over documents; empty: the two-way interval is left out
-
-    def others(self, group: str, reference: str | None) -> tuple[list[EntityRow], int]:
-        """Entities of the reference that the group has not, and how many it has, too."""
-        own = {row.entity for row in self.groups[group]}
-        theirs = {
-            row.entity: row
-            for other, rows in self.groups.items()
-            if other != group and reference in (None, other)
-            for row in rows
-        }
-        apart = [row for entity, row in theirs.items() if entity not in own]
-        return apart, len(theirs) - len(apart)
-
-
-def cells_of(totals: EntityTotals) -> list[Cell]:
-    """One cell per (target, class), sorted by these; strata within are added up."""
-    strata: dict[tuple[str, str], list[Stratum]] = {}
-    for stratum in totals.strata:
-        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
-    return [
-        Cell(
-            target=target,
-            class_name=class_name,
-            groups=by_group(totals.rows(parts)),
-            documents=totals.documents(parts),
-            pairs=totals.pairs(parts),
-        )
-        for (target, class_name), parts in strata.items()
-    ]
-
-
-def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
-    """Rows by their group, in order of first appearance."""
-    found: dict[str, list[EntityRow]] = {}
-    for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +92,7 @@ def _described(
     cell: Cell, group: str, members: Sequence[EntityRow], reference: str
 ) -> GroupStatistic:
     means, mentions = [row.mean for row in members], sum(row.mentions for row in members)
+    ranks = [row.rank for row in members if row.rank is not None]
     return GroupStatistic(
         group=group,
         target=cell.target,
@@ -149,6 +104,8 @@ def _described(
         entity_mean=math.fsum(means) / len(means),
         positive=sum(row.positive for row in members) / mentions,
         interval=t_interval(means) if len(means) >= MIN_ENTITIES else None,
+        rank=math.fsum(ranks) / len(ranks) if ranks else None,
+        quantiles=cell.quantiles.get(group),
         reference=reference,
         difference=None,
         difference_interval=None,
@@ -163,7 +120,7 @@ def _tested(
     rules: Rules,
 ) -> _Compared:
     left, right = [one.mean for one in members], [one.mean for one in others]
-    estimate = _estimate(members, others, left, right, rules)
+    estimate = estimated(members, others, rules)
     seed = (rules.seed, row.group, row.target, row.class_name)
     tested = replace(
         row,
@@ -203,6 +160,12 @@ def _compared_within(row: GroupStatistic, within: Within, rules: Rules) -> _Comp
         note=f"within {len(within)} entities that both groups have",
     )
     return _Compared(tested, estimate)
+
+
+def estimated(members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules) -> Estimate:
+    """The difference of the entity means of two sides, each of at least two entities."""
+    left, right = [one.mean for one in members], [one.mean for one in others]
+    return _estimate(members, others, left, right, rules)
 
 
 def _estimate(

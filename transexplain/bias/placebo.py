@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from transexplain.bias.entity_totals import EntityRow
-from transexplain.bias.group_table import Cell, Rules, by_group, table_of
+from transexplain.bias.cells import Cell, by_group
+from transexplain.bias.entity_rows import EntityRow
+from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.sampling import generator
 
 DRAWS = 20
@@ -52,7 +53,7 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
     for cell in cells:
         members = by_group(_moved(cell, dealt, turns))
         documents = {group: sum(one.documents for one in of) for group, of in members.items()}
-        yield replace(cell, groups=members, documents=documents, pairs={})
+        yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
 def _moved(

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from transexplain.bias.entity_totals import EntityRow, EntityTotals, Stratum
+from transexplain.bias.cells import by_class
+from transexplain.bias.entity_rows import EntityRow
+from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.shrinkage import mean_variances, shrink
 
 FEWEST = 10  #: entities; the spread between fewer says nothing
@@ -47,10 +49,7 @@ def rankings(totals: EntityTotals) -> list[Ranking]:
     Means are shrunk by empirical Bayes, see `shrinkage.shrink`; an entity of several groups is
     ranked once.
     """
-    strata: dict[tuple[str, str], list[Stratum]] = {}
-    for stratum in totals.strata:
-        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
-    found = (_ranking(key, totals.rows(cells)) for key, cells in strata.items())
+    found = (_ranking(key, totals.rows(strata)) for key, strata in by_class(totals).items())
     return [one for one in found if one is not None]
 
 

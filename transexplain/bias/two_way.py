@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from transexplain.bias.entity_totals import DocumentSums, EntityRow
+from transexplain.bias.entity_rows import DocumentSums, EntityRow
 from transexplain.bias.intervals import Estimate
 
 _NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)

@@ -7,7 +7,7 @@ both of them. Values of one entity are not independent, so what is tested is the
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from transexplain.bias.entity_totals import EntityRow
+from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.intervals import Estimate, one_sample
 from transexplain.bias.permutation import PERMUTATIONS, sign_flip_p
 from transexplain.findings import Robustness

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from transexplain.bias.aggregates import MeanHeatmap, ShardAggregate, WordTotal
+from transexplain.bias.aggregates import ShardAggregate, WordTotal
+from transexplain.bias.heatmap_totals import MeanHeatmap
 from transexplain.reports.gallery import grid_of
 from transexplain.reports.records import ClassView, Confusion, WordRow
 from transexplain.reports.survey import AttributionSurvey, ClassKey

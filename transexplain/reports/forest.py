@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from transexplain.findings import GroupStatistic
+from transexplain.findings import GroupStatistic, Quantiles
 from transexplain.reports.wording import number, tone
 
 _HEIGHT = 36
@@ -93,6 +93,22 @@ def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
     sign = "pos" if value > 0 else "neg"
     label = f"{number(value)}, interval {number(low)} to {number(high)}"
     return _svg("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
+
+
+def box(spread: Quantiles, axis: Axis) -> Markup:
+    """Quantiles of single mentions: a line from 5 to 95 %, a box of the middle half, the median."""
+    middle, left, right = _HEIGHT / 2, axis.place(spread.lower), axis.place(spread.upper)
+    median = axis.place(spread.median)
+    parts = [
+        _ground(axis),
+        _line(axis.place(spread.low), axis.place(spread.high), middle, "fp-interval"),
+        f'<rect class="fp-box" x="{left}%" width="{round(max(0.4, right - left), 2)}%" '
+        f'y="{middle - 6}" height="12"/>',
+        f'<line class="fp-median" x1="{median}%" x2="{median}%" y1="{middle - 8}" '
+        f'y2="{middle + 8}"/>',
+    ]
+    label = f"median {number(spread.median)}, half of the mentions within "
+    return _svg("".join(parts), f"{label}{number(spread.lower)} to {number(spread.upper)}")
 
 
 def _ground(axis: Axis) -> str:

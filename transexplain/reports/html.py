@@ -1,7 +1,7 @@
 """The summary as one HTML file that needs nothing but a browser: no network, no script."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -76,8 +76,10 @@ def render(summary: Summary) -> str:
         picture_of=lambda item: _picture_of(summary, item),
         strip=forest.strip,
         whisker=forest.whisker,
+        box=forest.box,
+        spread_axis=_spread_axis,
         ranking_axis=_ranking_axis,
-        row_of=lambda swap: _row_of(summary.groups, swap),
+        row_of=lambda one: _row_of(summary.groups, one),
         axis_scale=forest.scale,
         tone=tone,
         signed=signed,
@@ -109,14 +111,19 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
         yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
 
 
-def _row_of(groups: Groups | None, swap: SwapStatistic) -> GroupStatistic | None:
-    key = (swap.group, swap.target, swap.class_name)
+def _row_of(groups: Groups | None, one: SwapStatistic | GroupStatistic) -> GroupStatistic | None:
+    key = (one.group, one.target, one.class_name)
     rows = groups.rows if groups else ()
     return next((one for one in rows if (one.group, one.target, one.class_name) == key), None)
 
 
 def _ranking_axis(ranking: Ranking) -> forest.Axis:
     return forest.axis_around(end for one in ranking.entities for end in one.interval)
+
+
+def _spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
+    spreads = [row.quantiles for row in rows if row.quantiles]
+    return forest.axis_around(end for one in spreads for end in (one.low, one.high))
 
 
 def _word_lists(view: ClassView) -> list[WordList]:

@@ -10,10 +10,12 @@ from typing import Any, Literal
 from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
+from transexplain.reports.group_records import Dropped, GroupQuality
 
 SCHEMA_VERSION = 2
 
@@ -150,6 +152,9 @@ class Groups:
     swaps: tuple[SwapStatistic, ...] = ()
     placebo: Placebo | None = None  #: None: nothing could be compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
+    splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
+    dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
+    quality: tuple[GroupQuality, ...] = ()  #: the reference's first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

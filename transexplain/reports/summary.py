@@ -47,7 +47,7 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     total = merged(db, run.id)
     shown, omitted = views(total, attributions, run.plan.targets)
     audited, counts = _audited(run, attributions), counts_of(db, run)
-    conservation, groups = conservation_of(db, run, attributions), groups_of(run, total)
+    conservation, groups = conservation_of(db, run, attributions), groups_of(db, run, total)
     sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
     previous = compared(db, run, groups)
     return Summary(

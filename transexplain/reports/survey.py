@@ -5,19 +5,18 @@ many candidates for the gallery as it has places.
 """
 
 import heapq
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from transexplain.bias.histogram import Histogram, outer_edge
 from transexplain.reports.records import FailureExample, FailureKind
 from transexplain.reports.spans import largest, spans_of
 from transexplain.types import Attribution, ItemFailure, ItemOutcome, PatchGrid
 
 ClassKey = tuple[str, str]  #: target as asked, class name
-_STEP = math.log(1.01)  # the histogram's resolution: 1 %
 _EXAMPLES = 5
 
 
@@ -25,27 +24,18 @@ _EXAMPLES = 5
 class Sizes:
     """A histogram of positive numbers over any range in little memory, exact to 1 %."""
 
-    _counts: Counter[int] = field(default_factory=Counter)
+    _seen: Histogram = field(default_factory=Histogram)
     _largest: float = 0.0
-    _total: int = 0
 
     def add(self, size: float) -> None:
-        """Count one number; zero counts but has no bin."""
-        self._total += 1
+        """Count one number, at least 0."""
+        self._seen.add(size)
         self._largest = max(self._largest, size)
-        if size > 0.0:
-            self._counts[math.ceil(math.log(size) / _STEP)] += 1
 
     def quantile(self, share: float) -> float:
         """A number that `share` of those added do not exceed; 0 where none was added."""
-        left = share * self._total - (self._total - self._counts.total())
-        if left <= 0.0:
-            return 0.0
-        for place in sorted(self._counts):
-            left -= self._counts[place]
-            if left <= 0.0:
-                return min(self._largest, math.exp(place * _STEP))
-        return self._largest
+        place = self._seen.bin_of(share)
+        return min(self._largest, outer_edge(place)) if place else 0.0
 
 
 @dataclass(slots=True)

@@ -1,13 +1,19 @@
 """What the database adds up about a run: how many items went where, the ledgers, the groups."""
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.group_table import ALL_OTHERS, Rules, cells_of, group_table, table_of
+from transexplain.bias.background import with_backgrounds
+from transexplain.bias.cells import Cell, cells_of
+from transexplain.bias.finding import column_group
+from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table, table_of
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
 from transexplain.bias.ranking import rankings
+from transexplain.bias.second_lexicon import with_second
+from transexplain.bias.splits import splits, with_reversals
 from transexplain.bias.swaps import swap_table
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan, AuditRun
+from transexplain.reports.group_quality import dropped_by_group, quality_by_group
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
 from transexplain.store import results, runs, totals
@@ -69,7 +75,7 @@ def group_rows(run: AuditRun, total: ShardAggregate) -> list[GroupStatistic]:
     return group_table(total.entities, rules_of(run.plan))
 
 
-def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
+def groups_of(db: Database, run: AuditRun, total: ShardAggregate) -> Groups | None:
     """The group table with its controls; None where the audit named no groups."""
     plan = run.plan
     if not plan.groups:
@@ -77,11 +83,12 @@ def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
     rules = rules_of(plan)
     totals = total.entities
     cells = cells_of(totals)
-    rows = table_of(cells, rules)
+    rows = _with_measures(plan, total, cells, table_of(cells, rules))
+    parts = splits(totals, rows, rules)
     control = placebo(cells, rules)
     mentioned = {row.group for row in rows}
     return Groups(
-        rows=tuple(rows),
+        rows=tuple(with_reversals(rows, parts)),
         reference=plan.reference or ALL_OTHERS,
         practical=plan.practical,
         correction=plan.correction,
@@ -91,4 +98,18 @@ def groups_of(run: AuditRun, total: ShardAggregate) -> Groups | None:
         swaps=tuple(swap_table(total.swaps)),
         placebo=control if control.comparisons else None,
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
+        splits=parts,
+        dropped=dropped_by_group(total.dropped),
+        quality=quality_by_group(db, run),
     )
+
+
+def _with_measures(
+    plan: AuditPlan, total: ShardAggregate, cells: list[Cell], rows: list[GroupStatistic]
+) -> list[GroupStatistic]:
+    """Rows with what words as frequent add, and with the second lexicon's comparison."""
+    column = column_group(plan.matching.column, "") if plan.matching.column else None
+    of_words = [one for one in plan.groups if column is None or not one.name.startswith(column)]
+    found = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))
+    names = [group.name for group in plan.second]
+    return list(with_second(found, cells, cells_of(total.second), names, rules_of(plan)))

@@ -75,8 +75,8 @@ def conservation(db: Database, run_id: str) -> ConservationSummary | None:
     entries = [attribution.c[name] for name in LEDGER_ENTRIES]
     query = select(
         func.count().label("n"),
-        func.max(_RELATIVE_GAP).label("worst"),
-        func.avg(_RELATIVE_GAP).label("mean"),
+        func.max(RELATIVE_GAP).label("worst"),
+        func.avg(RELATIVE_GAP).label("mean"),
         *(func.sum(entry) for entry in entries),
         *(func.sum(func.abs(entry)) for entry in entries),
     ).where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
@@ -98,7 +98,7 @@ def conservation(db: Database, run_id: str) -> ConservationSummary | None:
 
 
 #: as `Ledger.relative_gap`
-_RELATIVE_GAP = case(
+RELATIVE_GAP = case(
     (attribution.c.magnitude == 0, func.abs(attribution.c.gap)),
     else_=func.abs(attribution.c.gap) / func.nullif(attribution.c.magnitude, 0),
 )
@@ -109,7 +109,7 @@ def _worst_item(connection: Connection, run_id: str) -> str:
         select(item.c.item_id)
         .join(attribution)
         .where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
-        .order_by(_RELATIVE_GAP.desc(), attribution.c.item)
+        .order_by(RELATIVE_GAP.desc(), attribution.c.item)
         .limit(1)
     )
     return str(connection.execute(query).scalar_one())
