@@ -26,6 +26,7 @@ from transexplain.bias.sampling import generator
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import AuditPlan, AuditRun, DatasetRef, ModelRef
 from transexplain.reports.tallies import groups_of
+from transexplain.store.database import open_database
 from transexplain.types import EntityGroup, Mention
 
 _ITEMS = 256  #: of a shard
@@ -115,7 +116,8 @@ def judge(corpus: Corpus) -> None:
             for line in lines:
                 total.merge(ShardAggregate.from_json(json.loads(line)))
     merged = time.perf_counter()
-    found = groups_of(_run(corpus), total)
+    with open_database(f"sqlite:///{corpus.folder / 'empty.db'}", upgrade=True) as db:
+        found = groups_of(db, _run(corpus), total)
     done = time.perf_counter()
     assert found is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

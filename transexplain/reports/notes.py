@@ -133,7 +133,14 @@ def _groups(run: AuditRun) -> Iterator[str]:
         "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
         f"Intervals are 95\u00a0%: Student for a group's mean, Welch for a difference below "
         f"{BOOTSTRAP_FROM} entities on a side, from there on a Poisson bootstrap over entities. "
-        f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed."
+        f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed. Where the "
+        "reference has the same entities (regions of one picture), each is compared with itself: "
+        "p is then of sign flips."
+    )
+    yield (
+        "Tables by predicted class, by right or wrong and by slice are families of their own: p is "
+        "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
+        "distributions and a second lexicon have no vote."
     )
     yield (
         f"Verdicts: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
