@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.checks import check_plan
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import groups_of, lexicon_groups, matching_of, second_groups
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
-from orchestrator.swaps import swap_plan
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
 from transexplain.data.snapshot import prepare
@@ -73,7 +73,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         )
     plan = replace(_plan(spec, model, dataset, groups), second=second)
     if task == "audit":
-        plan = replace(plan, swap=swap_plan(plan, spec.groups))
+        plan = replace(plan, check=check_plan(plan, spec.groups))
     shards = make_shards(dataset.rows, spec.shard_size)
     warnings = [] if task == "evaluation" else list(_warnings(plan, groups))
     first = _first_item(plan, shards)
@@ -137,6 +137,7 @@ def _plan(
         practical=spec.groups.practical if spec.groups else 0.1,
         correction=spec.groups.correction if spec.groups else "bh",
         slice=slice_of(spec),
+        planted=spec.groups.planted if spec.groups else None,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
     )

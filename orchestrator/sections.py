@@ -91,8 +91,21 @@ class GroupsSection(Strict):
         default="bh", description="of p-values: bh and by (false discoveries), holm, none"
     )
     slice: str | None = Field(default=None, description="column of data.meta to split by")
-    swap: int = Field(
-        default=100, ge=0, description="items in which a mention is replaced, about; 0: none"
+    check: int = Field(
+        default=100,
+        ge=0,
+        description="items that mention somebody, about, in which the mention is removed and "
+        "replaced, and which the randomised model explains; 0: none",
+    )
+    randomised: bool = Field(
+        default=True, description="let a model with weights drawn anew explain the checked items"
+    )
+    planted: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="size of a difference, in the unit, that is planted into groups drawn by lot; "
+        "the report says how often it is found",
     )
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.checking import Checks
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
@@ -14,7 +15,6 @@ from transexplain.mentioning import Mentioning
 from transexplain.metrics.class_sensitivity import of_attributions
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
-from transexplain.swapping import Swaps
 from transexplain.targets import parse_target
 from transexplain.types import (
     Attribution,
@@ -60,8 +60,8 @@ def explain_shard(
             kept.consider(done.item)
     aggregate = gathered.aggregate
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
-    if gathered.swaps is not None:
-        aggregate.swaps += gathered.swaps.measure(Heartbeat(observer))
+    if gathered.checks is not None:
+        aggregate.checked.merge(gathered.checks.measure(Heartbeat(observer), caution.alone))
     return ShardResult(
         shard=shard,
         outcomes=tuple(gathered.outcomes),
@@ -83,7 +83,7 @@ class _Gathered:
         self.attributions: list[Attribution] = []
         self.failures: list[ItemFailure] = []
         self.mentions: list[Mention] = []
-        self.swaps = Swaps(plan, plan.swap, model) if plan.swap else None
+        self.checks = Checks(plan, plan.check, model) if plan.check else None
         self._mentioning = Mentioning(plan) if plan.groups else None
 
     def add(self, done: Explained) -> None:
@@ -98,8 +98,8 @@ class _Gathered:
         if self._mentioning is not None:
             matches, mentions = self._mentioning.of(done, self.aggregate)
             self.mentions += mentions
-            if self.swaps is not None:
-                self.swaps.consider(done, matches)
+            if self.checks is not None:
+                self.checks.consider(done, matches, bool(mentions))
 
 
 def evaluate_shard(

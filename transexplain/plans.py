@@ -115,11 +115,17 @@ class Matching:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SwapPlan:
-    """Which items have a mention replaced, and how frequent the replacements are."""
+class CheckPlan:
+    """Which items that mention somebody are looked at again, and in which ways.
 
-    share: float  #: of the rows that are drawn; those without a mention are passed over
+    A mention is removed from each text that is drawn; the rest is asked for.
+    """
+
+    share: float  #: of the rows that are drawn; those that mention nobody are passed over
     seed: int = 0
+    whole: bool = False  #: items that are in a group by other than their text count, too
+    swap: bool = True  #: a mention is replaced by one of another group
+    randomised: bool = True  #: explained by the model with its weights drawn anew
     counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
 
 
@@ -148,7 +154,8 @@ class AuditPlan:
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons
     slice: str | None = None  #: metadata column that the statistics are also split by
-    swap: SwapPlan | None = None  #: None: no mention is replaced
+    check: CheckPlan | None = None  #: None: no item is looked at again
+    planted: float | None = None  #: size of a planted difference, in the unit; None: none
     tolerance: float = 0.0  #: share of failed items above which a run exits with 3
     max_attempts: int = 3  #: attempts of a shard before it is dead
     evaluation: EvaluationPlan | None = None  #: what is measured about explanations

@@ -26,7 +26,7 @@ def group_table(
         "model": str(real / "models" / "minilm-sst2"),
         "data": {"source": str(folder / "tweets.tsv"), "text": "text", "quoting": "none"},
         "targets": ["contrast:positive-negative"],
-        "groups": {"lexicon": str(real / "lexicons" / "entity_groups.json"), "swap": 0},
+        "groups": {"lexicon": str(real / "lexicons" / "entity_groups.json"), "check": 0},
         "evaluation": {"items": 0},
         "shard_size": -(-ROWS // shards),
     }

@@ -62,7 +62,7 @@ def audited(call: Call, tmp_path: Path) -> list[dict[str, Any]]:
     spec = make_audit(
         tmp_path,
         evaluation={"items": 0},
-        groups={"lexicon": str(tmp_path / "groups.json"), "column": "author", "swap": 0},
+        groups={"lexicon": str(tmp_path / "groups.json"), "column": "author", "check": 0},
         data={"source": str(tmp_path / "texts.jsonl"), "meta": ["author"]},
     )
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
@@ -312,7 +312,7 @@ def test_a_real_audit_comes_back_with_offsets_or_without(
     """150 tweets by MiniLM: the group table of the import is the audit's, however tokens stand."""
     real = shared_dir / "real"
     lexicon = str(real / "lexicons" / "entity_groups.json")
-    settings = ("data.limit=150", "payload=float32", "evaluation.items=0", "groups.swap=0")
+    settings = ("data.limit=150", "payload=float32", "evaluation.items=0", "groups.check=0")
     code, said = call(
         *("run", "--model", str(real / "models" / "minilm-sst2"), "--lexicon", lexicon),
         *("--data", str(real / "text" / "tweeteval_hate_train.tsv.gz")),

@@ -13,6 +13,7 @@ from report_samples import (
     stored_run,
 )
 
+from transexplain.bias.checked import Checked
 from transexplain.bias.swaps import Swap
 from transexplain.errors import ConfigurationError
 from transexplain.plans import DatasetRef, ModelRef
@@ -311,7 +312,7 @@ def test_swaps_bear_a_finding_out_or_not(
         )
         for n, (name, change) in enumerate(zip(ANNS, changes, strict=False))
     ]
-    found = summarise(db, biased_run(db, swaps=swaps))
+    found = summarise(db, biased_run(db, checked=Checked(swaps=swaps)))
     assert found.groups is not None
     finding = texts(found, "flagged").splitlines()[0]
     assert (said in finding) if said else ("wap" not in finding)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
-from transexplain.bias.swaps import Swap, swaps_to_json
 from transexplain.evaluations import MethodSpec, MetricScore
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import results, runs, shards
@@ -145,7 +145,7 @@ def stored_run(
     leave: int = 0,
     sensitivity: float | None = None,
     previous: str | None = None,
-    swaps: Sequence[Swap] = (),
+    checked: Checked | None = None,
     scores: Sequence[MetricScore] = (),
     **plan: Any,
 ) -> str:
@@ -172,8 +172,8 @@ def stored_run(
         claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
         assert claim is not None
         made = _shard_result(shard, explained, failures, groups, sensitivity)
-        if shard.index == 0 and swaps:
-            made = replace(made, aggregate={**made.aggregate, "swaps": swaps_to_json(swaps)})
+        if shard.index == 0 and checked is not None:
+            made = replace(made, aggregate={**made.aggregate, "checked": checked.to_json()})
         if shard.index == 0:
             made = replace(made, scores=tuple(scores))
         results.save(db, claim, made)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
-from transexplain.bias.swaps import Swap, swaps_to_json
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
@@ -47,7 +47,7 @@ class ShardAggregate:
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
     #: mentions by a second lexicon, which only robustness rows read
     second: EntityTotals = field(default_factory=EntityTotals)
-    swaps: list[Swap] = field(default_factory=list)  #: of a sample of mentions, in any order
+    checked: Checked = field(default_factory=Checked)  #: a sample of items, looked at again
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class ShardAggregate:
         self._heatmaps.merge(other._heatmaps)
         self.entities.merge(other.entities)
         self.second.merge(other.second)
-        self.swaps += other.swaps
+        self.checked.merge(other.checked)
         for entity, count in other.dropped.items():
             self.dropped[entity] = self.dropped.get(entity, 0) + count
         return self
@@ -141,7 +141,7 @@ class ShardAggregate:
             "heatmaps": self._heatmaps.to_json(),
             "entities": self.entities.to_json(),
             "second": self.second.to_json(),
-            "swaps": swaps_to_json(self.swaps),
+            "checked": self.checked.to_json(),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
         }
 
@@ -171,7 +171,7 @@ class ShardAggregate:
             _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
             entities=EntityTotals.from_json(content["entities"]),
             second=EntityTotals.from_json(content.get("second", ())),
-            swaps=[Swap(**one) for one in content["swaps"]],
+            checked=Checked.from_json(content.get("checked", {"swaps": content.get("swaps", ())})),
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
         )
 

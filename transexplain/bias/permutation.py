@@ -36,13 +36,13 @@ def permutation_p(
     if min(size, len(pool) - size) < 2:
         raise ValueError("a permutation test needs at least two entities on each side")
     pool = pool - pool.mean()  # sums of squares keep their digits
-    observed = float(_welch_t(pool, np.arange(size)[None, :])[0])
+    observed = float(welch_t(pool, np.arange(size)[None, :])[0])
     drawn = permutations or (PERMUTATIONS if len(pool) <= _LARGE_POOL else _FEWER)
     random = generator("permutation", *seed)
     extreme = 0
     for rows in _portions(drawn, max(1, _CELLS // len(pool))):
         order = random.random((rows, len(pool))).argpartition(size - 1, axis=1)[:, :size]
-        extreme += int(np.sum(_welch_t(pool, order) >= observed * (1 - _CLOSE)))
+        extreme += int(np.sum(welch_t(pool, order) >= observed * (1 - _CLOSE)))
     return (extreme + 1) / (drawn + 1)
 
 
@@ -77,8 +77,11 @@ def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(np.abs(sums), dtype=np.float64)
 
 
-def _welch_t(pool: NDArray[np.float64], chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-    """|t| of the `chosen` (permutations, size) entities against the rest of the pool."""
+def welch_t(pool: NDArray[np.float64], chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+    """|t| (permutations,) of the `chosen` (permutations, size) entities against the others.
+
+    `pool` (entities,) has a mean near 0, so that sums of squares keep their digits.
+    """
     left, right = chosen.shape[1], len(pool) - chosen.shape[1]
     values = pool[chosen]
     total, squares = values.sum(axis=1), np.square(values).sum(axis=1)

@@ -68,7 +68,8 @@ def swap_table(swaps: Iterable[Swap]) -> list[SwapStatistic]:
 
 def _row(key: tuple[str, str, str], swaps: Sequence[Swap]) -> SwapStatistic:
     target, class_name, group = key
-    changes, gaps = _by_entity(swaps, "change"), _by_entity(swaps, "gap")
+    changes = by_entity((one.entity, one.change) for one in swaps)
+    gaps = by_entity((one.entity, one.gap) for one in swaps)
     enough = len(changes) >= MIN_ENTITIES
     against = [one for one in swaps if one.change * one.gap < 0.0]
     return SwapStatistic(
@@ -81,24 +82,25 @@ def _row(key: tuple[str, str, str], swaps: Sequence[Swap]) -> SwapStatistic:
         interval=t_interval(changes) if enough else None,
         p=sign_flip_p(changes, seed=("swaps", *key)) if len(changes) >= _FEWEST else None,
         gap=float(np.mean(gaps)),
-        correlation=_correlation(swaps),
+        correlation=rank_correlation((one.change, one.gap) for one in swaps),
         against=tuple(sorted(against, key=lambda one: -abs(one.change - one.gap))[:_SHOWN]),
     )
 
 
-def _by_entity(swaps: Sequence[Swap], name: str) -> list[float]:
+def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:
     """Means of every entity, by name: mentions of one entity are not independent."""
-    values: dict[str, list[float]] = {}
-    for one in swaps:
-        values.setdefault(one.entity, []).append(getattr(one, name))
-    return [float(np.mean(values[entity])) for entity in sorted(values)]
+    found: dict[str, list[float]] = {}
+    for entity, value in values:
+        found.setdefault(entity, []).append(value)
+    return [float(np.mean(found[entity])) for entity in sorted(found)]
 
 
-def _correlation(swaps: Sequence[Swap]) -> float | None:
-    changes, gaps = [one.change for one in swaps], [one.gap for one in swaps]
-    if min(len(set(changes)), len(set(gaps))) < 3:
+def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
+    """Spearman's; None where either side has fewer than three different values."""
+    left, right = zip(*pairs, strict=True)
+    if min(len(set(left)), len(set(right))) < 3:
         return None
-    return float(spearmanr(changes, gaps).statistic)
+    return float(spearmanr(left, right).statistic)
 
 
 def swaps_to_json(swaps: Iterable[Swap]) -> list[dict[str, Any]]:

@@ -94,6 +94,23 @@ def _steps(model: "LoadedModel", seed: int) -> "list[LoadedModel]":
     return made
 
 
+def randomised_model(model: "LoadedModel", seed: int = 0) -> "LoadedModel":
+    """The model with all its parameters drawn anew, made once for a model; see `redrawn`.
+
+    It is the last step of the cascade. The audited model's own weights stay as they are; the
+    second set is held as long as the model. Raises EngineError, RuntimeError or TypeError where
+    the module cannot be copied.
+    """
+    from transexplain.models.variants import kept, variant
+
+    def made() -> "LoadedModel":
+        parameters = model.module.named_parameters()
+        return variant(model, {name: redrawn(one, name, seed) for name, one in parameters})
+
+    found: LoadedModel = kept(model, "randomised", seed, made)
+    return found
+
+
 def redrawn(parameter: "Tensor", name: str, seed: int) -> "Tensor":
     """A parameter drawn anew, of the same shape, type and device; its name and `seed` decide.
 

@@ -89,7 +89,8 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
         (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
     )
     for row in flagged[:_FLAGGED_SHOWN]:
-        yield Statement(kind="flagged", text=f"{_finding(row, audited)}{_borne_out(row, groups)}")
+        said = f"{_finding(row, audited)}{_borne_out(row, groups)}{_unlearnt(row, groups)}"
+        yield Statement(kind="flagged", text=said)
     if len(flagged) > _FLAGGED_SHOWN:
         rest = len(flagged) - _FLAGGED_SHOWN
         yield Statement(kind="flagged", text=f"{rest} more comparisons are flagged; see the table.")
@@ -131,6 +132,16 @@ def _borne_out(row: GroupStatistic, groups: Groups) -> str:
             if borne is None:
                 return " Too few mentions were swapped to check it."
             return f" Swaps {'bear' if borne else 'do not bear'} it out."
+    return ""
+
+
+def _unlearnt(row: GroupStatistic, groups: Groups) -> str:
+    """Whether a model that has learnt nothing shows it, too; nothing where that is not known."""
+    key = (row.group, row.target, row.class_name)
+    for one in groups.randomised.rows if groups.randomised else ():
+        same = (one.group, one.target, one.class_name) == key
+        if same and one.survives(row.difference or 0.0):
+            return " A model with randomised weights shows it, too: it is not only learnt."
     return ""
 
 

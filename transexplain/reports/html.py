@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.removals import RemovalStatistic
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
-from transexplain.reports import forest
+from transexplain.reports import controls, forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
@@ -79,7 +81,8 @@ def render(summary: Summary) -> str:
         box=forest.box,
         spread_axis=_spread_axis,
         ranking_axis=_ranking_axis,
-        row_of=lambda one: _row_of(summary.groups, one),
+        row_of=lambda check: _row_of(summary.groups, check),
+        controls=controls,
         axis_scale=forest.scale,
         tone=tone,
         signed=signed,
@@ -111,8 +114,11 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
         yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
 
 
-def _row_of(groups: Groups | None, one: SwapStatistic | GroupStatistic) -> GroupStatistic | None:
-    key = (one.group, one.target, one.class_name)
+def _row_of(
+    groups: Groups | None,
+    check: SwapStatistic | RemovalStatistic | RandomisedRow | GroupStatistic,
+) -> GroupStatistic | None:
+    key = (check.group, check.target, check.class_name)
     rows = groups.rows if groups else ()
     return next((one for one in rows if (one.group, one.target, one.class_name) == key), None)
 

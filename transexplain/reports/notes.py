@@ -148,6 +148,26 @@ def _groups(run: AuditRun) -> Iterator[str]:
         f"lies within ±{run.plan.practical:g}; *inconclusive* otherwise. None of them says why: "
         "attribution is not causation."
     )
+    yield from _checks(run)
+
+
+def _checks(run: AuditRun) -> Iterator[str]:
+    check = run.plan.check
+    if check is None:
+        return
+    ways = []
+    if not check.whole:
+        ways.append("one mention of each, drawn by lot, was taken out")
+    if check.swap:
+        ways.append("the same mention was replaced by one of another group")
+    if check.randomised:
+        ways.append("a model whose weights were all drawn anew explained them for the same classes")
+    yield (
+        f"Items that mention somebody were looked at again where their row was drawn (share "
+        f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
+        "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
+        "1. None of this has a vote in the verdicts."
+    )
 
 
 _AMBIGUOUS: dict[AmbiguityPolicy, str] = {

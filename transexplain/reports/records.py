@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
+from transexplain.bias.planted import Planted
+from transexplain.bias.randomised import Randomised
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.removals import Removals
 from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
@@ -150,7 +153,10 @@ class Groups:
     sources: Mapping[str, str]  #: group -> where its terms came from
     outcomes: tuple[GroupOutcome, ...] = ()  #: the reference's first
     swaps: tuple[SwapStatistic, ...] = ()
+    removals: Removals | None = None  #: None: no mention was removed
+    randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
+    planted: tuple[Planted, ...] = ()  #: by size; empty: not asked for, or nothing is compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous

@@ -7,7 +7,10 @@ from transexplain.bias.finding import column_group
 from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table, table_of
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
+from transexplain.bias.planted import planted
+from transexplain.bias.randomised import randomised_control
 from transexplain.bias.ranking import rankings
+from transexplain.bias.removals import removals_of
 from transexplain.bias.second_lexicon import with_second
 from transexplain.bias.splits import splits, with_reversals
 from transexplain.bias.swaps import swap_table
@@ -95,8 +98,11 @@ def groups_of(db: Database, run: AuditRun, total: ShardAggregate) -> Groups | No
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
         outcomes=outcomes(totals, total.predictions, plan.reference),
-        swaps=tuple(swap_table(total.swaps)),
+        swaps=tuple(swap_table(total.checked.swaps)),
+        removals=removals_of(total.checked.removals),
+        randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
+        planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
         splits=parts,
         dropped=dropped_by_group(total.dropped),

@@ -12,12 +12,12 @@ from orchestrator.spec import load_spec
 from transexplain.audit import explain_shard
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.swaps import Swap
+from transexplain.checking.swaps import _shape
 from transexplain.data.reader import read_shard
 from transexplain.explaining.items import Silent
 from transexplain.methods import bound
 from transexplain.plans import Shard
 from transexplain.settings import Settings
-from transexplain.swapping import _shape
 from transexplain.types import Item
 
 
@@ -32,23 +32,23 @@ def swaps_of(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Swap]:
         shard = Shard(index=index, start=start, stop=stop)
         done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
         total.merge(ShardAggregate.from_json(done.aggregate))
-    return sorted(total.swaps)
+    return sorted(total.checked.swaps)
 
 
 def test_the_plan_draws_about_as_many_as_asked(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.swap=10")
-    swap = prepared.plan.swap
-    assert swap is not None and 0 < swap.share < 1
-    assert swap.counts["good"] > 0
+    prepared = prepare(tmp_path, "groups.check=10")
+    check = prepared.plan.check
+    assert check is not None and 0 < check.share < 1
+    assert check.counts["good"] > 0
     found = {one.item_id for one in swaps_of(prepared)}
     assert 3 <= len(found) <= 18
-    assert prepare(tmp_path, "groups.swap=0").plan.swap is None
-    assert not swaps_of(replace(prepared, plan=replace(prepared.plan, swap=None)))
+    assert prepare(tmp_path, "groups.check=0").plan.check is None
+    assert not swaps_of(replace(prepared, plan=replace(prepared.plan, check=None)))
 
 
 def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every swap explained again by hand: the text as it says, the logit of the same class."""
-    prepared = prepare(tmp_path, "groups.swap=1000", "model.dtype=float64")
+    prepared = prepare(tmp_path, "groups.check=1000", "model.dtype=float64")
     plan, model = prepared.plan, prepared.model
     found = swaps_of(prepared)
     assert len(found) > 20
@@ -84,7 +84,7 @@ def _explained(one: Swap, logits: list[float]) -> float:
 
 
 def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.swap=20", "model.dtype=float64")
+    prepared = prepare(tmp_path, "groups.check=20", "model.dtype=float64")
     whole = swaps_of(prepared)
     parts = swaps_of(prepared, (0, 7, 8, 21, 40))
     keys = [(s.item_id, s.target, s.entity, s.replacement) for s in whole]
@@ -95,7 +95,7 @@ def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
 
 
 def test_replacements_are_of_the_reference(tmp_path: Path) -> None:
-    found = swaps_of(prepare(tmp_path, "groups.swap=1000", "groups.reference=praise"))
+    found = swaps_of(prepare(tmp_path, "groups.check=1000", "groups.reference=praise"))
     groups = {(one.group, one.other) for one in found}
     assert groups == {("things", "praise"), ("praise", "things")}
 
@@ -118,4 +118,5 @@ def test_capitals_and_plurals_agree(entity: str, surface: str, shown: str | None
 
 
 def test_one_group_has_nobody_to_swap_with(tmp_path: Path) -> None:
-    assert prepare(tmp_path, "groups.include=[things]").plan.swap is None
+    check = prepare(tmp_path, "groups.include=[things]").plan.check
+    assert check is not None and not check.swap, "its mentions can still be removed"

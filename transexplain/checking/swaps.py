@@ -1,21 +1,19 @@
 """Counterfactual swaps: replace a mention by one of another group, and explain the text again."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from transexplain.bias.matching import Match
 from transexplain.bias.mentions import mentions_of
-from transexplain.bias.sampling import generator
 from transexplain.bias.swaps import Swap
-from transexplain.data.sampling import number
-from transexplain.explaining import Explained, Request, explain_items
+from transexplain.checking.again import Pair, explained_again
+from transexplain.explaining import Explained, Request
 from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, Observer, SwapPlan
-from transexplain.targets import parse_target
-from transexplain.types import Attribution, EntityGroup, Item, ItemFailure
+from transexplain.plans import AuditPlan, CheckPlan, Observer
+from transexplain.types import EntityGroup, Item, ItemFailure
 
 _TRIED = 12  #: replacements whose word pieces are counted
 _BAND = 1.0  #: replacements are at most twice, or half, as frequent
@@ -34,49 +32,41 @@ class _Asked:
 
 
 class Swaps:
-    """The swaps of one shard: drawn while it is explained, made when it is done.
+    """The swaps of one shard: noted while it is explained, made when it is done.
 
-    An item is drawn by its row alone, so that any cut into shards draws the same. Of its matches
-    one is taken; the replacement comes from the reference (from any other group where there is
+    The replacement of a mention comes from the reference (from any other group where there is
     none, or the mention is the reference's), agrees in capitals and plural, has as many word
     pieces, and is about as frequent in the data, as far as one can be found.
     """
 
-    def __init__(self, plan: AuditPlan, swap: SwapPlan, model: LoadedModel) -> None:
-        self._plan, self._swap, self._model = plan, swap, model
+    def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
+        self._plan, self._check, self._model = plan, check, model
         self._request = Request.from_plan(plan)
         self._groups = {group.name: _entities(group) for group in plan.groups}
         self._asked: list[_Asked] = []
 
-    def consider(self, done: Explained, matches: Sequence[Match]) -> None:
-        """Take note of an item that is drawn and mentions somebody who can be replaced."""
+    def consider(self, done: Explained, match: Match, random: np.random.Generator) -> None:
+        """Take note of an item whose `match` can be replaced."""
         item = done.item
-        if item is None or not isinstance(item.content, str) or not matches:
+        if item is None or not isinstance(item.content, str):
             return
-        if number(item.index, self._swap.seed) >= self._swap.share * 2**64:
-            return
-        random = generator("swap", self._swap.seed, item.id)
-        match = matches[int(random.integers(len(matches)))]
         for other, entity in self._candidates(match, random):
             asked = _asked(done, item, match, other, entity)
             if self._pieces(asked.item) == self._pieces(item):
                 self._asked.append(asked)
                 return
 
-    def measure(self, observer: Observer) -> Iterator[Swap]:
+    def measure(self, observer: Observer, alone: Collection[str] = ()) -> Iterator[Swap]:
         """Explain the changed texts for the classes that were explained before, and compare."""
-        by_targets: dict[tuple[str, ...], list[_Asked]] = {}
-        for asked in self._asked:
-            specs = tuple(map(_same_class, asked.done.attributions))
-            by_targets.setdefault(specs, []).append(asked)
-        for specs, some in by_targets.items():
-            targets = tuple(
-                parse_target(spec, self._request.names) for spec in dict.fromkeys(specs)
-            )
-            again = replace(self._request, targets=targets)
-            ends = explain_items(self._model, [one.item for one in some], again, observer=observer)
-            for asked, end in zip(some, ends, strict=True):
-                yield from _compared(asked, end)
+        again = explained_again(
+            self._model,
+            self._request,
+            [(one.done, one.item) for one in self._asked],
+            observer,
+            alone,
+        )
+        for asked, pairs in zip(self._asked, again, strict=True):
+            yield from _compared(asked, pairs)
 
     def _candidates(self, match: Match, random: np.random.Generator) -> list[tuple[str, str]]:
         """(group, entity) of replacements, the best first."""
@@ -94,7 +84,7 @@ class Swaps:
         return sorted(dealt, key=lambda one: not self._near(one[1], match.entity))[:_TRIED]
 
     def _near(self, one: str, other: str) -> bool:
-        counts = self._swap.counts
+        counts = self._check.counts
         ratio = (counts.get(one, 0) + 1) / (counts.get(other, 0) + 1)
         return abs(math.log2(ratio)) <= _BAND
 
@@ -125,19 +115,8 @@ def _shape(entity: str, surface: str) -> str | None:
     return entity.lower() if surface.islower() else entity
 
 
-def _same_class(attribution: Attribution) -> str:
-    """The target that explains the same class of whatever text."""
-    if attribution.class_index is None:
-        return attribution.target
-    return f"class:{attribution.class_name}"
-
-
-def _compared(asked: _Asked, end: Explained) -> Iterator[Swap]:
-    after = {(one.target, one.class_name): one for one in end.attributions}
-    for before in asked.done.attributions:
-        changed = after.get((_same_class(before), before.class_name))
-        if changed is None:
-            continue
+def _compared(asked: _Asked, pairs: Sequence[Pair]) -> Iterator[Swap]:
+    for before, changed in pairs:
         old, new = mentions_of(before, [asked.match]), mentions_of(changed, [asked.place])
         if old and new:
             yield Swap(

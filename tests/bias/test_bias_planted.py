@@ -1,0 +1,105 @@
+"""Planted differences: large ones are found, tiny ones are not, and nothing is made up."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+from entity_samples import POSITIVE, totals_of
+
+from transexplain.bias.cells import Cell, cells_of
+from transexplain.bias.group_table import Rules, table_of
+from transexplain.bias.planted import SIZES, _comparisons, _subsets, planted
+from transexplain.errors import ConfigurationError
+
+
+def cells(sizes: dict[str, int], spread: float = 0.5, seed: int = 3) -> list[Cell]:
+    draw = random.Random(seed)
+    groups = {name: [draw.gauss(0, spread) for _ in range(n)] for name, n in sizes.items()}
+    return cells_of(totals_of(groups))
+
+
+@pytest.mark.parametrize("sizes", [{"A": 12, "B": 20}, {"A": 45, "B": 60}, {"A": 9, "B": 400}])
+def test_large_differences_are_found_and_tiny_ones_not(sizes: dict[str, int]) -> None:
+    some = cells(sizes)
+    large = planted(some, Rules(practical=0.05), 4.0, 60)
+    assert [one.difference for one in large] == [4.0 * size for size in SIZES]
+    assert all(one.found == 60 and one.wrong == 0 for one in large)
+    assert all(one.interval[0] > 0.9 and one.interval[1] == 1.0 for one in large)
+    tiny = planted(some, Rules(practical=0.05), 0.001, 60)
+    assert all(one.found <= 6 for one in tiny)
+    assert all(one.lexicons == 60 and one.share == one.found / 60 for one in tiny)
+
+
+def test_larger_differences_are_found_more_often() -> None:
+    found = planted(cells({"A": 20, "B": 20, "C": 20}), Rules(reference="C"), 0.4)
+    half, once, twice = (one.share for one in found)
+    assert half < once < twice
+    assert 0.3 < once < 0.9
+
+
+def test_power_is_that_of_students_test() -> None:
+    """A gap of 0.8 deviations, 30 against 30: 86 % of two-sided tests at 5 % (Cohen 1988)."""
+    shares = [
+        planted(cells({"A": 30, "B": 30}, 1.0, seed), Rules(reference="B"), 0.8)[1].share
+        for seed in range(4)
+    ]
+    assert np.mean(shares) == pytest.approx(0.86, abs=0.08)
+
+
+def test_what_does_not_matter_is_not_found() -> None:
+    found = planted(cells({"A": 20, "B": 20}, 0.01), Rules(practical=1.0), 0.4)
+    assert [one.found for one in found] == [0, 0, 0], "0.8 is certain, and below what matters"
+
+
+def test_suppressed_groups_get_nothing() -> None:
+    assert planted(cells({"A": 4, "B": 60}), Rules(reference="B"), 5.0) == ()
+    assert planted(cells({"A": 60, "B": 4}), Rules(), 5.0) == ()
+    assert planted([], Rules(), 5.0) == ()
+    [cell] = cells({"A": 4, "B": 30, "C": 30})
+    assert [one.group for one in _comparisons(cell, Rules())] == ["B", "C"]
+    assert [one.group for one in _comparisons(cell, Rules(reference="C"))] == ["B"]
+
+
+def test_the_comparisons_are_those_of_the_table() -> None:
+    totals = totals_of({"A": {f"n{i}": [float(i)] for i in range(9)}, "B": [1.0, 2.0] * 4})
+    more = {"C": {f"n{i}": [float(i)] for i in range(4, 20)}, "D": [1.0]}
+    totals = totals_of(more, POSITIVE, totals)
+    for reference in (None, "A", "C"):
+        rules = Rules(reference=reference, bare=True)
+        for cell in cells_of(totals):
+            tested = [row for row in table_of([cell], rules) if row.p is not None]
+            mine = list(_comparisons(cell, rules))
+            assert [one.group for one in mine] == [row.group for row in tested]
+            for one, row in zip(mine, tested, strict=True):
+                gap = one.means[one.left].mean() - one.means[one.right].mean()
+                assert gap == pytest.approx(row.difference)
+
+
+@pytest.mark.parametrize("bad", [-1.0, 0.0, float("nan"), float("inf")])
+def test_no_such_difference(bad: float) -> None:
+    with pytest.raises(ConfigurationError, match="positive number"):
+        planted(cells({"A": 9, "B": 9}), Rules(), bad)
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    some = cells({"A": 12, "B": 20})
+    assert planted(some, Rules(), 0.3, 40) == planted(some, Rules(), 0.3, 40)
+    assert planted(some, Rules(), 0.3) != planted(some, Rules(seed=1), 0.3)
+
+
+@pytest.mark.parametrize(("of", "size"), [(6, 3), (9, 3), (100, 5)])
+def test_subsets_are_different_numbers_alike_likely(of: int, size: int) -> None:
+    found = _subsets(np.random.default_rng(0), 20_000, of, size)
+    assert found.shape == (20_000, size) and found.min() == 0 and found.max() == of - 1
+    assert all(len(set(row)) == size for row in found[:500].tolist())
+    counts = np.bincount(found.ravel(), minlength=of)
+    wanted = 20_000 * size / of
+    assert np.abs(counts - wanted).max() < 6 * wanted**0.5
+
+
+def test_ten_thousand_entities_take_seconds() -> None:
+    some = cells({"A": 5000, "B": 4000, "C": 980, "D": 20})
+    begun = time.process_time()
+    assert planted(some, Rules(), 0.5)[-1].share > 0.9
+    assert time.process_time() - begun < 20

@@ -1,0 +1,166 @@
+"""The randomised model: the same for any cut into shards, and the audited one as it was."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_audit import make_audit
+
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.audit import explain_shard
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.randomised import RandomisedTotals
+from transexplain.checking import again, randomised
+from transexplain.errors import EngineError
+from transexplain.explaining import Explained
+from transexplain.explaining.items import Silent
+from transexplain.models.base import LoadedModel
+from transexplain.plans import Shard, ShardResult
+from transexplain.settings import Settings
+from transexplain.types import ItemFailure
+
+
+def prepare(folder: Path, *settings: str, **keys: object) -> Prepared:
+    more = ("evaluation.items=0", "model.dtype=float64", *settings)
+    spec = load_spec(make_audit(folder, **keys), settings=more)
+    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
+
+
+def results_of(prepared: Prepared, shards: int = 1) -> list[ShardResult]:
+    rows = prepared.plan.dataset.rows
+    cuts = [rows * number // shards for number in range(shards + 1)]
+    return [
+        explain_shard(
+            prepared.plan,
+            Shard(index=index, start=start, stop=stop),
+            prepared.model,
+            observer=Silent(),
+        )
+        for index, (start, stop) in enumerate(pairwise(cuts))
+    ]
+
+
+def totals_of(prepared: Prepared, shards: int = 1) -> RandomisedTotals:
+    total = ShardAggregate()
+    for done in results_of(prepared, shards):
+        total.merge(ShardAggregate.from_json(done.aggregate))
+    return total.checked.randomised
+
+
+def means(totals: RandomisedTotals) -> dict[tuple[Any, ...], float]:
+    return {
+        (*stratum, row.group, row.entity, row.mentions): row.mean
+        for stratum in totals.randomised.strata
+        for row in totals.randomised.rows([stratum])
+    }
+
+
+@pytest.mark.parametrize("shards", [3, 7])
+def test_any_number_of_shards_gives_the_same(tmp_path: Path, shards: int) -> None:
+    prepared = prepare(tmp_path, "groups.check=20")
+    one, many = totals_of(prepared), totals_of(prepared, shards)
+    assert one.items == many.items > 8
+    assert one.failed == 0
+    whole, parts = means(one), means(many)
+    assert whole.keys() == parts.keys()
+    for key, value in whole.items():
+        assert parts[key] == pytest.approx(value, abs=1e-9)
+
+
+def test_the_audited_model_is_bit_for_bit_as_before(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path)
+    before = {name: one.clone() for name, one in prepared.model.module.state_dict().items()}
+    totals = totals_of(prepared)
+    after = prepared.model.module.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    plain = replace(prepared.plan, check=None)
+    untouched = results_of(replace(prepared, plan=plain))[0]
+    [checked] = results_of(prepared)
+    assert checked.aggregate["entities"] == untouched.aggregate["entities"]
+    assert [one.logits for one in checked.outcomes] == [one.logits for one in untouched.outcomes]
+    assert totals.real.to_json() != totals.randomised.to_json()
+
+
+def test_both_models_are_asked_about_the_same_mentions(tmp_path: Path) -> None:
+    totals = totals_of(prepare(tmp_path))
+    for stratum in totals.real.strata:
+        real, random = (t.rows([stratum]) for t in (totals.real, totals.randomised))
+        assert [(r.group, r.entity, r.mentions) for r in real] == [
+            (r.group, r.entity, r.mentions) for r in random
+        ]
+    assert totals.real.strata == totals.randomised.strata
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "groups.randomised=false")
+    assert totals_of(prepared).to_json() == RandomisedTotals().to_json()
+    assert "randomised" not in prepared.model.variants
+
+
+def test_it_is_made_only_where_an_item_was_drawn(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path)
+    assert prepared.plan.check is not None
+    never = replace(prepared.plan, check=replace(prepared.plan.check, share=0.0))
+    assert totals_of(replace(prepared, plan=never)).items == 0
+    assert "randomised" not in prepared.model.variants
+
+
+def test_a_failing_randomised_explanation_costs_no_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(tmp_path)
+    original, audited = again.explain_items, prepared.model
+
+    def failing(model: LoadedModel, *args: Any, **kwargs: Any) -> Iterator[Explained]:
+        for place, one in enumerate(original(model, *args, **kwargs)):
+            if model is audited or place % 2 or one.item is None:
+                yield one
+            else:
+                failure = ItemFailure(
+                    item_id=one.item.id, index=one.item.index, kind="model-error", message="nan"
+                )
+                yield Explained(item=one.item, failure=failure)
+
+    whole = totals_of(prepared)
+    monkeypatch.setattr(again, "explain_items", failing)
+    [done] = results_of(prepared)
+    found = ShardAggregate.from_json(done.aggregate).checked.randomised
+    assert len(done.outcomes) == 40 and not done.failures
+    assert found.failed > 0 and found.items + found.failed == whole.items
+    assert found.real.strata == found.randomised.strata
+
+
+def test_a_model_that_cannot_be_randomised_costs_no_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> LoadedModel:
+        raise EngineError("it cannot be copied")
+
+    monkeypatch.setattr(randomised, "randomised_model", refuse)
+    [done] = results_of(prepare(tmp_path))
+    found = ShardAggregate.from_json(done.aggregate).checked
+    assert len(done.outcomes) == 40
+    assert found.randomised.items == 0 and found.randomised.failed > 0
+    assert found.removals
+
+
+def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
+    path = make_audit(tmp_path)
+    rows = [f'{{"text": "a film {"x " * (n % 3)}", "side": "{"ab"[n % 2]}"}}\n' for n in range(20)]
+    (tmp_path / "texts.jsonl").write_text("".join(rows))
+    spec = load_spec(
+        path,
+        settings=("evaluation.items=0", "data.meta=[side]", 'groups={"column": "side"}'),
+    )
+    prepared = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots"))
+    check = prepared.plan.check
+    assert check is not None and check.whole and not check.swap
+    [done] = results_of(prepared)
+    found = ShardAggregate.from_json(done.aggregate).checked
+    assert found.randomised.items == 20
+    assert found.removals == [] and found.swaps == []

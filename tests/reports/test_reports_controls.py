@@ -1,0 +1,117 @@
+"""The controls of the group table in every format: removals, randomised model, planted."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from entity_samples import totals_of
+from report_samples import ANNS, BOBS, Visible, biased_run
+
+from transexplain.bias.checked import Checked
+from transexplain.bias.entity_totals import EntityTotals, Stratum
+from transexplain.bias.randomised import RandomisedTotals
+from transexplain.bias.removals import Removal
+from transexplain.plans import CheckPlan
+from transexplain.reports import REPORTS, controls
+from transexplain.reports.summary import Summary, summarise
+from transexplain.store.database import Database
+
+STRATUM = Stratum("class:positive", "positive", "positive")
+
+
+def removals() -> list[Removal]:
+    return [
+        Removal(
+            item_id=f"row-{n}",
+            target="class:positive",
+            class_name="positive",
+            group="anns",
+            entity=name,
+            flipped=n % 3 == 0,
+            change=0.5 + n / 10,
+            relevance=0.5 + n / 9,
+        )
+        for n, name in enumerate(ANNS)
+    ]
+
+
+def mentioned(gap: float) -> EntityTotals:
+    anns = {name: [gap + n / 50] for n, name in enumerate(ANNS)}
+    return totals_of({"anns": anns, "bobs": {n: [k / 50] for k, n in enumerate(BOBS)}}, STRATUM)
+
+
+def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
+    control = RandomisedTotals(items=12, real=mentioned(0.5), randomised=mentioned(gap))
+    checked = Checked(removals=removals(), randomised=control)
+    return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
+
+
+def test_all_three_are_told_in_every_format(db: Database) -> None:
+    found = summary(db)
+    assert found.groups is not None
+    said = controls.sentences(found.groups)
+    assert len(said) == 3
+    assert said[0].startswith("Taking the mention out changed the prediction of 2 of 6 drawn items")
+    assert said[1].startswith("Randomised model, over 12 drawn items: 0 verdicts of difference")
+    assert said[1].endswith("No difference of the table survives randomisation.")
+    assert "0.25 in " in said[2] and "1.00 in " in said[2] and "of 200 lexicons" in said[2]
+    shown = " ".join(Visible(REPORTS.load("html")(found)).text.split())
+    assert all(" ".join(one.split()) in shown for one in said)
+    assert "needs what was learnt" in shown
+    groups = json.loads(REPORTS.load("json")(found))["groups"]
+    assert groups["removals"]["rows"][0]["flips"] == 2
+    assert groups["randomised"]["rows"][0]["randomised"]["verdict"] == "equivalent"
+    assert [one["difference"] for one in groups["planted"]] == [0.25, 0.5, 1.0]
+
+
+def test_a_difference_that_survives_is_said_at_the_top(db: Database) -> None:
+    found = summary(db, gap=0.5)
+    assert found.groups is not None and found.groups.randomised is not None
+    survivors = controls.surviving(found.groups, found.groups.randomised)
+    assert {one.group for one in survivors} >= {"anns"}
+    flagged = [one.text for one in found.headline if one.kind == "flagged"]
+    assert any("A model with randomised weights shows it, too" in one for one in flagged)
+    assert "Survives randomisation: " in controls.sentences(found.groups)[1]
+    assert "survives randomisation" in Visible(REPORTS.load("html")(found)).text
+
+
+def test_nothing_is_said_of_what_was_not_done(db: Database) -> None:
+    found = summary(db, checked=None, planted=None)
+    assert found.groups is not None
+    assert controls.sentences(found.groups) == []
+    page = REPORTS.load("html")(found)
+    assert "Removals" not in page and "Randomised model" not in page and "Planted" not in page
+
+
+def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
+    notes = "\n".join(summary(db, check=CheckPlan(share=0.25, swap=False)).notes)
+    assert "share 25\u00a0%" in notes and "was taken out" in notes and "drawn anew" in notes
+    assert "was replaced" not in notes
+    whole = "\n".join(summary(db, check=CheckPlan(share=1.0, whole=True, swap=False)).notes)
+    assert "was taken out" not in whole
+    assert "looked at again" not in "\n".join(summary(db).notes)
+
+
+@pytest.mark.parametrize(
+    ("totals", "words"),
+    [
+        (RandomisedTotals(failed=4), "on none of the 4 drawn items"),
+        (RandomisedTotals(items=3, failed=1), r"(1 more could not be explained): too few entities"),
+    ],
+)
+def test_a_control_that_says_nothing_says_so(
+    db: Database, totals: RandomisedTotals, words: str
+) -> None:
+    found = summary(db, checked=Checked(randomised=totals))
+    assert found.groups is not None
+    assert words in controls.sentences(found.groups)[0]
+    assert words in " ".join(Visible(REPORTS.load("html")(found)).text.split())
+
+
+def test_without_a_difference_there_is_none_to_explain_away(db: Database) -> None:
+    found = summary(db).groups
+    assert found is not None and found.randomised is not None
+    plain = replace(found, rows=tuple(replace(row, verdict="inconclusive") for row in found.rows))
+    assert "no difference that it could explain away" in controls.randomised_sentence(
+        plain, found.randomised
+    )

@@ -1,0 +1,105 @@
+"""What happens when a mention is taken out of its text: does the prediction change?
+
+A removal is the bluntest of the checks: it needs no second group, and what it changes is the
+prediction itself. The text that is left may be an odd one, so a flip says that the answer hung on
+the mention being there, not that another name would have given another answer; swaps ask that.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval
+from transexplain.bias.swaps import by_entity, rank_correlation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Removal:
+    """One entity taken out of one item, and what became of the explained logit."""
+
+    item_id: str
+    target: str
+    class_name: str  #: explained, the same before and after
+    group: str
+    entity: str
+    flipped: bool  #: another class is predicted without the mention
+    change: float  #: logit as it was minus logit without the mention
+    relevance: float  #: of all mentions that were taken out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovalStatistic:
+    """Removals of one group's mentions for one target and class."""
+
+    group: str
+    target: str
+    class_name: str
+    items: int
+    entities: int
+    flips: int  #: items
+    rate: float  #: mean over entities of the share of their items that flip
+    interval: Interval | None  #: 95 %, over entities, within 0 to 1; None: fewer than five
+    change: float  #: mean over entities of their mean change, in the unit
+    change_interval: Interval | None
+    correlation: float | None  #: Spearman's, of change and relevance over items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removals:
+    """The removals of a run."""
+
+    items: int  #: from which a mention was taken, each counted once
+    flips: int  #: of these
+    rows: tuple[RemovalStatistic, ...]
+
+
+def removals_of(removals: Iterable[Removal]) -> Removals | None:
+    """One row per (target, class, group), sorted by these; None without any removal."""
+    found: dict[tuple[str, str, str], list[Removal]] = {}
+    items: dict[str, bool] = {}
+    for one in sorted(removals):
+        found.setdefault((one.target, one.class_name, one.group), []).append(one)
+        items[one.item_id] = one.flipped
+    if not items:
+        return None
+    rows = tuple(_row(key, found[key]) for key in sorted(found))
+    return Removals(items=len(items), flips=sum(items.values()), rows=rows)
+
+
+def _row(key: tuple[str, str, str], removals: Sequence[Removal]) -> RemovalStatistic:
+    target, class_name, group = key
+    pairs = [(one.entity, one) for one in removals]
+    rates = by_entity((entity, float(one.flipped)) for entity, one in pairs)
+    changes = by_entity((entity, one.change) for entity, one in pairs)
+    return RemovalStatistic(
+        group=group,
+        target=target,
+        class_name=class_name,
+        items=len(removals),
+        entities=len(rates),
+        flips=sum(one.flipped for one in removals),
+        rate=float(np.mean(rates)),
+        interval=_rate_interval(rates),
+        change=float(np.mean(changes)),
+        change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
+        correlation=rank_correlation((one.change, one.relevance) for one in removals),
+    )
+
+
+def _rate_interval(rates: Sequence[float]) -> Interval | None:
+    """Student's over entities; Wilson's where all have one rate, 0 or 1, and Student knows none."""
+    if len(rates) < MIN_ENTITIES:
+        return None
+    if set(rates) <= {0.0} or set(rates) <= {1.0}:
+        whole = binomtest(round(sum(rates)), len(rates)).proportion_ci(method="wilson")
+        return float(whole.low), float(whole.high)
+    low, high = t_interval(rates)
+    return max(low, 0.0), min(high, 1.0)
+
+
+def removals_to_json(removals: Iterable[Removal]) -> list[dict[str, Any]]:
+    """As JSON holds them, in one order whatever they came in."""
+    return [asdict(one) for one in sorted(removals)]
