@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from transexplain.bias import permutation
 from transexplain.bias.intervals import Estimate, bootstrapped, t_interval, welch
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import permutation_p
@@ -17,6 +18,7 @@ from transexplain.bias.verdicts import judge
 from transexplain.errors import ConfigurationError
 
 VALUES = st.lists(st.floats(-10, 10), min_size=2, max_size=7)
+CUTS = ((0, 50), (50, 700), (700, 2_000))
 
 
 def every_labelling(left: list[float], right: list[float]) -> float:
@@ -75,6 +77,29 @@ def test_large_pools_are_cut_into_portions() -> None:
     left, right = random.normal(size=3_000), random.normal(size=4_000)
     z = float(stats.ttest_ind(left, right, equal_var=False).pvalue)
     assert permutation_p(list(left), list(right)) == pytest.approx(z, abs=0.04)
+
+
+def test_groups_of_a_large_pool_share_their_labellings(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    pool = random.normal(size=2_100)
+    shared = [permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b]))) for a, b in CUTS]
+    assert shared == [
+        permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b])), seed=("other",))
+        for a, b in CUTS
+    ]
+    monkeypatch.setattr(permutation, "_KEPT", 0)
+    own = [permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b]))) for a, b in CUTS]
+    assert own == pytest.approx(shared, abs=0.05)  # 3 standard errors of 1,999 permutations
+    assert own != shared
+
+
+def test_a_large_pool_holds_its_level() -> None:
+    random = np.random.default_rng(2)
+    found = [
+        permutation_p(list(random.normal(size=40)), list(random.normal(size=2_000)))
+        for _ in range(200)
+    ]
+    assert 2 <= sum(p <= 0.05 for p in found) <= 20  # 5 % of 200, 3.2 standard errors either way
 
 
 def test_corrections_by_hand() -> None:

@@ -89,7 +89,8 @@ class EntityTotals:
             for stratum, entries in theirs.items():
                 kept = mine.setdefault(stratum, {})
                 for key, entry in entries.items():
-                    kept[key] = total(kept[key], entry) if key in kept else list(entry)
+                    known = kept.get(key)
+                    kept[key] = entry if known is None else total(known, entry)
         for stratum, counts in other._documents.items():
             documents = self._documents.setdefault(stratum, {})
             for group, count in counts.items():
@@ -162,9 +163,9 @@ class EntityTotals:
         found = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
-            found._rows[stratum] = {
-                key: entry + [0] * (_WIDTH - len(entry)) for key, entry in _flat(part["rows"])
-            }
+            found._rows[stratum] = rows = dict(_flat(part["rows"]))
+            if rows and len(next(iter(rows.values()))) < _WIDTH:
+                found._rows[stratum] = {key: _widened(entry) for key, entry in rows.items()}
             found._documents[stratum] = dict(part["documents"])
             found._pairs[stratum] = dict(_flat(part["pairs"]))
             found._sizes[stratum] = {
@@ -182,8 +183,12 @@ def _nested(entries: Mapping[tuple[str, str], list[int]]) -> dict[str, dict[str,
 
 
 def _flat(
-    nested: Mapping[str, Mapping[str, Sequence[int]]],
+    nested: Mapping[str, Mapping[str, list[int]]],
 ) -> Iterator[tuple[tuple[str, str], list[int]]]:
     for first, inner in nested.items():
         for second, entry in inner.items():
-            yield (first, second), list(entry)
+            yield (first, second), entry
+
+
+def _widened(entry: list[int]) -> list[int]:
+    return entry + [0] * (_WIDTH - len(entry))

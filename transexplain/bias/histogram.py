@@ -1,7 +1,6 @@
 """A histogram of signed numbers over any range in little memory, which merges exactly."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,21 +16,23 @@ class Histogram:
     """
 
     #: signed number of the bin -> numbers in it; ascending bins hold ascending numbers, 0 zero
-    counts: Counter[int] = field(default_factory=Counter)
+    counts: dict[int, int] = field(default_factory=dict)
 
     def add(self, value: float) -> None:
         """Count one finite number."""
         place = math.ceil((math.log(abs(value)) - _FLOOR) / _STEP) if value else 0
-        self.counts[place if value > 0.0 else -place] += 1
+        signed = place if value > 0.0 else -place
+        self.counts[signed] = self.counts.get(signed, 0) + 1
 
     def merge(self, other: "Histogram") -> "Histogram":
         """Add the counts of `other` to these, and return these."""
-        self.counts.update(other.counts)
+        for place, count in other.counts.items():
+            self.counts[place] = self.counts.get(place, 0) + count
         return self
 
     def bin_of(self, share: float) -> int | None:
         """The lowest bin such that `share` of the numbers lie in it or below; None: no numbers."""
-        left = max(1, math.ceil(share * self.counts.total() - 1e-9))
+        left = max(1, math.ceil(share * sum(self.counts.values()) - 1e-9))
         for place in sorted(self.counts):
             left -= self.counts[place]
             if left <= 0:
@@ -50,7 +51,7 @@ class Histogram:
     @classmethod
     def from_json(cls, content: Iterable[tuple[int, int]]) -> "Histogram":
         """Read what `to_json` wrote."""
-        return cls(Counter(dict(content)))
+        return cls(dict(content))
 
 
 def outer_edge(place: float) -> float:

@@ -1,6 +1,8 @@
 """Whether entities differ by more than the luck of their labels, or of their signs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ PERMUTATIONS = 9_999
 _FEWER = 1_999  #: for pools of entities so large that the permutations would take seconds
 _LARGE_POOL = 2_000
 _CELLS = 4_000_000  #: entities times permutations that are in memory at once
+_KEPT = 40_000_000  #: the same of the orders that are kept for the next group: 160 MB
 _EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
 _CLOSE = 1e-12  #: relative; statistics this near are one: sums in another order differ in bits
 
@@ -38,12 +41,36 @@ def permutation_p(
     pool = pool - pool.mean()  # sums of squares keep their digits
     observed = float(welch_t(pool, np.arange(size)[None, :])[0])
     drawn = permutations or (PERMUTATIONS if len(pool) <= _LARGE_POOL else _FEWER)
-    random = generator("permutation", *seed)
-    extreme = 0
-    for rows in _portions(drawn, max(1, _CELLS // len(pool))):
-        order = random.random((rows, len(pool))).argpartition(size - 1, axis=1)[:, :size]
-        extreme += int(np.sum(welch_t(pool, order) >= observed * (1 - _CLOSE)))
+    least, extreme = observed * (1 - _CLOSE), 0
+    for order in _labellings(len(pool), size, drawn, seed):
+        extreme += int(np.sum(welch_t(pool, order) >= least))
     return (extreme + 1) / (drawn + 1)
+
+
+def _labellings(
+    pool: int, size: int, drawn: int, seed: Sequence[object]
+) -> Iterator[NDArray[np.signedinteger[Any]]]:
+    """`drawn` random sets of `size` places of the pool, some (sets, size) at a time.
+
+    From a large pool all groups take theirs from the same random orders: drawing orders anew for
+    each takes nearly all of the time, and a p is no less valid for another's having the same.
+    """
+    if pool > _LARGE_POOL and pool * drawn <= _KEPT:
+        orders = _orders(pool, drawn)
+        for start in range(0, drawn, max(1, _CELLS // size)):
+            yield orders[start : start + max(1, _CELLS // size), :size]
+        return
+    random = generator("permutation", *seed)
+    for rows in _portions(drawn, max(1, _CELLS // pool)):
+        yield random.random((rows, pool)).argpartition(size - 1, axis=1)[:, :size]
+
+
+@lru_cache(maxsize=2)
+def _orders(pool: int, drawn: int) -> NDArray[np.int32]:
+    """(drawn, pool) random orders of the places of a large pool."""
+    random = generator("orders of a large pool", pool, drawn)
+    places = np.tile(np.arange(pool, dtype=np.int32), (drawn, 1))
+    return random.permuted(places, axis=1, out=places)
 
 
 def sign_flip_p(
@@ -77,7 +104,9 @@ def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(np.abs(sums), dtype=np.float64)
 
 
-def welch_t(pool: NDArray[np.float64], chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+def welch_t(
+    pool: NDArray[np.float64], chosen: NDArray[np.signedinteger[Any]]
+) -> NDArray[np.float64]:
     """|t| (permutations,) of the `chosen` (permutations, size) entities against the others.
 
     `pool` (entities,) has a mean near 0, so that sums of squares keep their digits.
