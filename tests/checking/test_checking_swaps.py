@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_audit import make_audit
 
@@ -11,14 +12,15 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.audit import explain_shard
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.matching import Match
 from transexplain.bias.swaps import Swap
-from transexplain.checking.swaps import _shape
+from transexplain.checking.swaps import Swaps, _shape
 from transexplain.data.reader import read_shard
 from transexplain.explaining.items import Silent
 from transexplain.methods import bound
 from transexplain.plans import Shard
 from transexplain.settings import Settings
-from transexplain.types import Item
+from transexplain.types import EntityGroup, Item
 
 
 def prepare(folder: Path, *settings: str) -> Prepared:
@@ -74,6 +76,22 @@ def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
                 after = logits(other)
                 changes.append(_explained(one, before) - _explained(one, after))
         assert any(one.change == pytest.approx(change, abs=1e-9) for change in changes)
+
+
+def test_a_replacement_is_of_the_same_family_and_kind_before_all(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "groups.check=1000")
+    terms = {
+        "country/high": ("Greece",),
+        "country/low": ("Chad", "delta"),
+        "valence/bad": ("murder", "Goods"),
+    }
+    groups = tuple(EntityGroup(name=name, terms=of) for name, of in terms.items())
+    plan = replace(prepared.plan, groups=groups)
+    assert plan.check is not None
+    found = Swaps(plan, replace(plan.check, counts={"Greece": 9, "murder": 9}), prepared.model)
+    greece = Match(group="country/high", entity="Greece", surface="greece", start=0, end=6)
+    order = [entity for _, entity in found._candidates(greece, np.random.default_rng(0))]
+    assert order == ["Chad", "delta", "murder"]  # `Goods` would be a plural
 
 
 def _explained(one: Swap, logits: list[float]) -> float:

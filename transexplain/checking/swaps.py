@@ -35,8 +35,9 @@ class Swaps:
     """The swaps of one shard: noted while it is explained, made when it is done.
 
     The replacement of a mention comes from the reference (from any other group where there is
-    none, or the mention is the reference's), agrees in capitals and plural, has as many word
-    pieces, and is about as frequent in the data, as far as one can be found.
+    none, or the mention is the reference's), agrees in plural and has as many word pieces. As far
+    as one can be found it is of the same family of groups (`country/high` and `country/low`), a
+    proper name where the mention is one, and about as frequent in the data, in this order.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
@@ -81,7 +82,15 @@ class Swaps:
             if entity not in own and _shape(entity, match.surface) is not None
         )
         dealt = [found[place] for place in random.permutation(len(found))]
-        return sorted(dealt, key=lambda one: not self._near(one[1], match.entity))[:_TRIED]
+        return sorted(dealt, key=lambda one: self._unlike(match, *one))[:_TRIED]
+
+    def _unlike(self, match: Match, group: str, entity: str) -> tuple[bool, bool, bool]:
+        """In what a replacement differs from the mention, the gravest first."""
+        return (
+            _family(group) != _family(match.group),
+            entity[:1].isupper() != match.entity[:1].isupper(),
+            not self._near(entity, match.entity),
+        )
 
     def _near(self, one: str, other: str) -> bool:
         counts = self._check.counts
@@ -91,6 +100,10 @@ class Swaps:
     def _pieces(self, item: Item) -> int:
         [encoded] = self._request.encode(self._model, [item])
         return -1 if isinstance(encoded, ItemFailure) else encoded.length
+
+
+def _family(group: str) -> str:
+    return group.partition("/")[0]
 
 
 def _entities(group: EntityGroup) -> Mapping[str, None]:
