@@ -173,7 +173,7 @@ def _outcome(index: int) -> ItemOutcome:
 
 def judge(corpus: Corpus, run_id: str) -> None:
     """Read, merge, judge, print."""
-    before, begun = _peak(), time.perf_counter()
+    before, begun, spent = _peak(), time.perf_counter(), time.process_time()
     with open_database(corpus.url) as db:
         total = merged(db, run_id)
         read = time.perf_counter()
@@ -187,6 +187,7 @@ def judge(corpus: Corpus, run_id: str) -> None:
     print(f"reading and merging  {read - begun:8.1f} s")
     print(f"tables and controls  {done - read:8.1f} s")
     print(f"together             {done - begun:8.1f} s   aim 60 s for 10^7 mentions")
+    print(f"of it computing      {time.process_time() - spent:8.1f} s")
     print(f"highest memory       {_peak():8.0f} MiB   aim 2,048; {before:.0f} before it began")
 
 

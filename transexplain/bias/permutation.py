@@ -12,6 +12,7 @@ from transexplain.bias.sampling import generator
 PERMUTATIONS = 9_999
 _FEWER = 1_999  #: for pools of entities so large that the permutations would take seconds
 _LARGE_POOL = 2_000
+_SHARING_POOL = 500  #: entities from which on groups take their labellings from the same orders
 _CELLS = 4_000_000  #: entities times permutations that are in memory at once
 _KEPT = 40_000_000  #: the same of the orders that are kept for the next group: 160 MB
 _EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
@@ -55,7 +56,7 @@ def _labellings(
     From a large pool all groups take theirs from the same random orders: drawing orders anew for
     each takes nearly all of the time, and a p is no less valid for another's having the same.
     """
-    if pool > _LARGE_POOL and pool * drawn <= _KEPT:
+    if pool > _SHARING_POOL and pool * drawn <= _KEPT:
         orders = _orders(pool, drawn)
         for start in range(0, drawn, max(1, _CELLS // size)):
             yield orders[start : start + max(1, _CELLS // size), :size]
