@@ -1,6 +1,5 @@
 """From specification to plan: every check that can fail before a device is asked for."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,7 +25,7 @@ from transexplain.evaluations import MethodSpec
 from transexplain.methods import bound, facts_of, unit_of
 from transexplain.plans import AuditPlan, Classification, DatasetRef, DatasetSpec, Shard, Task
 from transexplain.settings import Settings
-from transexplain.targets import ClassNames, label_index
+from transexplain.targets import ClassNames, label_index, short_form
 from transexplain.types import EntityGroup, Item
 
 #: texts that the one to be tried is chosen from
@@ -115,13 +114,15 @@ def absolute_model(source: str) -> str:
 def _plan(
     spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef, groups: tuple[EntityGroup, ...]
 ) -> AuditPlan:
+    own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
+    names = ClassNames(model.classes, own)
     return AuditPlan(
         name=spec.name,
         model=model.ref,
         dataset=dataset,
         method=MethodSpec(name=spec.method.name, params=spec.method.params),
-        targets=tuple(t if isinstance(t, str) else json.dumps(t) for t in spec.targets),
-        classifications=tuple(Classification(**c.model_dump()) for c in spec.classifications),
+        targets=tuple(short_form(target, names) for target in spec.targets),
+        classifications=own,
         labels=spec.labels,
         long_text=spec.long_text,
         max_length=spec.max_length,

@@ -1,6 +1,7 @@
 """Target specifications: every form, hyphens in names, and what is refused."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from transexplain.errors import TargetError
 from transexplain.plans import Classification
-from transexplain.targets import ClassNames, label_index, parse_target, resolve_target
+from transexplain.targets import ClassNames, label_index, parse_target, resolve_target, short_form
 from transexplain.types import Target
 
 CLASSES = ("hate", "not-hate", "spam")
@@ -59,6 +60,24 @@ def test_classification_sums_logits_and_stands_in_contrasts() -> None:
         assert one.class_name == "bad-content"
     (one,) = resolved("contrast:bad-content-not-hate", own=own)
     assert one.coefficients == ((0, 1.0), (2, 1.0), (1, -1.0))
+
+
+@pytest.mark.parametrize(
+    ("spec", "short"),
+    [
+        ("predicted", "predicted"),
+        ({"contrast": ["a", "c"]}, "contrast:a-c"),
+        ('{"contrast": ["a", "c"]}', "contrast:a-c"),
+        ({"contrast": ["a-b", "c"]}, '{"contrast": ["a-b", "c"]}'),
+        ({"class": "b-c"}, "class:b-c"),
+        ({"top": 2}, "top:2"),
+        ({"predicted": None}, "predicted"),
+        ({"classification": "mine"}, "classification:mine"),
+    ],
+)
+def test_the_short_form_means_the_same(spec: Any, short: str) -> None:
+    own = (Classification(name="mine", classes=("a", "c")),)
+    assert short_form(spec, ClassNames(("a", "b-c", "a-b", "c"), own)) == short
 
 
 def test_two_readings_are_an_error_and_the_mapping_form_works() -> None:

@@ -6,6 +6,7 @@ hyphens; more than one reading is an error. The mapping form always works.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,22 @@ def parse_target(spec: str | Mapping[str, Any], names: ClassNames) -> Target:
     if name in names.own:
         return Target(spec=text, kind="group", plus=names.own[name], name=name)
     raise TargetError(f"unknown target {text!r}; a target is {_WORDS}")
+
+
+def short_form(spec: str | Mapping[str, Any], names: ClassNames) -> str:
+    """A target as people write it, `contrast:a-b`; as JSON where that would not mean the same.
+
+    Raises TargetError as `parse_target`.
+    """
+    meant = parse_target(spec, names)
+    kind, argument = _split(spec)
+    told = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
+    short = kind if told is None else f"{kind}:{told}"
+    try:
+        same = replace(parse_target(short, names), spec=meant.spec) == meant
+    except TargetError:
+        same = False
+    return short if same else meant.spec
 
 
 def _split(spec: str | Mapping[str, Any]) -> tuple[str, Any]:
