@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from orchestrator.spec import AuditSpec
 from transexplain.bias.finding import column_group
@@ -101,16 +102,40 @@ def second_groups(spec: AuditSpec, groups: Iterable[EntityGroup]) -> tuple[Entit
     return tuple(found)
 
 
-def matching_of(spec: AuditSpec) -> Matching:
-    """How the groups are found."""
-    section = spec.groups
+def group_fields(
+    spec: AuditSpec, dataset: DatasetRef, lexicons: Iterable[EntityGroup]
+) -> dict[str, Any]:
+    """What a plan says of groups: how they are found, compared, split and controlled.
+
+    Raises as `groups_of` and `second_groups`; SpecError where data.meta does not keep the slice.
+    """
+    groups, section = groups_of(spec, dataset, lexicons), spec.groups
     if section is None:
-        return Matching()
-    return Matching(ambiguous=section.ambiguous, case=section.case, column=section.column)
+        return {"groups": groups}
+    return {
+        "groups": groups,
+        "second": second_groups(spec, groups),
+        "matching": Matching(ambiguous=section.ambiguous, case=section.case, column=section.column),
+        "reference": section.reference,
+        "practical": section.practical,
+        "correction": section.correction,
+        "slice": _slice(spec),
+        "planted": section.planted,
+    }
 
 
 def _place(lexicon: str) -> Path | str:
     return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
+
+
+def _slice(spec: AuditSpec) -> str | None:
+    column = spec.groups.slice if spec.groups else None
+    if column is not None and column not in spec.data.meta:
+        raise SpecError(
+            f"groups.slice is {column!r}, which data.meta does not keep: add it there "
+            f"(kept: {', '.join(spec.data.meta) or 'none'})"
+        )
+    return column
 
 
 def _is_in(name: str, wanted: str) -> bool:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from orchestrator.grouping import groups_of, lexicon_groups, matching_of, second_groups
-from orchestrator.plan import slice_of
+from orchestrator.grouping import group_fields, lexicon_groups
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.attribution_files import Prepared as PreparedFile
@@ -81,7 +80,6 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         ),
         settings.snapshot_dir,
     )
-    groups = groups_of(spec, read.dataset, lexicons)
     plan = AuditPlan(
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
@@ -91,17 +89,10 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         labels=spec.labels,
         shard_size=spec.shard_size,
         payload=spec.payload,
-        groups=groups,
-        second=second_groups(spec, groups),
-        matching=matching_of(spec),
-        reference=spec.groups.reference if spec.groups else None,
-        practical=spec.groups.practical if spec.groups else 0.1,
-        correction=spec.groups.correction if spec.groups else "bh",
-        slice=slice_of(spec),
-        planted=spec.groups.planted if spec.groups else None,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
         task="imported",
+        **group_fields(spec, read.dataset, lexicons),
     )
     shards = make_shards(read.dataset.rows, spec.shard_size)
     return Imported(plan=plan, shards=shards, warnings=tuple(_warnings(plan, read)))

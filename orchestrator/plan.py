@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.checks import check_plan
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
-from orchestrator.grouping import groups_of, lexicon_groups, matching_of, second_groups
+from orchestrator.grouping import group_fields, lexicon_groups
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
 from transexplain.data.reader import labels_of, read_shard
@@ -19,14 +19,13 @@ from transexplain.errors import (
     DataSourceError,
     EngineError,
     ModelLoadError,
-    SpecError,
 )
 from transexplain.evaluations import MethodSpec
 from transexplain.methods import bound, facts_of, unit_of
 from transexplain.plans import AuditPlan, Classification, DatasetRef, DatasetSpec, Shard, Task
 from transexplain.settings import Settings
 from transexplain.targets import ClassNames, label_index, short_form
-from transexplain.types import EntityGroup, Item
+from transexplain.types import Item
 
 #: texts that the one to be tried is chosen from
 _LOOKED_AT = 8
@@ -59,8 +58,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
     if not dataset.rows:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
-    groups = groups_of(spec, dataset, lexicons)
-    second = second_groups(spec, groups)
+    groups = group_fields(spec, dataset, lexicons)
     from transexplain.models.load import load_model
 
     source = absolute_model(spec.model.source)
@@ -70,11 +68,11 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
             f"model {spec.model.source!r} reads {model.modality} but dataset "
             f"{spec.data.source!r} holds {dataset.modality}"
         )
-    plan = replace(_plan(spec, model, dataset, groups), second=second)
+    plan = replace(_plan(spec, model, dataset), **groups)
     if task == "audit":
         plan = replace(plan, check=check_plan(plan, spec.groups))
     shards = make_shards(dataset.rows, spec.shard_size)
-    warnings = [] if task == "evaluation" else list(_warnings(plan, groups))
+    warnings = [] if task == "evaluation" else list(_warnings(plan))
     first = _first_item(plan, shards)
     if first is not None and task == "audit":
         _try_one(plan, first, model)
@@ -111,9 +109,7 @@ def absolute_model(source: str) -> str:
     return str(path.absolute()) if path.exists() else source
 
 
-def _plan(
-    spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef, groups: tuple[EntityGroup, ...]
-) -> AuditPlan:
+def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
     names = ClassNames(model.classes, own)
     return AuditPlan(
@@ -132,30 +128,12 @@ def _plan(
         batch_tokens=spec.batch_tokens,
         shard_size=spec.shard_size,
         payload=spec.payload,
-        groups=groups,
-        matching=matching_of(spec),
-        reference=spec.groups.reference if spec.groups else None,
-        practical=spec.groups.practical if spec.groups else 0.1,
-        correction=spec.groups.correction if spec.groups else "bh",
-        slice=slice_of(spec),
-        planted=spec.groups.planted if spec.groups else None,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
     )
 
 
-def slice_of(spec: AuditSpec) -> str | None:
-    """The column that statistics are split by; raises SpecError where data.meta has it not."""
-    column = spec.groups.slice if spec.groups else None
-    if column is not None and column not in spec.data.meta:
-        raise SpecError(
-            f"groups.slice is {column!r}, which data.meta does not keep: add it there "
-            f"(kept: {', '.join(spec.data.meta) or 'none'})"
-        )
-    return column
-
-
-def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]:
+def _warnings(plan: AuditPlan) -> Iterator[str]:
     names = ClassNames(plan.model.classes, plan.classifications)
     unknown = [
         label for label in labels_of(plan.dataset) if label_index(label, names, plan.labels) is None
@@ -177,7 +155,7 @@ def _warnings(plan: AuditPlan, groups: tuple[EntityGroup, ...]) -> Iterator[str]
             f"method {plan.method.name!r} depends on the class that is asked in form, but hardly "
             "in practice; read its class sensitivity in the report"
         )
-    if groups and unit_of(plan.method.name) != "logits":
+    if plan.groups and unit_of(plan.method.name) != "logits":
         yield (
             f"method {plan.method.name!r} measures {unit_of(plan.method.name)}, not logits: "
             "group differences are not in logits"

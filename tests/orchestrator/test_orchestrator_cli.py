@@ -12,8 +12,6 @@ import pytest
 from PIL import Image
 from tiny_audit import make_audit
 
-from orchestrator.cli.main import main
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,23 +21,6 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR", "QUEUE"):
         monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process; gives back its exit code and what it said."""
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run
 
 
 def test_run_status_report(call, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,7 +12,6 @@ import pytest
 from attribution_rows import rows_of_run, write_rows
 from tiny_audit import make_audit, texts
 
-from orchestrator.cli.main import main
 from orchestrator.dispatch.local import run_here
 from orchestrator.importing import ImportRequest, import_spec, prepare_import
 from transexplain.reports.html import render
@@ -30,26 +28,6 @@ CLASSES = "bad,so-so,good"
 GROUPS = ("--lexicon", "groups.json", "--set", "groups.column=author")
 
 Call = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process and in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
-        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from tiny_audit import make_audit, texts
 
-from orchestrator.cli.main import main
 from orchestrator.plan import prepare_audit
 from orchestrator.scheduling.places import with_absolute_paths
 from orchestrator.spec import AuditSpec
@@ -17,26 +15,6 @@ from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process and in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
-        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run
 
 
 def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
