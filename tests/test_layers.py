@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluating", "mentioning"),
     ("checking",),
     ("audit", "comparing", "importing", "reports", "doctor"),
-    ("workers", "api", "render"),
+    ("workers", "api", "render", "exports"),
     ("orchestrator",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -38,6 +38,7 @@ TORCH_FREE = (
     "workers",
     "store",
     "reports",
+    "exports",
     "bias",
     "metrics",
     "strategies",

@@ -24,15 +24,20 @@ def gate(
     run_id: opt.RunId = "latest",
     *,
     policy: Annotated[Path, typer.Option("--policy", help="what is asked of the run (YAML)")],
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="write the rules as JUnit XML, too")
+    ] = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Check a run against a policy: a line for every rule, exit code 1 where one is not kept."""
-    from orchestrator.gating import judge, load_policy
+    from orchestrator.gating import judge, load_policy, write_junit
 
     asked = load_policy(policy)
     with opt.open_store(opt.settings_with(db)) as store:
         found = judge(store, run_id, asked)
+    if junit is not None:
+        write_junit(found, junit)
     if json_:
         typer.echo(json.dumps(asdict(found), indent=2))
     else:

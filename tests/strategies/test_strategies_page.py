@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
@@ -12,6 +13,7 @@ from test_strategies_discover import picture_run
 from transexplain.plans import ModelRef
 from transexplain.reports import STRATEGY_REPORTS
 from transexplain.reports.strategies.html import render
+from transexplain.reports.strategies.json_report import schema
 from transexplain.reports.strategies.records import StrategyReport
 from transexplain.reports.strategies.report import told
 from transexplain.reports.strategies.wording import percent
@@ -118,6 +120,7 @@ def test_every_point_is_drawn_once(db: Database) -> None:
 def test_the_json_has_what_the_page_says(db: Database) -> None:
     found = report(db, picture_run(db))
     document = json.loads(STRATEGY_REPORTS.load("json")(found))
+    jsonschema.validate(document, schema())
     assert document["schema_version"] == 1
     assert [line["text"] for line in document["headline"]] == [one.text for one in found.headline]
     cluster = document["strategies"]["classes"][0]["clusters"][1]

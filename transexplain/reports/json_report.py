@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from transexplain.reports.records import Summary
+from transexplain.reports.records import SCHEMA_VERSION, Summary
 
 
 def render(summary: Summary) -> str:
@@ -22,9 +22,9 @@ def document(summary: Summary) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every report satisfies."""
-    from pydantic import TypeAdapter
+    from transexplain.reports.json_schema import schema_of
 
-    return TypeAdapter(Summary).json_schema(mode="serialization")
+    return schema_of(Summary, "report", SCHEMA_VERSION)
 
 
 def plain(value: Any) -> Any:

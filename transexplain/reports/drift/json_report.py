@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transexplain.reports.drift.records import DriftSummary
+from transexplain.reports.drift.records import SCHEMA_VERSION, DriftSummary
 from transexplain.reports.json_report import plain
 
 
@@ -14,6 +14,6 @@ def render(summary: DriftSummary) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every comparison satisfies."""
-    from pydantic import TypeAdapter
+    from transexplain.reports.json_schema import schema_of
 
-    return TypeAdapter(DriftSummary).json_schema(mode="serialization")
+    return schema_of(DriftSummary, "comparison", SCHEMA_VERSION)

@@ -1,26 +1,29 @@
 """An evaluation as JSON, CSV and Markdown."""
 
 import csv
-import html
 import io
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from transexplain.reports.escaping import markdown_text, spreadsheet_safe
 from transexplain.reports.evaluation.html import BETTER
 from transexplain.reports.evaluation.notes import baseline, notes
-from transexplain.reports.evaluation.records import EvaluationSummary, Row, Table
+from transexplain.reports.evaluation.records import SCHEMA_VERSION, EvaluationSummary, Row, Table
 from transexplain.reports.evaluation.wording import change, p_value, scale, span, value
 from transexplain.reports.json_report import plain
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_MARKS = re.compile(r"([\\`*_\[\]|#~])")
 
 
 def render_json(summary: EvaluationSummary) -> str:
     """`summary` as JSON text in ASCII: the keys are the fields of `records.EvaluationSummary`."""
     return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that every evaluation's JSON satisfies."""
+    from transexplain.reports.json_schema import schema_of
+
+    return schema_of(EvaluationSummary, "evaluation", SCHEMA_VERSION)
 
 
 def render_csv(summary: EvaluationSummary) -> str:
@@ -30,7 +33,9 @@ def render_csv(summary: EvaluationSummary) -> str:
     # an evaluation without scores still has its heading
     writer = csv.DictWriter(out, fieldnames=_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _safe(cell) for name, cell in line.items()} for line in lines)
+    writer.writerows(
+        {name: spreadsheet_safe(cell) for name, cell in line.items()} for line in lines
+    )
     return out.getvalue()
 
 
@@ -40,18 +45,19 @@ def render_markdown(summary: EvaluationSummary) -> str:
     return (
         "\n".join(
             [
-                f"# {_text(evaluated.name)}",
+                f"# {markdown_text(evaluated.name)}",
                 "",
-                f"Explanations of {_text(evaluated.model)} on {_text(evaluated.dataset)}: "
+                f"Explanations of {markdown_text(evaluated.model)} on "
+                f"{markdown_text(evaluated.dataset)}: "
                 f"{evaluated.measured:,} of {evaluated.rows:,} items; targets "
-                f"{_text(', '.join(evaluated.targets))}.",
+                f"{markdown_text(', '.join(evaluated.targets))}.",
                 "",
-                *(f"- {_text(line.text)}" for line in summary.headline),
+                *(f"- {markdown_text(line.text)}" for line in summary.headline),
                 "",
                 *(line for table in summary.tables for line in _table(summary, table)),
                 "## How to read this",
                 "",
-                *(f"- {_text(note)}" for note in notes(summary)),
+                *(f"- {markdown_text(note)}" for note in notes(summary)),
             ]
         )
         + "\n"
@@ -114,24 +120,13 @@ def _cells(table: Table, row: Row) -> dict[str, Any]:
     }
 
 
-def _safe(cell: Any) -> Any:
-    """A text that a spreadsheet would compute gets an apostrophe before it; numbers stay."""
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
-
-
 def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
     size, modality = scale(table), summary.evaluated.modality
     hidden = f" Hidden positions: {baseline(table.baseline, modality)}." if table.baseline else ""
-    yield f"## {_text(table.title)}, {_text(table.target)}"
+    yield f"## {markdown_text(table.title)}, {markdown_text(table.target)}"
     yield ""
     read = f"{BETTER[table.better]}, in {table.unit}; {table.source}."
-    yield _text(f"{read}{hidden}")
+    yield markdown_text(f"{read}{hidden}")
     yield ""
     yield "| Method | Mean | 95 % interval | Items | Missing | Difference to best | Adjusted p |"
     yield "|---|---:|---:|---:|---|---:|---:|"
@@ -152,9 +147,4 @@ def _line(row: Row, size: float) -> str:
         change(versus.mean, size) + within if versus else "",
         p_value(versus),
     )
-    return f"| {' | '.join(map(_text, cells))} |"
-
-
-def _text(text: str) -> str:
-    """`text` as Markdown shows it literally, on one line."""
-    return _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    return f"| {' | '.join(map(markdown_text, cells))} |"

@@ -1,0 +1,187 @@
+"""Attributions as Parquet and JSON lines: the store's numbers, in little memory, whole or not."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from report_samples import biased_run, explained_text, image_attribution, stored_run
+
+from transexplain.errors import ConfigurationError
+from transexplain.exports import parquet
+from transexplain.exports.exporting import export
+from transexplain.plans import DatasetRef, Matching, ModelRef
+from transexplain.store import results, runs
+from transexplain.store.database import Database
+from transexplain.types import ItemOutcome
+
+HOSTILE = 'a "quoted" | =1+1\n<b>\ud800 \0 ünïcode 日本'
+
+
+def exported(db: Database, run_id: str, path: Path) -> list[dict[str, Any]]:
+    """The rows that the file holds."""
+    assert export(db, run_id, path.suffix[1:], path) is None
+    if path.suffix == ".parquet":
+        found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        return found
+    return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_every_attribution_is_there_with_the_numbers_of_the_store(
+    db: Database, tmp_path: Path, form: str
+) -> None:
+    run_id = biased_run(db)
+    rows = exported(db, run_id, tmp_path / f"run.{form}")
+    stored = list(results.iter_attributions(db, run_id))
+    items = {i.item_id: i for i in results.iter_items(db, run_id) if isinstance(i, ItemOutcome)}
+    assert len(rows) == len(stored) == 36
+    for row, one in zip(rows, stored, strict=True):
+        item = items[one.item_id]
+        assert (row["id"], row["idx"]) == (one.item_id, item.index)
+        assert row["attributions"] == one.relevance.tolist()
+        assert row["offsets"] == [[token.start, token.end] for token in one.features]  # type: ignore[union-attr]
+        assert row["special"] == [token.special for token in one.features]  # type: ignore[union-attr]
+        assert row["predictions"] == list(item.logits)
+        assert (row["label"], row["prediction"]) == (item.label, item.predicted)
+        assert (row["class"], row["target"], row["logit"]) == (
+            one.class_name,
+            one.target,
+            one.logit,
+        )
+        assert one.ledger is not None
+        assert row["ledger_gap"] == one.ledger.gap and row["ledger_biases"] == one.ledger.biases
+
+
+def test_a_missing_ledger_and_label_are_null(db: Database, tmp_path: Path) -> None:
+    outcome, one = explained_text(0, "Ann was good", None)
+    run_id = stored_run(
+        db, [(outcome, replace(one, ledger=None)), explained_text(1, "Bob was bad", "negative")]
+    )
+    first, second = exported(db, run_id, tmp_path / "run.parquet")
+    assert first["ledger_total"] is None and second["ledger_total"] is not None
+    assert first["label"] is None and second["label"] == "negative"
+
+
+def test_texts_from_the_wild_keep_their_length(db: Database, tmp_path: Path) -> None:
+    meta = {"author": HOSTILE, "label": "not the label"}
+    run_id = stored_run(
+        db,
+        [explained_text(0, HOSTILE, "positive", meta=meta)],
+        matching=Matching(column="author"),
+        slice="label",
+    )
+    (row,) = exported(db, run_id, tmp_path / "run.parquet")
+    assert row["text"] == HOSTILE.replace("\ud800", "\ufffd")
+    assert len(row["text"]) == len(HOSTILE)
+    assert row["author"] == row["text"], "a column that groups are read from is one of its own"
+    assert row["label"] == "positive", "metadata does not take the place of a column"
+    assert json.loads(row["meta"]) == meta
+    (line,) = exported(db, run_id, tmp_path / "run.jsonl")
+    assert (line["author"], line["label"]) == (row["author"], "positive")
+    assert line["meta"] == meta
+
+
+def picture_run(db: Database) -> str:
+    outcome, _ = explained_text(0, "x", "positive")
+    outcome = replace(outcome, text=None, source="cat/1.png")
+    one = image_attribution([[0.5, -0.25, 0.0], [1.0, 2.0, -4.0]], item_id="row-0")
+    return stored_run(
+        db,
+        [(outcome, replace(one, prefix_relevance=(0.75,)))],
+        model=ModelRef(source="m", modality="image", classes=("negative", "positive")),
+        dataset=DatasetRef(
+            source="imagefolder:x", modality="image", snapshot="s", fingerprint="f" * 64, rows=1
+        ),
+    )
+
+
+def test_a_picture_is_a_grid_with_its_shape(db: Database, tmp_path: Path) -> None:
+    (row,) = exported(db, picture_run(db), tmp_path / "run.parquet")
+    assert row["attributions"] == [[0.5, -0.25, 0.0], [1.0, 2.0, -4.0]]
+    assert (row["rows"], row["cols"], row["source"]) == (2, 3, "cat/1.png")
+    assert row["special_attributions"] == [0.75]
+    assert "tokens" not in row
+
+
+def test_the_file_says_which_run_it_is_of(db: Database, tmp_path: Path) -> None:
+    run_id = biased_run(db)
+    export(db, "latest", "parquet", tmp_path / "run.parquet")
+    about = pq.read_schema(tmp_path / "run.parquet").metadata
+    assert about[b"transexplain.run"].decode() == run_id
+    assert about[b"transexplain.plan_digest"].decode() == runs.get(db, run_id).plan.digest
+    assert json.loads(about[b"transexplain.classes"]) == ["negative", "positive"]
+
+
+def test_hugging_face_opens_it(db: Database, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    export(db, biased_run(db), "parquet", tmp_path / "run.parquet")
+    found = datasets.load_dataset(
+        "parquet",
+        data_files=str(tmp_path / "run.parquet"),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
+    )
+    assert found.num_rows == 36
+    assert {"attributions", "idx", "label", "predictions"} <= set(found.column_names)
+    names = datasets.ClassLabel(names=["negative", "positive"])
+    assert set(found.cast_column("label", names)["label"]) == {0, 1}
+
+
+def synthetic(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        yield {"id": str(number), "idx": number, "tokens": ["word"] * 20, "meta": "{}"}
+
+
+def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: int) -> int:
+    monkeypatch.setattr(parquet, "iter_rows", lambda _, __: synthetic(count))
+    tracemalloc.start()
+    try:
+        export(db, "latest", "parquet", path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_are_written_by_groups_and_memory_does_not_grow(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    biased_run(db)
+    peak_of(monkeypatch, db, tmp_path / "first.parquet", 10)  # what is made once
+    few = peak_of(monkeypatch, db, tmp_path / "few.parquet", 2048)
+    many = peak_of(monkeypatch, db, tmp_path / "many.parquet", 20480)
+    assert many < 1.3 * few
+    about = pq.read_metadata(tmp_path / "many.parquet")
+    assert (about.num_rows, about.num_row_groups) == (20480, 20)
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    biased_run(db)
+    folder = tmp_path / "out"
+    path = folder / "run.parquet"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
+
+    def breaks(*_: object) -> Iterator[dict[str, Any]]:
+        yield from synthetic(5)
+        raise ConfigurationError("it broke")
+
+    monkeypatch.setattr(parquet, "iter_rows", breaks)
+    with pytest.raises(ConfigurationError, match="it broke"):
+        export(db, "latest", "parquet", path)
+    assert path.read_bytes() == b"old"
+    assert list(folder.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+def test_a_run_that_is_not_over_is_refused(db: Database, tmp_path: Path, form: str) -> None:
+    biased_run(db, leave=1)
+    with pytest.raises(ConfigurationError, match="is not over"):
+        export(db, "latest", form, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

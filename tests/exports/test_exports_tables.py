@@ -1,0 +1,139 @@
+"""CSV tables: tidy, complete, the summary's numbers, safe in a spreadsheet."""
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from evaluation_samples import plan_of, scores, stored
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MetricSpec
+from transexplain.exports.columns import cells_of, columns_of
+from transexplain.exports.exporting import export
+from transexplain.reports.escaping import spreadsheet_safe
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+from transexplain.types import EntityGroup, ItemFailure
+
+Rows = list[dict[str, str]]
+
+
+def tables(db: Database, run_id: str, path: Path) -> dict[str, Rows]:
+    assert export(db, run_id, "csv", path) is None
+    found = {}
+    for file in path.iterdir():
+        with file.open(encoding="utf-8", newline="") as stream:
+            found[file.stem] = list(csv.DictReader(stream, strict=True))
+    return found
+
+
+def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path) -> None:
+    run_id = biased_run(db)
+    found = tables(db, run_id, tmp_path / "out")
+    summary = summarise(db, run_id)
+    assert summary.groups is not None
+    assert len(found["groups"]) == len(summary.groups.rows) == 2
+    for cells, row in zip(found["groups"], summary.groups.rows, strict=True):
+        assert (cells["group"], cells["verdict"]) == (row.group, row.verdict)
+        assert row.difference_interval is not None and row.adjusted_p is not None
+        assert float(cells["difference"]) == row.difference
+        assert float(cells["difference_interval_low"]) == row.difference_interval[0]
+        assert float(cells["adjusted_p"]) == row.adjusted_p
+    assert {row["kind"] for row in found["failures"]} == {"empty-text", "null"}
+    assert {row["entity"] for row in found["entities"]} == {*ANNS, *BOBS}
+    assert float(found["entities"][0]["mean"]) == pytest.approx(0.5, abs=1e-3)
+    ids = [row["id"] for row in found["predictions"]]
+    assert len(ids) == 36 and {row["id"] for row in found["mentions"]} == set(ids)
+    assert float(found["predictions"][0]["logit_positive"]) == pytest.approx(
+        -float(found["predictions"][0]["logit_negative"])
+    )
+
+
+def test_what_a_run_has_not_has_no_file(db: Database, tmp_path: Path) -> None:
+    run_id = stored_run(db, [explained_text(0, "good", None)])
+    assert set(tables(db, run_id, tmp_path / "out")) == {"predictions", "words"}
+
+
+def test_an_evaluation_has_its_scores(db: Database, tmp_path: Path) -> None:
+    found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
+    plan = plan_of(["lrp", "random"], MetricSpec(name="hiding"))
+    run_id = stored(db, plan, found, 2)
+    rows = tables(db, run_id, tmp_path / "out")["metrics"]
+    assert sorted((row["method"], float(row["value"])) for row in rows) == [
+        ("lrp", 0.1),
+        ("lrp", 0.2),
+        ("random", 0.5),
+        ("random", 0.6),
+    ]
+
+
+def test_hostile_cells(db: Database, tmp_path: Path) -> None:
+    formula = '=HYPERLINK("http://x")'
+    texts = [
+        explained_text(0, "@Ann says\nhi", "positive", item_id=formula, meta={"a": "\0"}),
+        explained_text(1, "Bob", None, item_id="-5"),
+    ]
+    failure = ItemFailure(item_id="+x", index=2, kind="null", message='a\r\n"b"\0\ud800')
+    groups = [EntityGroup(name="-anns", terms=("@Ann", "Ann")), EntityGroup(name="b", terms=BOBS)]
+    found = tables(db, stored_run(db, texts, [failure], groups=groups), tmp_path / "out")
+    assert [row["id"] for row in found["predictions"]] == [f"'{formula}", "-5"]
+    assert found["failures"][0]["id"] == "'+x"
+    assert found["failures"][0]["message"] == 'a\r\n"b"\ufffd\ufffd'
+    assert {row["group"] for row in found["mentions"]} == {"'-anns", "b"}
+
+
+@given(st.text())
+def test_no_cell_begins_a_formula(text: str) -> None:
+    cell = spreadsheet_safe(text)
+    assert cell in (text, f"'{text}")
+    if cell.startswith(("=", "@", "\t", "\r")):
+        raise AssertionError(cell)
+    if cell.startswith(("+", "-")):
+        float(cell)
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: float
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    kind: Literal["a", "b"] | None
+    within: tuple[float, float] | None
+    inner: Inner | None
+    many: tuple[Inner, ...] = ()
+
+
+def test_records_as_columns() -> None:
+    assert list(columns_of(Outer)) == ["name", "kind", "within_low", "within_high", "inner_size"]
+    whole = Outer("x", "a", (1.0, 2.0), Inner(3.0))
+    assert list(cells_of(whole).values()) == ["x", "a", 1.0, 2.0, 3.0]
+    empty = replace(whole, within=None, inner=None)
+    assert list(cells_of(empty).values()) == ["x", "a", None, None, None]
+
+
+def test_a_folder_that_holds_something_or_cannot_be_made(db: Database, tmp_path: Path) -> None:
+    run_id = biased_run(db)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("keep", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        export(db, run_id, "csv", full)
+    with pytest.raises(ConfigurationError, match="is a file"):
+        export(db, run_id, "csv", full / "mine.txt")
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        export(db, run_id, "csv", full / "mine.txt" / "out")
+    assert [path.name for path in full.iterdir()] == ["mine.txt"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    export(db, run_id, "csv", empty)
+    assert (empty / "groups.csv").is_file()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

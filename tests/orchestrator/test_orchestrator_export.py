@@ -1,0 +1,119 @@
+"""The verb export on a real run: what it writes is read again by import; bad requests."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from report_samples import biased_run
+from tiny_audit import make_audit, texts
+
+from orchestrator.cli.main import main
+from transexplain.store.database import open_database
+
+URL = "sqlite:///transexplain.db"
+Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def groups_of(call: Call, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("report", run_id, "--json")[1])["groups"]
+    return found
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_imported_again_has_the_same_statistics(
+    call: Call, tmp_path: Path, form: str
+) -> None:
+    data = [
+        {"text": text, "label": ("bad", "good")[i % 2], "author": ("woman", "man")[i % 3 == 0]}
+        for i, text in enumerate(texts(40))
+    ]
+    spec = make_audit(
+        tmp_path,
+        evaluation={"items": 0},
+        groups={"lexicon": str(tmp_path / "groups.json"), "column": "author", "check": 0},
+        data={"source": str(tmp_path / "texts.jsonl"), "meta": ["author"]},
+    )
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    assert call("run", str(spec))[0] == 0
+    path = f"out/run.{form}"
+    assert call("export", "--format", form, "-o", path) == (0, f"{form}: {path}\n")
+    original = groups_of(call, "latest")
+    groups = ("--lexicon", "groups.json", "--set", "groups.column=author")
+    classes = ("--classes", "bad,so-so,good", "--column", "logits=predictions")
+    code, said = call("import", path, *groups, *classes)
+    assert code == 0, said
+    imported = groups_of(call, "latest")
+    rows = [row for row in original["rows"] if row["difference"] is not None]
+    assert {row["group"] for row in rows} >= {"author/man", "author/woman"}
+    for before, after in zip(original["rows"], imported["rows"], strict=True):
+        for name in ("group", "target", "class_name", "mentions", "entities", "verdict"):
+            assert before[name] == after[name]
+        assert (before["difference"] is None) == (after["difference"] is None)
+        if before["difference"] is not None:
+            assert after["difference"] == pytest.approx(before["difference"], abs=1e-6)
+    assert imported["outcomes"] == original["outcomes"]
+    if form == "parquet":
+        assert call("export", "-f", form, "-o", "again.parquet")[0] == 0, "also of an import"
+        first, second = pq.read_table(path), pq.read_table("again.parquet")
+        for name in ("id", "text", "offsets", "special", "target", "class", "prediction", "label"):
+            assert first[name].to_pylist() == second[name].to_pylist(), name
+
+
+def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
+    with open_database(URL, upgrade=True) as db:
+        biased_run(db)
+    code, said = call("export", "--format", "markdown")
+    assert code == 0 and said.startswith("## sample audit: models/m on x.csv\n")
+    assert call("export", "latest", "-f", "markdown", "-o", "new/pr.md")[0] == 0
+    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8") == said
+    assert call("export", "latest", "-f", "model-card", "-o", "new/pr.md")[0] == 0, "replaced"
+    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nobody", "--format", "markdown"), "nobody"),
+        (("latest", "--format", "parqet"), "did you mean 'parquet'?"),
+        (("latest", "--format", "parquet"), "name a file with -o"),
+        (("latest", "--format", "csv"), "name a folder with -o"),
+        (("latest", "--format", "parquet", "-o", "."), "is a folder; name a file"),
+        (("latest", "--format", "markdown", "-o", "file/out.md"), "cannot write"),
+        (("latest", "--format", "csv", "-o", "full"), "is not empty"),
+    ],
+)
+def test_requests_that_are_wrong(
+    call: Call, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    with open_database(URL, upgrade=True) as db:
+        biased_run(db)
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x", encoding="utf-8")
+    code, told = call("export", *words)
+    assert code == 2 and said in told, told
+    assert "Traceback" not in told

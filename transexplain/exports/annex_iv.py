@@ -1,0 +1,156 @@
+"""A run as a part of the technical documentation of Annex IV of Regulation (EU) 2024/1689.
+
+The points are named in our own words; what each asks for stands in the Regulation.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from transexplain.exports.facts import (
+    accuracy,
+    checks,
+    compared,
+    coverage,
+    difference,
+    errors,
+    items_of,
+    short,
+    untested,
+    verdict_counts,
+)
+from transexplain.reports.escaping import encodable, markdown_text
+from transexplain.reports.records import Audited, Groups, Summary
+from transexplain.reports.wording import number, percent
+
+_NO_ADVICE = (
+    "This block gives the facts of one audit under the points of Annex IV to which they belong. It "
+    "is no legal advice, it does not make documentation complete, and it does not say that a "
+    "system conforms to the Regulation, or that the Regulation applies to it. Whoever signs has to "
+    "check it and to add intended purpose, dates and names."
+)
+_NOT_FILLED = (
+    "1: the system as a whole: purpose, provider, versions, hardware, interface, instructions",
+    "2(a) to 2(c): how it was developed, its design choices and architecture",
+    "2(d): the training data; only the data of this audit is described above",
+    "2(e), 2(f), 2(h): human oversight, changes planned in advance, cybersecurity",
+    "4: why these metrics are the right ones for this system",
+    "5 and 6: risk management, and changes over the lifetime (`transexplain compare` gives facts "
+    "about one change of the model)",
+    "7 and 8: standards applied and the declaration of conformity",
+    "9: the plan for monitoring after release (`transexplain schedule` repeats an audit)",
+)
+
+
+def render(summary: Summary) -> str:
+    """The block, in Markdown."""
+    audited = summary.audited
+    lines = [
+        "# Annex IV of Regulation (EU) 2024/1689: facts from a bias audit",
+        "",
+        _NO_ADVICE,
+        *_section("2(d) Data: what was audited", _data(summary)),
+        *_section("2(g) Validation and testing: procedure", _procedure(summary)),
+        *_section("2(g) Metrics: accuracy", _accuracy(summary)),
+        *_section("2(g) Metrics: effects that may discriminate", _effects(summary)),
+        *_section("2(g) Test log", _log(audited)),
+        *_section("3 Accuracy for specific groups", _group_accuracy(summary.groups)),
+        *_section("3 Foreseeable risks of discrimination", _risks(summary)),
+        *_section("3 Limitations", untested(summary)),
+        "",
+        "## Points that this audit does not fill",
+        "",
+        *(f"- {line}" for line in _NOT_FILLED),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines) or ["Nothing was measured here."]
+    yield from ("", f"## {title}", "")
+    yield from (f"- {markdown_text(encodable(line))}" for line in found)
+
+
+def _data(summary: Summary) -> Iterator[str]:
+    audited = summary.audited
+    yield f"Data set of the audit: {short(audited.dataset)}, sha256 {audited.fingerprint}."
+    yield coverage(summary)
+    if summary.counts.labelled:
+        yield f"{summary.counts.labelled:,} items have a label of a class."
+    confusion = summary.confusion
+    for label, row in zip(confusion.labels, confusion.counts, strict=True):
+        yield f"Labelled {label or 'not at all'}: {sum(row):,} items."
+    for group, source in (summary.groups.sources if summary.groups else {}).items():
+        yield f"Group {group}, source of its terms: {short(source) or 'not given'}."
+
+
+def _procedure(summary: Summary) -> Iterator[str]:
+    audited, groups = summary.audited, summary.groups
+    made = " (made elsewhere and imported)" if audited.task == "imported" else ""
+    yield f"Explanations by {audited.method}{made}, for {', '.join(audited.targets)}."
+    if groups is not None:
+        yield (
+            f"Entities of each group were compared with {groups.reference}: permutation of "
+            f"entities, p adjusted for the number of comparisons ({groups.correction}), a "
+            f"difference matters beyond ±{groups.practical:g} {audited.unit}."
+        )
+    yield from checks(summary)
+
+
+def _accuracy(summary: Summary) -> Iterator[str]:
+    found = accuracy(summary)
+    yield f"{found}." if found else "Not measured: no item has a label of a class."
+
+
+def _effects(summary: Summary) -> Iterator[str]:
+    groups = summary.groups
+    if groups is None:
+        return
+    counts = verdict_counts(groups)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    yield f"Comparisons of groups: {said}."
+    for row in compared(groups):
+        if row.flagged:
+            yield difference(row, summary.audited)
+    base = items_of(groups.outcomes[0].group).lower() if groups.outcomes else ""
+    for place, one in enumerate(groups.outcomes):
+        for each in one.selection:
+            ratio = each.impact_ratio if place else None  # the first is the reference
+            against = "" if ratio is None else f", {number(ratio)} times the rate of {base}"
+            low, high = each.rate.interval
+            yield (
+                f"{items_of(one.group)}: {each.class_name} is predicted for "
+                f"{percent(each.rate.share)} of {each.rate.total:,} items (95\u00a0% interval "
+                f"{percent(low)} to {percent(high)}){against}."
+            )
+
+
+def _log(audited: Audited) -> Iterator[str]:
+    yield (
+        f"Run {audited.run_id} ({audited.name}), begun {_when(audited.created)}, ended "
+        f"{_when(audited.finished)}, state {audited.state}."
+    )
+    yield f"Model {short(audited.model)}, sha256 {audited.model_digest or 'unknown'}."
+    yield f"Plan, sha256 {audited.plan_digest}; TransExplain {audited.version}."
+    yield "Signature, name and date: to be added."
+
+
+def _when(seconds: float | None) -> str:
+    if seconds is None:
+        return "not yet"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _group_accuracy(groups: Groups | None) -> Iterator[str]:
+    yield from errors(groups)
+
+
+def _risks(summary: Summary) -> Iterator[str]:
+    rows = [row for row in compared(summary.groups) if row.flagged]
+    for row in rows:
+        more = "raises" if (row.difference or 0.0) > 0.0 else "lowers"
+        yield (
+            f"Mentioning {row.group} {more} the evidence for {row.class_name} compared with "
+            f"{row.reference}: judge what follows from it for the intended purpose."
+        )
+    if summary.groups is not None and not rows:
+        yield "No comparison of groups came out as a difference; see the limitations."

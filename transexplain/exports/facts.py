@@ -1,0 +1,163 @@
+"""What a run found and what it did not test, in sentences for people outside the team."""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from scipy.stats import binomtest
+
+from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome
+from transexplain.findings import GroupStatistic
+from transexplain.reports.controls import sentences
+from transexplain.reports.evaluation.wording import probability
+from transexplain.reports.records import Audited, Groups, Summary
+from transexplain.reports.wording import named, number, percent, signed, spoken, things
+
+
+def short(source: str) -> str:
+    """A model or dataset without the folders of the machine that it was read on."""
+    path = PurePath(source)
+    return path.name if path.is_absolute() or source.startswith((".", "~")) else source
+
+
+def compared(groups: Groups | None) -> list[GroupStatistic]:
+    """The rows of the group table but for the reference's, the largest difference first."""
+    rows = [row for row in groups.rows if row.group != row.reference] if groups else []
+    return sorted(rows, key=lambda row: -abs(row.difference or 0.0))
+
+
+def interval(found: tuple[float, float] | None) -> str:
+    """`-0.12 to 0.34`, or nothing."""
+    return "" if found is None else f"{number(found[0])} to {number(found[1])}"
+
+
+def difference(row: GroupStatistic, audited: Audited) -> str:
+    """One comparison that came out as a difference, with its numbers."""
+    what = spoken(row.target, row.class_name, audited.classes)
+    return (
+        f"Mentions of {row.group} add {signed(row.difference or 0.0)} ({audited.unit}) to {what} "
+        f"compared with {row.reference}; 95\u00a0% interval {interval(row.difference_interval)}, "
+        f"adjusted {probability(row.adjusted_p)}, {row.entities:,} entities in {row.documents:,} "
+        "items."
+    )
+
+
+def verdict_counts(groups: Groups | None) -> dict[str, int]:
+    """Comparisons by verdict."""
+    rows = compared(groups)
+    names = ("difference", "equivalent", "inconclusive", "suppressed")
+    return {name: sum(row.verdict == name for row in rows) for name in names}
+
+
+def coverage(summary: Summary) -> str:
+    """How many items the findings rest on."""
+    counts, audited = summary.counts, summary.audited
+    cut = f"; {counts.truncated:,} of them were cut" if counts.truncated else ""
+    return (
+        f"{counts.done:,} of {things(audited.modality, counts.total)} were explained{cut}; "
+        f"{counts.failed:,} failed."
+    )
+
+
+def accuracy(summary: Summary) -> str | None:
+    """Over all labelled items; None without labels."""
+    counts = summary.counts
+    if counts.accuracy is None:
+        return None
+    found = binomtest(counts.correct, counts.labelled).proportion_ci(method="wilson")
+    return (
+        f"Accuracy {counts.accuracy:.3f} ({counts.correct:,} of {counts.labelled:,} labelled "
+        f"items; 95\u00a0% interval {found.low:.3f} to {found.high:.3f}, Wilson's)"
+    )
+
+
+def errors(groups: Groups | None) -> Iterator[str]:
+    """Error rates over the items of each group."""
+    for one in groups.outcomes if groups else ():
+        if one.error is not None:
+            yield f"{items_of(one.group)}: {_error(one)}."
+
+
+def items_of(group: str) -> str:
+    """The items that a rate is of."""
+    return "All items" if group == ALL_ITEMS else f"Items with {group}"
+
+
+def _error(one: GroupOutcome) -> str:
+    found = one.error
+    assert found is not None
+    low, high = found.interval
+    return (
+        f"error rate {percent(found.share)} ({found.count:,} of {found.total:,}; 95\u00a0% "
+        f"interval {percent(low)} to {percent(high)})"
+    )
+
+
+def checks(summary: Summary) -> Iterator[str]:
+    """Controls and quality of the explanations that the run measured."""
+    found = summary.conservation
+    if found is not None and found.tolerance is not None:
+        yield (
+            f"{found.attributions - found.above:,} of {found.attributions:,} explanations add up "
+            f"to the logit they explain (worst relative gap {found.worst:.1e}, tolerance "
+            f"{found.tolerance:g})."
+        )
+    if summary.faithfulness is not None:
+        judged = [row for row in summary.faithfulness.rows if row.beats is not None]
+        won = sum(bool(row.beats) for row in judged)
+        yield (
+            f"On {summary.faithfulness.items:,} items {summary.audited.method} beats a random "
+            f"ranking on {won} of {len(judged)} measures of faithfulness."
+        )
+    if summary.class_sensitivity is not None:
+        yield (
+            f"Class sensitivity {summary.class_sensitivity.mean:.2f} on "
+            f"{summary.class_sensitivity.items:,} items (0: the same map for every class)."
+        )
+    if summary.groups is not None:
+        yield from sentences(summary.groups)
+
+
+def untested(summary: Summary) -> Iterator[str]:
+    """What nobody may conclude from this run."""
+    audited, counts, groups = summary.audited, summary.counts, summary.groups
+    yield (
+        f"Only items of {short(audited.dataset)} were read: other data, languages or uses were "
+        "not tested."
+    )
+    if missing := counts.total - counts.done:
+        yield f"{missing:,} of {counts.total:,} items have no explanation."
+    if counts.truncated:
+        yield f"{counts.truncated:,} items were longer than the model reads; the rest was not seen."
+    if counts.accuracy is None:
+        yield "No item has a label: accuracy was not measured, neither overall nor for any group."
+    if audited.task == "imported":
+        yield (
+            "The attributions were made elsewhere: whether they add up to the logit, are faithful "
+            "and tell classes apart was not tested."
+        )
+    elif summary.faithfulness is None:
+        yield "Whether the explanations are faithful was not measured."
+    yield from _untested_groups(groups)
+
+
+def _untested_groups(groups: Groups | None) -> Iterator[str]:
+    if groups is None:
+        yield "No groups were given: nothing is known about who or what is mentioned or shown."
+        return
+    yield (
+        "Groups are mentions or marks in the items. The people who use the system or are judged by "
+        "it were not observed."
+    )
+    rows = compared(groups)
+    for verdict, said in (
+        ("inconclusive", "Neither a difference nor its absence is shown"),
+        ("suppressed", "Too few different entities to compare"),
+    ):
+        if names := list(dict.fromkeys(row.group for row in rows if row.verdict == verdict)):
+            yield f"{said}: {named(names)}."
+    if groups.never_mentioned:
+        yield f"Never mentioned: {named(groups.never_mentioned)}."
+    if not groups.swaps:
+        yield "Mentions were not swapped: whether another name gives another answer is not known."
+    if groups.randomised is None:
+        yield "No model with randomised weights was asked whether it shows the same differences."
