@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from transexplain.errors import ConfigurationError
+from transexplain.manifests import manifest_of
 from transexplain.registry import Registry
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.drift import DriftSummary
@@ -31,7 +32,9 @@ def report(db: Database, run_id: str, folder: Path) -> None:
     if runs.get(db, run_id).plan.task == "evaluation":
         summary = tabulate(db, run_id)
         name = f"{summary.evaluated.name}-{summary.evaluated.run_id}"
-        _print(summary.headline, _write(EVALUATION_REPORTS, summary, folder / name))
+        paths = _write(EVALUATION_REPORTS, summary, folder / name)
+        paths.append(_write_manifest(db, summary.evaluated.run_id, folder / name))
+        _print(summary.headline, paths)
     else:
         print_summary(*write_reports(db, run_id, folder))
 
@@ -50,7 +53,8 @@ def write_reports(db: Database, run_id: str, folder: Path) -> tuple[Summary, lis
     """
     summary = summarise(db, run_id)
     name = f"{summary.audited.name}-{summary.audited.run_id}"
-    return summary, _write(REPORTS, summary, folder / name)
+    paths = _write(REPORTS, summary, folder / name)
+    return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]
 
 
 def write_comparison(summary: DriftSummary, folder: Path) -> None:
@@ -75,17 +79,28 @@ def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
     paths = []
     for form in forms:
         path = stem.with_name(f"{stem.name}.{form}")
-        partial = path.with_suffix(path.suffix + f".{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(forms.load(form)(summary), encoding="utf-8")
-            partial.replace(path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"
-            ) from error
+        _write_whole(path, forms.load(form)(summary).encode())
         paths.append(path)
     return paths
+
+
+def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
+    """The manifest beside a report; its name does not begin as a report's, which is JSON too."""
+    path = stem.with_name(f"manifest-{stem.name}.json")
+    _write_whole(path, manifest_of(db, run_id).text)
+    return path
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    partial = path.with_suffix(path.suffix + f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"
+        ) from error
 
 
 def print_summary(summary: Summary, paths: list[Path]) -> None:
@@ -106,7 +121,8 @@ def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
     for statement in statements:
         console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)
     for path in paths:
-        console.print(f"report: {path}", markup=False)
+        kind = "manifest" if path.name.startswith("manifest-") else "report"
+        console.print(f"{kind}: {path}", markup=False)
 
 
 def exit_code(db: Database, run_id: str) -> int:

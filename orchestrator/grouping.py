@@ -7,10 +7,10 @@ from typing import Any
 from orchestrator.spec import AuditSpec
 from transexplain.bias.finding import column_group
 from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.lexicon_files import BUILTIN
+from transexplain.bias.lexicon_files import BUILTIN, lexicon_file
 from transexplain.data.reader import annotated_groups, values_of
 from transexplain.errors import SpecError
-from transexplain.plans import DatasetRef, Matching
+from transexplain.plans import DatasetRef, Matching, SourceFile
 from transexplain.types import EntityGroup
 
 #: values of a column above which it is taken for an id and not for a group
@@ -38,8 +38,19 @@ def lexicon_groups(spec: AuditSpec) -> tuple[EntityGroup, ...]:
         )
     groups: list[EntityGroup] = []
     for lexicon in section.lexicons:
-        groups += load_lexicon(_place(lexicon))
+        groups += load_lexicon(_own(lexicon))
     return tuple(groups)
+
+
+def lexicon_files(spec: AuditSpec) -> tuple[SourceFile, ...]:
+    """The lexicons that the specification names, with digests; raises LexiconError."""
+    section = spec.groups
+    named = (*section.lexicons, section.second) if section else ()
+    return tuple(lexicon_file(_own(lexicon)) for lexicon in named if lexicon is not None)
+
+
+def _own(lexicon: str) -> Path | str:
+    return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
 
 
 def groups_of(
@@ -89,7 +100,7 @@ def second_groups(spec: AuditSpec, groups: Iterable[EntityGroup]) -> tuple[Entit
     names = [group.name for group in groups]
     found = [
         group
-        for group in load_lexicon(_place(section.second))
+        for group in load_lexicon(_own(section.second))
         if not section.include or any(_is_in(group.name, w) for w in section.include)
     ]
     if unknown := [group.name for group in found if group.name not in names]:
@@ -114,6 +125,7 @@ def group_fields(
         return {"groups": groups}
     return {
         "groups": groups,
+        "lexicons": lexicon_files(spec),
         "second": second_groups(spec, groups),
         "matching": Matching(ambiguous=section.ambiguous, case=section.case, column=section.column),
         "reference": section.reference,
@@ -122,10 +134,6 @@ def group_fields(
         "slice": _slice(spec),
         "planted": section.planted,
     }
-
-
-def _place(lexicon: str) -> Path | str:
-    return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
 
 
 def _slice(spec: AuditSpec) -> str | None:

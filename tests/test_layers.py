@@ -10,17 +10,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("types", "evaluations", "findings", "plans"),
-    ("settings",),
+    ("types", "evaluations", "findings", "plans", "supervision"),
+    ("settings", "surroundings"),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "data", "store"),
-    ("methods",),
+    ("methods", "manifests"),
     ("bias", "metrics"),
     ("explaining", "strategies"),
     ("evaluating", "mentioning"),
     ("checking",),
-    ("audit", "comparing", "importing", "reports", "doctor"),
+    ("audit", "comparing", "importing", "reports", "verifying", "doctor"),
     ("workers", "api", "render", "exports"),
     ("orchestrator",),
 )
@@ -50,6 +50,8 @@ TORCH_FREE = (
     "registry",
     "targets",
     "settings",
+    "surroundings",
+    "manifests",
     "errors",
 )
 HEAVY = {"torch", "transformers", "timm", "torchvision"}

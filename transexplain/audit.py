@@ -14,7 +14,8 @@ from transexplain.explaining.caution import screened
 from transexplain.mentioning import Mentioning
 from transexplain.metrics.class_sensitivity import of_attributions
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.plans import NO_CAUTION, AuditPlan, Caution, Observer, Shard, ShardResult
+from transexplain.plans import AuditPlan, Shard, ShardResult
+from transexplain.supervision import NO_CAUTION, Caution, Observer
 from transexplain.targets import parse_target
 from transexplain.types import (
     Attribution,

@@ -7,7 +7,8 @@ from transexplain.bias.aggregates import ShardAggregate
 from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.explaining import Explained, Stopped
 from transexplain.mentioning import Mentioning
-from transexplain.plans import AuditPlan, Observer, Shard, ShardResult
+from transexplain.plans import AuditPlan, Shard, ShardResult
+from transexplain.supervision import Observer
 from transexplain.types import Attribution, ItemFailure, ItemOutcome, Mention
 
 _TOGETHER = 64  #: items between two looks at whether to stop

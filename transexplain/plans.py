@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluationPlan, MethodSpec, MetricScore
@@ -26,6 +26,14 @@ Task = Literal["audit", "evaluation", "imported"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """A file that an audit was made from, and its bytes' digest when the audit was planned."""
+
+    path: str  #: absolute; of a model the name within it; `builtin:NAME` of what is shipped
+    sha256: str  #: of its bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRef:
     """Which model, how loaded, and the digest that says it is still the same one."""
 
@@ -35,6 +43,8 @@ class ModelRef:
     modality: Modality = "text"
     classes: tuple[str, ...] = ()  #: class names by index
     digest: str = ""  #: sha256 over weights, config and tokenizer; "" = not resolved yet
+    files: tuple[SourceFile, ...] = ()  #: those that the digest covers, by name
+    attention: str = ""  #: kernel: sdpa, eager, ...; "": the model names none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +77,9 @@ class DatasetRef:
     root: str = ""  #: folder that image paths are relative to
     #: of attributions made elsewhere: sha256 over ids and texts alone; "": the fingerprint says it
     corpus: str = ""
+    #: what the snapshot was read from; empty for pictures, which the snapshot has digests of, and
+    #: for a source of very many files
+    files: tuple[SourceFile, ...] = ()
 
     @property
     def content(self) -> str:
@@ -149,6 +162,7 @@ class AuditPlan:
     shard_size: int = 256
     payload: Payload = "float16"  #: stored relevance
     groups: tuple[EntityGroup, ...] = ()
+    lexicons: tuple[SourceFile, ...] = ()  #: files that groups were read from
     matching: Matching = field(default_factory=Matching)
     reference: str | None = None  #: reference group; None: all other groups' entities
     practical: float = 0.1  #: smallest difference that matters, in logits
@@ -210,27 +224,3 @@ class AuditRun:
     finished: float | None
     shards: Mapping[str, int]  #: state -> count
     previous: str | None = None  #: id of the run to compare with
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Caution:
-    """What earlier attempts of a shard that died have taught about its items."""
-
-    alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
-    quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
-
-
-NO_CAUTION = Caution()
-
-
-class Observer(Protocol):
-    """What `audit.explain_shard` tells while it works, and the one thing it asks."""
-
-    def batch_started(self, item_ids: Sequence[str]) -> None:
-        """A batch is about to be computed: the breadcrumb if the process dies in it."""
-
-    def item_done(self, item_id: str) -> None:
-        """An item has its outcome or its failure: progress."""
-
-    def should_stop(self) -> bool:
-        """True when the work is to end before the next batch (cancel, lease lost, SIGTERM)."""

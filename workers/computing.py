@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from transexplain.plans import AuditPlan, Caution, Observer, Shard, ShardResult
+from transexplain.plans import AuditPlan, Shard, ShardResult
+from transexplain.supervision import Caution, Observer
 from workers.models import ModelCache
 
 if TYPE_CHECKING:

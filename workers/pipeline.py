@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Self
 
 from transexplain.errors import DatabaseError, FencedError
-from transexplain.plans import NO_CAUTION, ShardResult
+from transexplain.plans import ShardResult
 from transexplain.store import results, runs, shards
 from transexplain.store.records import Claim
+from transexplain.supervision import NO_CAUTION
 from workers import logs
 from workers.computing import compute, model_for
 from workers.held import Held, Watch

@@ -1,7 +1,7 @@
 """The verbs of `transexplain` and their exit codes.
 
-0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`), 2 bad configuration or usage, 3
-finished with failed items above the tolerance, 4 infrastructure, 130 interrupted.
+0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`, `verify`), 2 bad configuration or
+usage, 3 finished with failed items above the tolerance, 4 infrastructure, 130 interrupted.
 """
 
 import sys
@@ -25,6 +25,7 @@ from orchestrator.cli import (
     runs_compared,
     scheduling,
     strategies,
+    verifying,
 )
 from transexplain.errors import TransExplainError
 
@@ -52,6 +53,7 @@ for _module in (
     database,
     scheduling,
     strategies,
+    verifying,
 ):
     _module.register(app)
 

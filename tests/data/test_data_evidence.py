@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from transexplain.data.fingerprint import source_digest
+from transexplain.data.fingerprint import source_digest, source_files
 from transexplain.data.reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
@@ -114,7 +114,7 @@ def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
     options = dataclasses.asdict(spec)
     later = {name: options.pop(name) for name in ("evidence", "spans", "sample", "seed")}
     assert later == {"evidence": None, "spans": None, "sample": None, "seed": 0}
-    assert source_digest(spec, [path]) == _former_digest(options, path)
+    assert source_digest(spec, [path], source_files([path])) == _former_digest(options, path)
 
 
 def _former_digest(options: dict, path: Path) -> str:

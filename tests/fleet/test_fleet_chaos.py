@@ -14,10 +14,10 @@ from tiny_audit import make_audit
 from transexplain.audit import explain_shard
 from transexplain.explaining.items import Silent
 from transexplain.models.load import load_model
-from transexplain.plans import Caution
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
+from transexplain.supervision import Caution
 
 SEED = 20
 SHARDS, SIZE = 300, 20

@@ -37,7 +37,7 @@ def test_run_status_report(call, tmp_path: Path) -> None:
     (state,) = json.loads(said)
     assert (code, state["items_done"], state["state"]) == (0, 40, "done")
     assert call("report", "latest", "--report-dir", "again")[0] == 0
-    assert len(list((tmp_path / "again").iterdir())) == 2
+    assert len(list((tmp_path / "again").iterdir())) == 3, "two forms and the manifest"
     code, said = call("report", "--json")
     assert json.loads(said)["audited"]["name"] == "tiny"
     code, said = call("resume")

@@ -49,7 +49,7 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
     assert found.exit_code == 0, found.output
     (page,) = out.glob("*.html")
     assert {path.suffix for path in out.iterdir()} == {".html", ".json", ".csv", ".md"}
-    said = json.loads(next(iter(out.glob("*.json"))).read_text())
+    said = json.loads(next(iter(out.glob("tiny-*.json"))).read_text())
     assert [table["metric"] for table in said["tables"]] == ["activation", "sparsity"]
     assert said["tables"][0]["baseline"] == "unk"
     for table in said["tables"]:
@@ -60,7 +60,7 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
     assert "one position" in page.read_text()
     again = run(["report", "--report-dir", str(tmp_path / "again")], tmp_path, monkeypatch)
     assert again.exit_code == 0, again.output
-    assert len(list((tmp_path / "again").iterdir())) == 4
+    assert len(list((tmp_path / "again").iterdir())) == 5, "four forms and the manifest"
     printed = run(["report", "--json"], tmp_path, monkeypatch)
     assert json.loads(printed.output)["tables"] == said["tables"]
 

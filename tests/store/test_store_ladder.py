@@ -159,7 +159,8 @@ def _up(db: Database, full: Rows, steps: list[str]) -> None:
     ended, wanted = common(rows(db), full)
     assert ended.keys() == full.keys()
     added = {("shard", name) for name in ("hinted", "fruitless", "breadcrumb", "suspects")}
-    added |= {("attribution", "notes"), ("run", "previous")}
+    added |= {("attribution", "notes"), ("run", "previous"), ("run", "surroundings")}
+    added |= {("shard", "digest"), ("shard", "surroundings")}
     for name, found in ended.items():
         columns = [key for key in found[0] if (name, key) not in added]
         assert [[row[key] for key in columns] for row in found] == [

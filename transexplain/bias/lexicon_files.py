@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import zlib
@@ -13,6 +14,7 @@ from typing import Any
 import yaml
 
 from transexplain.errors import LexiconError
+from transexplain.plans import SourceFile
 
 #: what names a lexicon that comes with the software, e.g. `builtin:gender`
 BUILTIN = "builtin:"
@@ -44,6 +46,23 @@ def read_lexicon(source: Path | str) -> dict[Any, Any]:
     if not isinstance(content, dict) or not content:
         raise LexiconError(f"{source}: expected a mapping of group names to lists of terms")
     return content
+
+
+def lexicon_file(source: Path | str) -> SourceFile:
+    """The digest of a lexicon's bytes, by its absolute path or as `builtin:NAME`.
+
+    Raises LexiconError where it cannot be read.
+    """
+    if str(source).startswith(BUILTIN):
+        name, data = str(source), _shipped(str(source).removeprefix(BUILTIN))[1].encode()
+    else:
+        path = Path(source).absolute()
+        name = str(path).encode("utf-8", "backslashreplace").decode()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LexiconError(f"{path}: cannot be read: {error}") from error
+    return SourceFile(path=name, sha256=hashlib.sha256(data).hexdigest())
 
 
 def shipped() -> list[str]:

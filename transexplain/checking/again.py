@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.models.base import LoadedModel
-from transexplain.plans import Observer
+from transexplain.supervision import Observer
 from transexplain.targets import parse_target
 from transexplain.types import Attribution, Item
 

@@ -11,7 +11,8 @@ from transexplain.checking.swaps import Swaps
 from transexplain.data.sampling import number
 from transexplain.explaining import Explained
 from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, CheckPlan, Observer
+from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.supervision import Observer
 
 
 class Checks:

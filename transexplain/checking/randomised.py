@@ -11,7 +11,8 @@ from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.metrics.randomisation import randomised_model
 from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, CheckPlan, Observer
+from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.supervision import Observer
 
 
 class Randomised:

@@ -14,7 +14,8 @@ from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.methods import facts_of
 from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, Observer
+from transexplain.plans import AuditPlan
+from transexplain.supervision import Observer
 from transexplain.targets import parse_target, resolve_target
 from transexplain.types import Attribution, Item
 

@@ -12,7 +12,8 @@ from transexplain.bias.swaps import Swap
 from transexplain.checking.again import Pair, explained_again
 from transexplain.explaining import Explained, Request
 from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, CheckPlan, Observer
+from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.supervision import Observer
 from transexplain.types import EntityGroup, Item, ItemFailure
 
 _TRIED = 12  #: replacements whose word pieces are counted

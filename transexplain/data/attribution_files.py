@@ -15,6 +15,7 @@ from typing import Any
 from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.attribution_rows import GivenAttribution, RowReader
 from transexplain.data.files import expand, format_of, open_table
+from transexplain.data.fingerprint import source_files
 from transexplain.data.records import Problem, RawRow, Record, printable
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.errors import DataSourceError, ItemError
@@ -49,6 +50,7 @@ def prepare_attributions(
     folder = snapshot_folder(snapshot_dir)
     try:
         path = write_snapshot(source, spec, folder, attributed=True)
+        files = source_files(source.files())
     except OSError as error:  # the readers have turned their own into DataSourceError
         raise unwritable(folder, error) from error
     except DataSourceError as error:
@@ -66,7 +68,7 @@ def prepare_attributions(
         )
     names = asked.classes.classes if asked.classes else tuple(sorted(seen.classes | seen.labels))
     return Prepared(
-        dataset=replace(snapshot_ref(source, spec, path), corpus=seen.corpus.hexdigest()),
+        dataset=replace(snapshot_ref(source, spec, path, files), corpus=seen.corpus.hexdigest()),
         classes=names,
         targets=tuple(sorted(seen.targets, key=lambda one: (one != "predicted", one))),
         never_predicted=tuple(sorted(seen.labels - seen.predictions)),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from transexplain.data.records import printable
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetRef, DatasetSpec
+from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
 
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 1
@@ -24,25 +25,33 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def source_digest(spec: DatasetSpec, files: Sequence[Path], *, named: bool = False) -> str:
-    """Sha256 over the bytes and suffixes of the files, in order, and the reading options.
+def source_files(files: Sequence[Path]) -> tuple[SourceFile, ...]:
+    """Digests of the files, in order; raises DataSourceError where one cannot be read."""
+    try:
+        return tuple(
+            SourceFile(path=printable(str(path.absolute())), sha256=file_digest(path))
+            for path in files
+        )
+    except OSError as error:
+        raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def source_digest(
+    spec: DatasetSpec, files: Sequence[Path], digests: Sequence[SourceFile], *, named: bool = False
+) -> str:
+    """Sha256 over the digests and suffixes of the files, in order, and the reading options.
 
     Where the source is `named`, whole file names take the place of the suffixes.
-
-    Raises DataSourceError where a file cannot be read.
     """
     options = asdict(spec)
     del options["source"]  # the same bytes from elsewhere are the same dataset
     for name, usual in _LATER.items():  # a digest stays what it was before there was such an option
         if options[name] == usual:
             del options[name]
-    try:
-        parts = [
-            [path.name if named else "".join(path.suffixes).lower(), file_digest(path)]
-            for path in files
-        ]
-    except OSError as error:
-        raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
+    parts = [
+        [path.name if named else "".join(path.suffixes).lower(), one.sha256]
+        for path, one in zip(files, digests, strict=True)
+    ]
     text = json.dumps([SNAPSHOT_VERSION, options, parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

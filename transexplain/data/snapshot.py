@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 
 from transexplain.data import SOURCES
 from transexplain.data.duplicates import DuplicateIds
-from transexplain.data.fingerprint import file_digest, source_digest
+from transexplain.data.fingerprint import file_digest, source_digest, source_files
 from transexplain.data.records import Record, Source
 from transexplain.data.sampling import sample
 from transexplain.data.writer import write_rows
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetRef, DatasetSpec
+from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
+
+#: a plan lists the files of its data up to so many; the snapshot tells of a change in any
+_LISTED = 100
 
 
 def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
@@ -36,17 +39,18 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     source = _open_source(spec)
     folder = snapshot_folder(snapshot_dir)
     try:
-        snapshot = (
-            _remember(source, spec, folder)
-            if source.modality == "text"
-            else write_snapshot(source, spec, folder)
-        )
+        if source.modality == "text":
+            snapshot, files = _remember(source, spec, folder)
+        else:
+            snapshot, files = write_snapshot(source, spec, folder), ()
     except OSError as error:  # the readers have turned their own into DataSourceError
         raise unwritable(folder, error) from error
-    return snapshot_ref(source, spec, snapshot)
+    return snapshot_ref(source, spec, snapshot, files)
 
 
-def snapshot_ref(source: Source, spec: DatasetSpec, snapshot: Path) -> DatasetRef:
+def snapshot_ref(
+    source: Source, spec: DatasetSpec, snapshot: Path, files: tuple[SourceFile, ...]
+) -> DatasetRef:
     """What a plan says of a source's snapshot."""
     return DatasetRef(
         source=spec.source,
@@ -55,6 +59,7 @@ def snapshot_ref(source: Source, spec: DatasetSpec, snapshot: Path) -> DatasetRe
         fingerprint=snapshot.stem,
         rows=pq.read_metadata(snapshot).num_rows,
         root=source.root,
+        files=files if len(files) <= _LISTED else (),
     )
 
 
@@ -90,20 +95,23 @@ def unwritable(path: Path, error: OSError) -> DataSourceError:
     )
 
 
-def _remember(source: Source, spec: DatasetSpec, folder: Path) -> Path:
-    """The snapshot of a source of texts, found by the digest of its bytes or written."""
+def _remember(
+    source: Source, spec: DatasetSpec, folder: Path
+) -> tuple[Path, tuple[SourceFile, ...]]:
+    """The snapshot of a source of texts, found by the digest of its bytes or written; its files."""
     files = source.files()
     before = _states(files)
-    pointer = folder / f"{source_digest(spec, files, named=source.named)}.source"
+    digests = source_files(files)
+    pointer = folder / f"{source_digest(spec, files, digests, named=source.named)}.source"
     if snapshot := _remembered(pointer):
-        return snapshot
+        return snapshot, digests
     snapshot = write_snapshot(source, spec, folder)
     if _states(files) != before:
         raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
     with _temporary(folder) as path:
         path.write_text(snapshot.stem, encoding="ascii")
         path.replace(pointer)
-    return snapshot
+    return snapshot, digests
 
 
 def _remembered(pointer: Path) -> Path | None:

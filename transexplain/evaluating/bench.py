@@ -10,7 +10,7 @@ from transexplain.evaluations import EvaluatedMethod
 from transexplain.explaining import Request, explain_items
 from transexplain.metrics.case import Case
 from transexplain.models.base import LoadedModel
-from transexplain.plans import Observer
+from transexplain.supervision import Observer
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Attribution, Item, ItemFailure
 

@@ -15,7 +15,8 @@ from transexplain.explaining.memory import free_caches, is_out_of_memory
 from transexplain.explaining.request import Member, finished, model_failure
 from transexplain.metrics.case import Array
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.plans import Modality, Observer
+from transexplain.plans import Modality
+from transexplain.supervision import Observer
 from transexplain.targets import label_index
 from transexplain.types import Item, ItemFailure, ItemOutcome
 

@@ -14,7 +14,7 @@ from transexplain.metrics.case import Case, Scored, unmeasured
 from transexplain.metrics.curves import probabilities
 from transexplain.metrics.evidence import oracle
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.plans import Observer
+from transexplain.supervision import Observer
 from transexplain.types import Item
 
 

@@ -22,7 +22,8 @@ from transexplain.explaining.windows import explain_in_windows
 from transexplain.methods import facts_of
 from transexplain.methods.batching import batches_of
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.plans import Modality, Observer
+from transexplain.plans import Modality
+from transexplain.supervision import Observer
 from transexplain.targets import label_index
 from transexplain.types import Item, ItemFailure, ResolvedTarget
 

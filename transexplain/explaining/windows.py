@@ -23,7 +23,7 @@ from transexplain.methods import facts_of
 from transexplain.methods.batching import batches_of
 from transexplain.methods.leaf_forward import LeafForward
 from transexplain.models.base import Batch, LoadedModel, Window
-from transexplain.plans import Observer
+from transexplain.supervision import Observer
 from transexplain.types import Attribution, ResolvedTarget
 
 Array = NDArray[np.float64]

@@ -11,6 +11,7 @@ from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import Caller
 from transexplain.models.image import ImageEncoder
+from transexplain.models.kernels import attention_kernel
 from transexplain.models.leaves import Sites, find_embeddings
 from transexplain.models.node_sites import NodeProbe
 from transexplain.models.nodes import NodeEncoder
@@ -20,7 +21,7 @@ from transexplain.models.probe import logits_of, probing_pictures
 from transexplain.models.sites import FORWARD_ERRORS, first_sites, image_sites, text_sites
 from transexplain.models.text import TextEncoder
 from transexplain.models.transform import Transform
-from transexplain.plans import ModelRef
+from transexplain.plans import ModelRef, SourceFile
 from transexplain.types import Item
 
 
@@ -31,6 +32,7 @@ class Origin:
     source: str
     digest: str
     device: str
+    files: tuple[SourceFile, ...] = ()  #: that the digest covers
 
 
 def assemble_text(
@@ -241,4 +243,6 @@ def _ref(module: nn.Module, modality: Any, classes: Sequence[str], origin: Origi
         modality=modality,
         classes=tuple(classes),
         digest=origin.digest,
+        files=origin.files,
+        attention=attention_kernel(module),
     )

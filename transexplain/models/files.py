@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transexplain.errors import ModelLoadError
+from transexplain.plans import SourceFile
 
 _CODE_FILES = (
     "config.json",
@@ -96,6 +98,17 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def weight_names(folder: Path) -> list[str]:
+    """Names of the safetensors files of a model directory, there or not; empty: it has none.
+
+    Raises ModelLoadError where their index cannot be read.
+    """
+    if (folder / _WEIGHTS).is_file() or not (folder / _INDEX).is_file():
+        return [_WEIGHTS]
+    names = read_json(folder / _INDEX).get("weight_map")
+    return sorted({str(name) for name in names.values()}) if isinstance(names, dict) else []
+
+
 def _indexed(folder: Path, index: Path) -> list[Path]:
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
@@ -178,21 +191,37 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def digest_of_folder(folder: Path, weights: Iterable[Path]) -> str:
-    """Sha256 over weights, config, tokenizer and preprocessor files: names and contents."""
-    beside = [path for path in folder.iterdir() if _DIGESTED.fullmatch(path.name)]
-    return digest_of_files({path.name: path for path in (*weights, *beside) if path.is_file()})
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digests:
+    """What says that a model's files are still the same."""
+
+    whole: str  #: sha256 over the sorted names and the contents
+    files: tuple[SourceFile, ...]  #: each by itself, by name
 
 
-def digest_of_files(files: Mapping[str, Path]) -> str:
-    """Sha256 over the sorted names and the contents of `files`."""
-    digest = hashlib.sha256()
+def digests_of_folder(folder: Path, weights: Iterable[Path]) -> Digests:
+    """Of weights, config, tokenizer and preprocessor files."""
+    beside = [path for path in folder.iterdir() if is_digested(path.name)]
+    return digests_of_files({path.name: path for path in (*weights, *beside) if path.is_file()})
+
+
+def is_digested(name: str) -> bool:
+    """Whether a file of this name, beside the weights, is part of a model's digest."""
+    return _DIGESTED.fullmatch(name) is not None
+
+
+def digests_of_files(files: Mapping[str, Path]) -> Digests:
+    """Of `files` by name; every byte is read once."""
+    whole, each = hashlib.sha256(), []
     for name in sorted(files):
-        digest.update(f"{name}\0{files[name].stat().st_size}\0".encode())
+        one = hashlib.sha256()
+        whole.update(f"{name}\0{files[name].stat().st_size}\0".encode())
         with files[name].open("rb") as file:
             while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()
+                whole.update(chunk)
+                one.update(chunk)
+        each.append(SourceFile(path=name, sha256=one.hexdigest()))
+    return Digests(whole=whole.hexdigest(), files=tuple(each))
 
 
 def digest_of_module(module: torch.nn.Module) -> str:

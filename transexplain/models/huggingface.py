@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
 from transexplain.models.base import LoadedModel
-from transexplain.models.files import check_keys, digest_of_folder, weight_files
+from transexplain.models.files import check_keys, digests_of_folder, weight_files
 from transexplain.models.lm_head import head_names
 from transexplain.models.positions import saved_truncation
 from transexplain.models.quiet import quiet
@@ -38,7 +38,8 @@ def load_folder(
     files = weight_files(folder)
     reader = _tokenizer(folder) if modality == "text" else _processor(folder)
     module = _module(folder, modality, dtype).to(device).eval()
-    origin = Origin(source=source, digest=digest_of_folder(folder, files), device=str(device))
+    found = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
     classes = names_of_config(module)
     if modality == "text":
         return assemble_text(

@@ -14,8 +14,8 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, unique_names
 from transexplain.models.base import LoadedModel
 from transexplain.models.files import (
-    digest_of_files,
-    digest_of_folder,
+    digests_of_files,
+    digests_of_folder,
     fill,
     read_config,
     read_weights,
@@ -41,10 +41,10 @@ class _Recipe:
 
 def load_named(source: str, *, dtype: torch.dtype, device: torch.device) -> LoadedModel:
     """`timm:NAME?checkpoint=FILE.safetensors`; without a checkpoint, timm's weights on the hub."""
-    name, checkpoint = _parsed(source)
+    name, checkpoint = named_checkpoint(source)
     if checkpoint is None:
         remedy = f"name a file here: {PREFIX}{name}?checkpoint=FILE.safetensors"
-        fetched = fetch(f"timm/{_with_tag(name)}", remedy=remedy)
+        fetched = fetch(hub_name(name), remedy=remedy)
         return load_folder(
             fetched.folder,
             read_config(fetched.folder),
@@ -54,11 +54,8 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device) -> Load
         )
     weights = read_weights(checked_checkpoint(checkpoint))
     recipe = _Recipe(architecture=name, args=_head_size(name, weights))
-    origin = Origin(
-        source=source,
-        digest=digest_of_files({f"{name}/{checkpoint.name}": checkpoint}),
-        device=str(device),
-    )
+    found = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
+    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
     return _load(recipe, weights, str(checkpoint), origin=origin, dtype=dtype, device=device)
 
 
@@ -68,7 +65,8 @@ def load_folder(
     """A directory whose config.json holds `timm_args` (or timm's own hub configuration)."""
     files = weight_files(folder)
     recipe = _recipe(folder, config)
-    origin = Origin(source=source, digest=digest_of_folder(folder, files), device=str(device))
+    found = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
     return _load(
         recipe, read_weights(files), str(folder), origin=origin, dtype=dtype, device=device
     )
@@ -121,7 +119,8 @@ def eval_transform(data: dict[str, Any]) -> Transform:
     return transform
 
 
-def _parsed(source: str) -> tuple[str, Path | None]:
+def named_checkpoint(source: str) -> tuple[str, Path | None]:
+    """The name and the checkpoint of a `timm:` source; raises ModelLoadError."""
     import timm
 
     name, mark, query = source.removeprefix(PREFIX).partition("?")
@@ -147,6 +146,11 @@ def checked_checkpoint(path: Path) -> list[Path]:
             "convert it with safetensors.torch.save_file where you trust it"
         )
     return [path]
+
+
+def hub_name(name: str) -> str:
+    """Where the hub has timm's weights of this name."""
+    return f"timm/{_with_tag(name)}"
 
 
 def _with_tag(name: str) -> str:

@@ -65,6 +65,8 @@ class Audited:
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
     task: str = "audit"  #: `imported`: the attributions were made elsewhere
+    inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
+    manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.errors import ConfigurationError
+from transexplain.manifests import Manifest, manifest_of
 from transexplain.plans import AuditRun
 from transexplain.reports.classes import confusion, views
 from transexplain.reports.evaluation.faithfulness import faithfulness, sentences
@@ -46,7 +47,8 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     items, attributions = _surveys(db, run, gallery)
     total = merged(db, run.id)
     shown, omitted = views(total, attributions, run.plan.targets)
-    audited, counts = _audited(run, attributions), counts_of(db, run)
+    audited = _audited(run, attributions, manifest_of(db, run.id))
+    counts = counts_of(db, run)
     conservation, groups = conservation_of(db, run, attributions), groups_of(db, run, total)
     sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
     previous = compared(db, run, groups)
@@ -86,7 +88,7 @@ def _surveys(db: Database, run: AuditRun, places: int) -> tuple[ItemSurvey, Attr
     )
 
 
-def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
+def _audited(run: AuditRun, seen: AttributionSurvey, manifest: Manifest) -> Audited:
     plan = run.plan
     return Audited(
         run_id=run.id,
@@ -117,6 +119,8 @@ def _audited(run: AuditRun, seen: AttributionSurvey) -> Audited:
         stride=plan.stride,
         long_text_join=plan.long_text_join,
         task=plan.task,
+        inputs_digest=manifest.name,
+        manifest_digest=manifest.sha256,
     )
 
 

@@ -32,15 +32,21 @@ Value = TypeVar("Value")
 
 
 def iter_items(
-    db: Database, run_id: str, *, only_failed: bool = False
+    db: Database,
+    run_id: str,
+    *,
+    only_failed: bool = False,
+    item_ids: Iterable[str] | None = None,
 ) -> Iterator[ItemOutcome | ItemFailure]:
-    """Every saved item: its outcome, or its failure; raises ConfigurationError: unknown run."""
+    """Every saved item, or those of `item_ids`: outcome or failure; raises as `iter_mentions`."""
     _check(db, run_id)
     columns = [column for column in item.c if column.name not in ("run_id", "shard", "features")]
     query = select(*columns).where(item.c.run_id == run_id)
     if only_failed:
         query = query.where(item.c.error_kind.is_not(None))
-    return map(_item, _rows(db, query, (item.c.index,)))
+    if item_ids is None:
+        return map(_item, _rows(db, query, (item.c.index,)))
+    return map(_item, _chosen(db, run_id, query, (item.c.index,), item_ids))
 
 
 def failures(db: Database, run_id: str) -> list[ItemFailure]:
@@ -71,12 +77,7 @@ def iter_attributions(
         query = query.where(attribution.c.target == target)
     if item_ids is None:
         return _attributions(_rows(db, query, _ATTRIBUTION_KEY))
-    chosen = _indices(db, run_id, item_ids)
-    return _attributions(
-        row
-        for some in _chunks(chosen)
-        for row in _rows(db, query.where(attribution.c.item.in_(some)), _ATTRIBUTION_KEY)
-    )
+    return _attributions(_chosen(db, run_id, query, _ATTRIBUTION_KEY, item_ids))
 
 
 def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[str, str]]:
@@ -106,12 +107,7 @@ def iter_mentions(
     query = select(*columns, item.c.item_id).join(item).where(mention.c.run_id == run_id)
     if item_ids is None:
         return map(_mention, _rows(db, query, _MENTION_KEY))
-    chosen = _indices(db, run_id, item_ids)
-    return (
-        _mention(row)
-        for some in _chunks(chosen)
-        for row in _rows(db, query.where(mention.c.item.in_(some)), _MENTION_KEY)
-    )
+    return map(_mention, _chosen(db, run_id, query, _MENTION_KEY, item_ids))
 
 
 def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
@@ -143,6 +139,18 @@ def _rows(db: Database, query: Select[Any], key: Sequence[Column[int]]) -> Itera
             return
         last = tuple(rows[-1]._mapping[column] for column in key)
         page = query.where(tuple_(*key) > last)
+
+
+def _chosen(
+    db: Database,
+    run_id: str,
+    query: Select[Any],
+    key: Sequence[Column[int]],
+    item_ids: Iterable[str],
+) -> Iterator[Row[Any]]:
+    """As `_rows`, of these items only; the first column of `key` is the item."""
+    for some in _chunks(_indices(db, run_id, item_ids)):
+        yield from _rows(db, query.where(key[0].in_(some)), key)
 
 
 def _indices(db: Database, run_id: str, item_ids: Iterable[str]) -> list[int]:

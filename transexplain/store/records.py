@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from transexplain.plans import Caution, RunState, Shard
+from transexplain.plans import RunState, Shard
+from transexplain.supervision import Caution
 
 SHARD_STATES = ("queued", "running", "done", "dead", "cancelled")
 

@@ -18,15 +18,19 @@ from transexplain.store.records import Claim
 from transexplain.store.rows import rows_of
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
+from transexplain.store.shard_digests import digest_of
 from transexplain.store.shards import held
 from transexplain.store.totals import (
     accuracy,
+    aggregate,
     aggregates,
     conservation,
 )
+from transexplain.surroundings import saved_here
 
 __all__ = [
     "accuracy",
+    "aggregate",
     "aggregates",
     "conservation",
     "failures",
@@ -58,6 +62,8 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
+        digest=digest_of(rows, result.aggregate),
+        surroundings=saved_here(),
     )
     with db.begin() as connection:
         # first, so that the row stays locked against a new claim until the commit

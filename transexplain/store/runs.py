@@ -15,6 +15,7 @@ from transexplain.store.database import Database
 from transexplain.store.plan_json import plan_of
 from transexplain.store.records import SHARD_STATES, RunProgress
 from transexplain.store.schema import run, shard
+from transexplain.surroundings import planned_here
 
 _RECENT = 5
 
@@ -53,6 +54,7 @@ def _write_run(connection: Connection, plan: AuditPlan, previous: str | None) ->
         "max_attempts": plan.max_attempts,
         "payload": plan.payload,
         "state": "running",
+        "surroundings": planned_here(),
     }
     while True:
         created = float(connection.execute(select(DatabaseTime())).scalar_one())

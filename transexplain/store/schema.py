@@ -44,6 +44,7 @@ run = Table(
     Column("created", Double, nullable=False),
     Column("finished", Double),
     Column("previous", Text),  # the run to compare with; it may be gone by then
+    Column("surroundings", JsonText),  # software and machine that planned it; NULL: not recorded
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
 )
@@ -69,6 +70,8 @@ shard = Table(
     Column("fruitless", Integer, nullable=False, server_default="0"),  # attempts without progress
     Column("breadcrumb", JsonText),  # ids of the items in hand
     Column("suspects", JsonText),  # see suspects.py
+    Column("digest", Text),  # of what was saved, see shard_digests.py; NULL: nothing, or not taken
+    Column("surroundings", JsonText),  # software and machine that saved it
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
     CheckConstraint("state IN ('queued', 'running', 'done', 'dead', 'cancelled')", name="state"),
     Index(None, "run_id", "state", "attempt", "index"),

@@ -7,7 +7,7 @@ ended, and why some are in quarantine.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transexplain.plans import Caution
+from transexplain.supervision import Caution
 
 #: an item that was alone in hand at the end of so many attempts is not tried again
 LONE_DEATHS = 2

@@ -21,7 +21,7 @@ def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
     with db.read() as connection:
         require(connection, run_id)
         indices = sorted(connection.execute(saved).scalars())
-    return (_aggregate(db, run_id, index) for index in indices)
+    return (aggregate(db, run_id, index) for index in indices)
 
 
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
@@ -115,10 +115,13 @@ def _worst_item(connection: Connection, run_id: str) -> str:
     return str(connection.execute(query).scalar_one())
 
 
-def _aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
+def aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
+    """The aggregate of one shard; raises KeyError where there is none."""
     query = select(shard_aggregate.c.payload).where(
         shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
     )
     with db.read() as connection:
-        payload: dict[str, Any] = connection.execute(query).scalar_one()
+        payload: dict[str, Any] | None = connection.execute(query).scalar_one_or_none()
+    if payload is None:
+        raise KeyError(f"shard {index} has no aggregate")
     return payload

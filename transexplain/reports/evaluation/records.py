@@ -90,6 +90,8 @@ class Evaluated:
     methods: Mapping[str, Mapping[str, Any]]  #: label -> name, parameters, items
     resamples: int  #: of every bootstrap
     permutations: int  #: of every test, at most
+    inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
+    manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import transexplain
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluationPlan, MetricScore
+from transexplain.manifests import manifest_of
 from transexplain.metrics import metric_facts
 from transexplain.plans import AuditRun
 from transexplain.reports.evaluation.gathering import Gathered, gather
@@ -52,7 +53,7 @@ def tables_of(
 
 
 def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered) -> Evaluated:
-    whole = run.plan
+    whole, manifest = run.plan, manifest_of(db, run.id)
     return Evaluated(
         run_id=run.id,
         name=whole.name,
@@ -78,4 +79,6 @@ def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gath
         methods={one.label: {**asdict(one.method), "items": one.items} for one in plan.methods},
         resamples=RESAMPLES,
         permutations=PERMUTATIONS,
+        inputs_digest=manifest.name,
+        manifest_digest=manifest.sha256,
     )

@@ -1,0 +1,130 @@
+"""Verbs about where a run's numbers came from: manifest, verify."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from transexplain.verifying import Check
+
+_COLOURS = {"PASS": typer.colors.GREEN, "FAIL": typer.colors.RED, "NOTE": typer.colors.YELLOW}
+
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="write it there and print its hashes")
+]
+Items = Annotated[int, typer.Option("--items", min=0, help="items that are explained again")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option("--tolerance", help="difference allowed, as a share of the largest |relevance|"),
+]
+ModelPlace = Annotated[str | None, typer.Option("--model", help="where the model is now")]
+Seed = Annotated[int, typer.Option("--seed", help="of the drawing of items")]
+Device = Annotated[str | None, typer.Option("--device", help="torch device; default: the plan's")]
+BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", min=1, help="positions per batch")
+]
+ManifestFile = Annotated[
+    Path | None, typer.Option("--manifest", help="a manifest that the run has to have")
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="folder where data files, lexicons and pictures are now"),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verbs."""
+    app.command()(manifest)
+    app.command()(verify)
+
+
+def manifest(
+    run_id: opt.RunId = "latest", *, output: Output = None, db: opt.DatabaseUrl = None
+) -> None:
+    """Print what a run was made from and how it went, as canonical JSON."""
+    from transexplain.manifests import manifest_of
+    from transexplain.store import runs
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        made = manifest_of(store, runs.get(store, run_id).id)
+    if output is None:
+        typer.echo(made.text, nl=False)
+        return
+    partial = output.with_name(f"{output.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(made.text)
+        partial.replace(output)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+    typer.echo(f"inputs {made.name}\nmanifest {made.sha256}")
+
+
+def verify(  # noqa: PLR0913 - the options of a command line
+    run_id: opt.RunId = "latest",
+    *,
+    items: Items = 20,
+    seed: Seed = 0,
+    tolerance: Tolerance = None,
+    model: ModelPlace = None,
+    device: Device = None,
+    batch_tokens: BatchTokens = None,
+    data_root: DataRoot = None,
+    manifest_file: ManifestFile = None,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Hash every input and stored byte of a run, and explain some items again.
+
+    Exit code 1 where a check fails.
+    """
+    from transexplain.store import runs
+    from transexplain.verifying import VerifyRequest
+    from transexplain.verifying import verify as checks_of
+
+    settings = opt.settings_with(db)
+    asked = VerifyRequest(
+        items=items,
+        seed=seed,
+        tolerance=tolerance,
+        model=model,
+        device=device,
+        batch_tokens=batch_tokens,
+        data_root=data_root,
+        snapshot_dir=settings.snapshot_dir,
+    )
+    with opt.open_store(settings) as store:
+        run = runs.get(store, run_id).id
+        found = _told(checks_of(store, run, asked, manifest_file), silent=json_)
+    if _concluded(run, found, json_):
+        raise typer.Exit(1)
+
+
+def _concluded(run: str, found: "list[Check]", json_: bool) -> int:
+    """Say how it ended; returns how many checks failed."""
+    failed = sum(one.status == "FAIL" for one in found)
+    if json_:
+        document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        many = f"{failed} check{'s' if failed > 1 else ''} failed"
+        typer.echo(f"run {run}: {many if failed else 'verified'}")
+    return failed
+
+
+def _told(checks: "Iterator[Check]", *, silent: bool) -> "list[Check]":
+    """Every check, each printed as soon as it is done."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not silent:
+            status = typer.style(check.status, fg=_COLOURS[check.status])
+            typer.echo(f"{status}  {check.name}: {check.text}")
+    return found

@@ -1,0 +1,225 @@
+"""What names a run: every byte that decides its numbers, and nothing else."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_samples import make_plan, make_result, make_shards
+from tiny_audit import make_audit
+from verified_runs import Run, audited, flipped
+
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.errors import ConfigurationError
+from transexplain.manifests import Manifest, manifest_of
+from transexplain.manifests.inputs import seeds
+from transexplain.plans import EntityGroup
+from transexplain.settings import Settings
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database, open_database
+from transexplain.surroundings import git_state, planned_here
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with open_database(f"sqlite:///{tmp_path / 'm.db'}", upgrade=True) as database:
+        yield database
+
+
+def manifest(run: Run) -> Manifest:
+    with open_database(run.url) as db:
+        return manifest_of(db, run.id)
+
+
+def planned(folder: Path, **keys: Any) -> Manifest:
+    """The manifest of an audit below `folder` that is planned and not run."""
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'p.db'}", snapshot_dir=folder / "snapshots"
+    )
+    path = folder / "audit.yaml"
+    prepared = prepare_audit(load_spec(path, overrides=keys), settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        return manifest_of(db, runs.create(db, prepared.plan, prepared.shards))
+
+
+def test_two_runs_over_the_same_bytes_have_one_name(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first = audited(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "three")  # for its own files
+    again = manifest(audited_again(tmp_path / "one"))
+    one, moved = manifest(first), planned_copy(tmp_path / "three")
+    assert one.inputs == again.inputs == moved.inputs
+    assert one.name == again.name == moved.name
+    assert one.sha256 != again.sha256, "executions differ"
+    assert one.execution["places"] != moved.execution["places"]
+    kept = [shard["digest"] for shard in one.execution["shards"]]
+    assert all(kept)
+    assert kept == [shard["digest"] for shard in again.execution["shards"]], "the same numbers"
+
+
+def audited_again(folder: Path) -> Run:
+    from orchestrator.dispatch.local import run_local
+
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
+    )
+    prepared = prepare_audit(load_spec(folder / "audit.yaml"), settings)
+    with open_database(settings.database_url) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_local(db, run_id, settings, model=prepared.model)
+    return Run(folder=folder, url=settings.database_url, id=run_id)
+
+
+def planned_copy(folder: Path) -> Manifest:
+    """Planned from the files of a copied folder."""
+    return planned(
+        folder,
+        **{
+            "model.source": str(folder / "model"),
+            "data.source": str(folder / "texts.jsonl"),
+            "groups.lexicon": str(folder / "groups.json"),
+        },
+    )
+
+
+def test_every_byte_of_every_input_changes_the_name(tmp_path: Path) -> None:
+    make_audit(tmp_path, items=12, evaluation={"items": 0})
+    before = planned(tmp_path)
+    seen = {before.name}
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        path = tmp_path / "model" / name
+        whole = path.read_bytes()
+        path.write_bytes(flipped(whole) if name.endswith("safetensors") else whole + b"\n")
+        changed = planned(tmp_path)
+        path.write_bytes(whole)
+        assert changed.name not in seen, name
+        seen.add(changed.name)
+        files = [{one["path"]: one["sha256"] for one in m.inputs["model"]["files"]} for m in
+                 (before, changed)]  # fmt: skip
+        assert {key for key in files[0] if files[0][key] != files[1][key]} == {name}
+        assert files[0][name] == hashlib.sha256(whole).hexdigest()
+    for name, more in (("texts.jsonl", b"\n"), ("groups.json", b" ")):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        path.write_bytes(whole + more)
+        changed = planned(tmp_path)
+        path.write_bytes(whole)
+        assert changed.name not in seen, name
+        seen.add(changed.name)
+    assert planned(tmp_path).name == before.name
+
+
+@pytest.mark.parametrize(
+    "key", ["practical", "targets", "payload", "batch_tokens", "labels", "shard_size"]
+)
+def test_every_part_of_the_plan_changes_the_name(db: Database, key: str) -> None:
+    other = {
+        "practical": 0.3,
+        "targets": ("predicted",),
+        "payload": "float16",
+        "batch_tokens": 7,
+        "labels": {},
+        "shard_size": 5,
+    }
+    plans = (make_plan(), make_plan(**{key: other[key]}))
+    one, changed = (manifest_of(db, runs.create(db, plan, make_shards())) for plan in plans)
+    assert one.name != changed.name
+
+
+def test_terms_and_versions_change_the_name(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = manifest_of(db, runs.create(db, make_plan(), make_shards()))
+    group = EntityGroup(name="names", terms=("Ann", "Zoe"), source="here")
+    other = manifest_of(db, runs.create(db, make_plan(groups=(group,)), make_shards()))
+    assert one.inputs["groups"]["names"] != other.inputs["groups"]["names"]
+    assert one.name != other.name
+    assert {"transexplain", "torch", "transformers", "timm", "tokenizers", "numpy"} <= set(
+        one.inputs["software"]
+    )
+    real = planned_here()
+    newer = {**real, "software": {**real["software"], "torch": "99.0"}}
+    monkeypatch.setattr("transexplain.store.runs.planned_here", lambda: newer)
+    later = manifest_of(db, runs.create(db, make_plan(), make_shards()))
+    assert later.name != one.name
+    elsewhere = {**real, "hardware": {"cpu": "another"}, "git": {"commit": "c", "dirty": True}}
+    monkeypatch.setattr("transexplain.store.runs.planned_here", lambda: elsewhere)
+    assert manifest_of(db, runs.create(db, make_plan(), make_shards())).name == one.name
+
+
+def test_what_is_recorded_of_an_execution(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    while (claim := shards.claim(db, run_id, f"w{0}", 60)) is not None:
+        results.save(
+            db,
+            claim,
+            make_result(claim.shard, failing={5} & set(range(claim.shard.start, claim.shard.stop))),
+        )
+    runs.finalise(db, run_id)
+    made = manifest_of(db, run_id)
+    found = made.execution
+    assert found["failures"] == {"empty-text": 1}
+    assert (found["workers"], found["attempts"], found["seconds"]) == (1, 3, 1.5)
+    assert [one["explained"] for one in found["shards"]] == [4, 3, 4]
+    assert len({one["digest"] for one in found["shards"]}) == 3
+    assert len(found["computed"]) == 1
+    assert {one["computed"] for one in found["shards"]} == {0}
+    assert found["planned"]["hardware"]["cores"] >= 1
+    assert hashlib.sha256(made.text).hexdigest() == made.sha256
+    assert json.loads(made.text) == json.loads(json.dumps(made.document))
+    assert manifest_of(db, run_id).text == made.text, "nothing of it moves"
+
+
+def test_a_run_that_is_not_there(db: Database) -> None:
+    with pytest.raises(ConfigurationError, match="no run"):
+        manifest_of(db, "20260101-00000000")
+
+
+def test_seeds_are_found_wherever_they_are() -> None:
+    plan = {
+        "swap": {"seed": 3},
+        "evaluation": {"seed": 0, "methods": [{"params": {"seed": 9}}, {"params": {}}]},
+        "seedling": 1,
+    }
+    expected = {"swap.seed": 3, "evaluation.seed": 0, "evaluation.methods.0.params.seed": 9}
+    assert dict(seeds(plan)) == expected
+
+
+@pytest.fixture
+def git(tmp_path: Path) -> Callable[..., None]:
+    import subprocess
+
+    def git(*words: str) -> None:
+        named = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+        command = ["git", *named, *words]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    return git
+
+
+def test_the_state_of_a_repository(tmp_path: Path, git: Callable[..., None]) -> None:
+    assert git_state(tmp_path) is None
+    git("init", "-q")
+    assert git_state(tmp_path) is None, "no commit yet"
+    (tmp_path / "a.txt").write_text("a")
+    git("add", "a.txt")
+    git("commit", "-q", "-m", "first")
+    clean = git_state(tmp_path)
+    assert clean is not None
+    assert (len(clean["commit"]), clean["dirty"]) == (40, False)
+    (tmp_path / "a.txt").write_text("b")
+    assert git_state(tmp_path) == {**clean, "dirty": True}
+    assert git_state(tmp_path / "absent") is None
+
+
+def test_a_repository_runs_no_program_of_its_own(tmp_path: Path, git: Callable[..., None]) -> None:
+    git("init", "-q")
+    (tmp_path / "a.txt").write_text("a")
+    git("add", "a.txt")
+    git("commit", "-q", "-m", "first")
+    git("config", "core.fsmonitor", f"touch {tmp_path / 'ran'}; false")
+    assert git_state(tmp_path) is not None
+    assert not (tmp_path / "ran").exists()

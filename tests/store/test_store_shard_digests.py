@@ -1,0 +1,123 @@
+"""Digests of shards: what is taken at the commit is what the tables give, on both databases."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import text, update
+from store_samples import make_attribution, make_image, make_outcome, make_plan, make_shards
+from store_samples import make_result as sample
+
+from transexplain.evaluations import MetricScore
+from transexplain.plans import ShardResult
+from transexplain.store import results, runs, shards
+from transexplain.store.database import Database
+from transexplain.store.recorded import RecordedShard, recorded_shards
+from transexplain.store.schema import item
+from transexplain.store.shard_digests import stored_digest
+
+ODD = "Zoë \x00 \x10 \ud800 \U0001f600 'quoted' \\"
+
+
+def saved(db: Database, result: ShardResult, **plan: Any) -> tuple[str, RecordedShard]:
+    """A run whose first shard holds `result`."""
+    run_id = runs.create(db, make_plan(**plan), make_shards())
+    claim = shards.claim(db, run_id, "w", 60, shard_index=0)
+    assert claim is not None
+    results.save(db, claim, result)
+    return run_id, recorded_shards(db, run_id)[0]
+
+
+def again(db: Database, run_id: str, one: RecordedShard) -> str:
+    return stored_digest(db, run_id, one.index, one.start, one.stop)
+
+
+def odd_result() -> ShardResult:
+    """Every kind of value that a column may hold, and what databases are particular about."""
+    shard = make_shards()[0]
+    outcomes = [make_outcome(row) for row in range(4)]
+    outcomes[0] = make_outcome(0, text=ODD, label=None, logits=(-0.0, 1e-310), meta={})
+    outcomes[1] = make_outcome(1, text=None, source="a/b.png", meta={ODD: ODD})
+    made = [
+        make_attribution(outcomes[0], text=ODD, logit=-0.0, notes=(ODD,)),
+        make_image(outcomes[1]),
+        make_attribution(outcomes[2], relevance=np.zeros(5, dtype=np.float32), ledger=None),
+    ]
+    scores = (
+        MetricScore(item_id="id-0", method="m", target="t", metric="a", value=-0.0, curve=(0.1,)),
+        MetricScore(item_id="id-1", method="m", target="t", metric="a", value=None, reason=ODD),
+        MetricScore(
+            item_id="id-1", method="m", target="t", metric="b", value=1.0, detail={"n": [1, 2.5]}
+        ),
+    )
+    whole = sample(shard, failing=frozenset({3}), note=ODD)
+    aggregate = {"big": 2**80, "z": [1, {"b": 0.1, "a": None}], "a": ODD}
+    return replace(
+        whole,
+        outcomes=tuple(outcomes[:3]),
+        attributions=tuple(made),
+        mentions=tuple(replace(one, surface=ODD) for one in whole.mentions),
+        scores=scores,
+        aggregate=aggregate,
+    )
+
+
+@pytest.mark.parametrize("payload", ["float16", "float32"])
+def test_the_tables_give_the_digest_of_the_commit(db: Database, payload: str) -> None:
+    run_id, one = saved(db, odd_result(), payload=payload)
+    assert one.digest is not None
+    assert again(db, run_id, one) == one.digest
+    assert one.surroundings is not None
+    assert "transexplain" in one.surroundings["software"]
+
+
+def test_it_is_of_the_results_and_not_of_the_run(db: Database) -> None:
+    first, second = saved(db, odd_result())[1], saved(db, odd_result())[1]
+    assert first.digest == second.digest
+    other = saved(db, odd_result(), payload="float16")[1]
+    assert other.digest != first.digest, "stored relevance is another"
+    assert saved(db, replace(odd_result(), seconds=9.0))[1].digest == first.digest
+
+
+CHANGES = (
+    "UPDATE item SET text = 'x' WHERE \"index\" = 2",
+    'UPDATE item SET truncated = NOT truncated WHERE "index" = 2',
+    "UPDATE item SET label = '' WHERE \"index\" = 0",
+    "UPDATE item SET error = 'other' WHERE \"index\" = 3",
+    'DELETE FROM item WHERE "index" = 3',
+    "UPDATE attribution SET logit = logit + 1e-15 WHERE item = 2",
+    'UPDATE attribution SET relevance = features FROM item WHERE item."index" = 1 AND item = 1',
+    'UPDATE mention SET "end" = "end" + 1 WHERE item = 1',
+    "DELETE FROM mention WHERE item = 2",
+    "UPDATE score SET value = 0.5 WHERE metric = 'b'",
+    "UPDATE score SET value = 0 WHERE value IS NULL",
+    "DELETE FROM shard_aggregate",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_a_row_shows(db: Database, change: str) -> None:
+    run_id, one = saved(db, odd_result())
+    with db.begin() as connection:
+        assert connection.execute(text(change)).rowcount >= 1
+    assert again(db, run_id, one) != one.digest
+
+
+def test_a_row_that_moved_to_another_item_shows(db: Database) -> None:
+    run_id, one = saved(db, odd_result())
+    with db.begin() as connection:
+        for place, name in ((0, "x"), (1, "id-0"), (0, "id-1")):
+            connection.execute(update(item).where(item.c.index == place).values(item_id=name))
+    assert again(db, run_id, one) != one.digest
+
+
+def test_a_shard_that_is_computed_again_has_its_own(db: Database) -> None:
+    run_id, one = saved(db, odd_result())
+    other = sample(make_shards()[1])
+    claim = shards.claim(db, run_id, "w", 60, shard_index=1)
+    assert claim is not None
+    results.save(db, claim, other)
+    first, second, third = recorded_shards(db, run_id)
+    assert (first.digest, third.digest) == (one.digest, None)
+    assert again(db, run_id, second) == second.digest != first.digest

@@ -1,0 +1,298 @@
+"""Honest runs verify: another batch size, several processes, moved files, other kinds of runs."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attribution_rows import rows_of_run, write_rows
+from PIL import Image
+from tiny_audit import make_audit
+from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
+
+from orchestrator.cli.main import main
+from transexplain.errors import ConfigurationError
+from transexplain.manifests import manifest_of
+from transexplain.store.database import open_database
+from transexplain.verifying import VerifyRequest
+from transexplain.verifying.verify import drawn
+
+ALL = {
+    "plan",
+    "items",
+    "stored results",
+    "stored relevance",
+    "aggregates",
+    "model files",
+    "dataset snapshot",
+    "dataset files",
+    "lexicons",
+    "software",
+    "model",
+    "explained again",
+}
+
+Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return audited(tmp_path_factory.mktemp("honest"))
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+    def call(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return call
+
+
+@pytest.mark.parametrize("asked", [{}, {"batch_tokens": 1}, {"batch_tokens": 10_000, "seed": 7}])
+def test_whatever_the_batch_size(run: Run, asked: dict[str, Any]) -> None:
+    found = run.checks(items=20, **asked)
+    assert set(found) == ALL
+    assert {one.status for one in found.values()} == {"PASS"}
+    assert "20 items" in found["explained again"].text
+    assert "40 attributions" in found["explained again"].text, "two targets each"
+
+
+@pytest.mark.parametrize("payload", ["float16", "float32"])
+def test_whatever_the_number_of_processes(run: Run, tmp_path: Path, payload: str) -> None:
+    other = audited(tmp_path, processes=2, payload=payload, batch_tokens=64)
+    found = other.checks(items=20)
+    assert {one.status for one in found.values()} == {"PASS"}, found
+
+
+@pytest.mark.postgres
+def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    run = audited(tmp_path, postgres_url)
+    assert {one.status for one in run.checks(items=20).values()} == {"PASS"}
+    turned = "UPDATE attribution SET relevance = set_byte(relevance, 0, 3) WHERE item = 9"
+    assert execute(postgres_url, turned) == 2
+    found = run.checks(items=20)
+    assert "shard 1 (rows 8 to 15) is not what was saved" in found["stored results"].text
+
+
+def test_a_float16_payload_is_allowed_its_rounding(run: Run) -> None:
+    found = run.checks(items=20, tolerance=1e-5)["explained again"]
+    assert found.status == "PASS"
+    relevance, logits = re.findall(r" (\d\S*e\S+?)(?= of the|;)", found.text)[:2]
+    assert float(relevance) < 1e-5
+    assert float(logits) < 1e-5
+
+
+def test_the_sample_is_drawn_by_hash() -> None:
+    rows = [(row, f"id-{row}") for row in range(1000)]
+    some = drawn(rows, 20, seed=0)
+    assert some == sorted(some)
+    assert len(set(some)) == 20
+    assert drawn(rows[::-1], 20, seed=0) == some, "whatever the order"
+    assert drawn(rows, 20, seed=1) != some
+    assert set(drawn(rows, 10, seed=0)) <= set(some)
+    assert drawn(rows[:3], 20, seed=0) == rows[:3]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"items": -1}, {"tolerance": -0.1}, {"tolerance": float("nan")}, {"batch_tokens": 0}]
+)
+def test_requests_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        VerifyRequest(**wrong)
+
+
+def test_what_moved_is_named_and_can_be_pointed_to(run: Run, tmp_path: Path) -> None:
+    places = ("model", "texts.jsonl", "groups.json", "snapshots")
+    before, after = run.folder, tmp_path / "moved"
+    after.mkdir()
+    for name in places:
+        shutil.move(before / name, after / name)
+    try:
+        lost = run.checks()
+        found = run.checks(
+            model=str(after / "model"), data_root=after, snapshot_dir=after / "snapshots"
+        )
+    finally:
+        for name in places:
+            shutil.move(after / name, before / name)
+    assert set(failed(lost)) == {
+        "model files",
+        "model",
+        "dataset snapshot",
+        "dataset files",
+        "lexicons",
+    }
+    assert str(before / "model") in lost["model files"].text
+    assert "--model PATH" in lost["model files"].text
+    assert str(before / "texts.jsonl") in lost["dataset files"].text
+    assert "--data-root" in lost["dataset files"].text
+    assert not failed(found), found
+    assert not failed(run.checks())
+
+
+def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = audited(tmp_path / "other")
+    weights = other.folder / "model" / "model.safetensors"
+    with tampered(weights, flipped(weights.read_bytes())):
+        found = run.checks(model=str(other.folder / "model"))
+    assert set(failed(found)) >= {"model files", "model"}
+    absent = run.checks(device="cuda:99")
+    assert "--device" in absent["model"].text
+    assert "explained again" not in absent
+
+
+def test_the_verbs(call: Call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path, **SMALL))
+    assert call("run", spec)[0] == 0
+    code, said = call("verify", "--items", "3")
+    assert code == 0, said
+    assert len(re.findall("^PASS  ", said, re.MULTILINE)) == len(ALL)
+    assert said.endswith("verified\n")
+    code, said = call("manifest", "-o", "kept.json")
+    assert code == 0
+    name, whole = re.fullmatch(r"inputs (\w{64})\nmanifest (\w{64})\n", said).groups()
+    (beside,) = (tmp_path / "audits").glob("manifest-tiny-*.json")
+    assert beside.read_bytes() == (tmp_path / "kept.json").read_bytes()
+    document = json.loads(beside.read_bytes())
+    assert document["name"] == name
+    assert call("manifest") == (0, beside.read_text(encoding="utf-8"))
+    (page,) = (tmp_path / "audits").glob("tiny-*.html")
+    assert name in page.read_text(encoding="utf-8")
+    assert whole in page.read_text(encoding="utf-8")
+    assert call("verify", "--items", "0", "--manifest", "kept.json")[0] == 0
+    turned = "UPDATE item SET predicted = CASE predicted WHEN 'bad' THEN 'good' ELSE 'bad' END"
+    assert execute("sqlite:///transexplain.db", turned) == 20
+    code, said = call("verify", "--items", "20", "--json")
+    found = json.loads(said)
+    assert (code, found["failed"]) == (1, 3)
+    names = {one["name"] for one in found["checks"] if one["status"] == "FAIL"}
+    assert names == {"stored results", "aggregates", "explained again"}
+    (tmp_path / "kept.json").write_text("{}")
+    code, said = call("verify", "--manifest", "kept.json", "--items", "0")
+    assert code == 1
+    assert "FAIL  manifest: the store gives sha256" in said
+
+
+def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
+    assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
+    assert call("verify", "nosuchrun")[0] == 2
+    assert call("manifest", "nosuchrun")[0] == 2
+    assert call("verify", "--items", "-1")[0] == 2
+    assert call("verify", "--tolerance", "-1")[0] == 2
+    code, said = call("manifest", "-o", "no/such/folder/m.json")
+    assert (code, "cannot write" in said) == (2, True)
+    code, said = call("verify", "--items", "0", "--manifest", "absent.json")
+    assert (code, "absent.json cannot be read" in said) == (1, True)
+
+
+def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) -> None:
+    assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
+    path = write_rows(tmp_path / "rows.jsonl", rows_of_run("sqlite:///transexplain.db"))
+    options = ("--lexicon", "groups.json", "--classes", "bad,so-so,good")
+    assert call("import", path, *options)[0] == 0
+    code, said = call("verify", "--items", "20")
+    assert code == 0, said
+    assert "NOTE  model files: none: the attributions were made elsewhere" in said
+    assert "read again instead" in said
+    assert "PASS  explained again: 20 items" in said
+    assert "PASS  dataset files: 1 as planned" in said
+    scaled = "UPDATE attribution SET scale = scale * 1.5 WHERE item = 3 AND run_id = "
+    execute("sqlite:///transexplain.db", f"{scaled} (SELECT max(id) FROM run)")
+    execute("sqlite:///transexplain.db", f"{scaled} (SELECT min(id) FROM run)")
+    code, said = call("verify", "--items", "20")
+    assert code == 1
+    assert "FAIL  explained again: item '3'" in said
+
+
+def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path, items=12))
+    words = ("--method", "gradient-x-input", "--metric", "sparsity", "--items", "0")
+    code, said = call("evaluate", spec, "-t", "predicted", *words)
+    assert code == 0, said
+    code, said = call("verify", "--items", "5")
+    assert code == 0, said
+    assert "PASS  explained again: 5 items (seed 0), 0 attributions" in said
+    assert "NOTE  scores: not measured again" in said
+    (found,) = (tmp_path / "evaluations").glob("manifest-*.json")
+    assert json.loads(found.read_bytes())["inputs"]["plan"]["task"] == "evaluation"
+    execute("sqlite:///transexplain.db", "UPDATE score SET value = value + 1 WHERE item = 2")
+    code, said = call("verify", "--items", "0")
+    assert code == 1
+    assert "FAIL  stored results: shard 0" in said
+
+
+def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) -> None:
+    folder = tmp_path / "pictures"
+    for name, colour in (("a/one.png", 40), ("a/two.png", 90), ("b/three.png", 200)):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (24, 24), (colour, 255 - colour, 7)).save(path)
+    words = ("--set", "evaluation.items=0", "--name", "pictures")
+    code, said = call("run", "-m", str(vit_dir), "-d", f"imagefolder:{folder}", *words)
+    assert code == 0, said
+    code, said = call("verify")
+    assert code == 0, said
+    assert "PASS  pictures: as in the snapshot" in said
+    assert "NOTE  dataset files: not listed" in said
+    Image.new("RGB", (24, 24), (1, 2, 3)).save(folder / "a/two.png")
+    code, said = call("verify")
+    assert code == 1
+    assert "FAIL  pictures: a/two.png has changed" in said
+    assert "cannot be explained again" in said
+
+
+def test_a_run_of_an_older_version_says_what_is_not_there(run: Run, tmp_path: Path) -> None:
+    url = run.copy(tmp_path / "old.db")
+    execute(url, "UPDATE run SET surroundings = NULL")
+    execute(url, "UPDATE shard SET digest = NULL, surroundings = NULL")
+    found = run.checks(url)
+    assert not failed(found)
+    notes = {name for name, one in found.items() if one.status == "NOTE"}
+    assert notes == {"stored results", "software"}
+    with open_database(url) as db:
+        assert manifest_of(db, run.id).inputs["software"] == {}
+
+
+def test_a_run_that_an_upgrade_fell_into(run: Run, tmp_path: Path) -> None:
+    url = run.copy(tmp_path / "upgraded.db")
+    execute(url, "UPDATE run SET surroundings = NULL")
+    execute(url, 'UPDATE shard SET digest = NULL, surroundings = NULL WHERE "index" = 0')
+    found = run.checks(url, items=0)
+    assert found["stored results"].status == "PASS"
+    assert "2 of 3 shards" in found["stored results"].text
+
+
+def test_a_run_that_is_not_over(run: Run, tmp_path: Path) -> None:
+    url = run.copy(tmp_path / "half.db")
+    execute(url, "UPDATE run SET state = 'running', finished = NULL")
+    execute(url, "UPDATE shard SET state = 'queued' WHERE \"index\" = 2")
+    found = run.checks(url)
+    assert "1 of 3 shards have no result" in found["state"].text
+    assert not failed(found)
+
+
+def test_other_software_is_told_and_no_fault(run: Run, tmp_path: Path) -> None:
+    url = run.copy(tmp_path / "software.db")
+    older = 'UPDATE run SET surroundings = replace(surroundings, \'"torch":"\', \'"torch":"0.\')'
+    assert execute(url, older) == 1
+    found = run.checks(url, items=1)
+    assert found["software"].status == "NOTE"
+    assert re.search(r"torch 0\.\S+ then, \S+ now", found["software"].text)
+    assert not failed(found)

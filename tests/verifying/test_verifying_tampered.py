@@ -1,0 +1,204 @@
+"""Every way to tamper with a run is found, and the line that fails says where."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from verified_runs import Run, audited, change_plan, execute, failed, flipped, rows, tampered
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return audited(tmp_path_factory.mktemp("tampered"))
+
+
+def snapshot(run: Run) -> Path:
+    (path,) = (run.folder / "snapshots").glob("*.parquet")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("model/model.safetensors", "model files"),
+        ("model/config.json", "model files"),
+        ("model/tokenizer.json", "model files"),
+        ("model/tokenizer_config.json", "model files"),
+        ("groups.json", "lexicons"),
+        ("texts.jsonl", "dataset files"),
+    ],
+)
+def test_one_byte_of_a_file(run: Run, name: str, check: str) -> None:
+    path = run.folder / name
+    data = path.read_bytes()
+    # a JSON file stays readable: the digest alone tells
+    changed = flipped(data) if name.endswith("safetensors") else data + b" "
+    with tampered(path, changed):
+        found = run.checks()
+    assert check in failed(found)
+    assert path.name in found[check].text
+    assert "has changed" in found[check].text
+    if check == "model files":
+        assert "made with another model" in found["model"].text
+    else:
+        assert failed(found) == [check]
+    assert not failed(run.checks(items=0)), "it was put back"
+
+
+def test_one_byte_of_the_snapshot(run: Run) -> None:
+    path = snapshot(run)
+    with tampered(path, flipped(path.read_bytes(), 100)):
+        found = run.checks()
+    assert found["dataset snapshot"].status == "FAIL"
+    assert str(path) in found["dataset snapshot"].text
+    assert "TRANSEXPLAIN_SNAPSHOT_DIR" in found["dataset snapshot"].text
+
+
+def test_a_file_that_joined_the_model(run: Run) -> None:
+    path = run.folder / "model" / "added_tokens.json"
+    path.write_text("{}")
+    try:
+        found = run.checks(items=0)
+    finally:
+        path.unlink()
+    assert failed(found) == ["model files"]
+    assert "added_tokens.json is new" in found["model files"].text
+
+
+def one_relevance_byte(url: str, run_id: str) -> None:
+    """Of the item in row 8, target `predicted`: the lowest bit of its first value."""
+    where = "run_id = :id AND item = 8 AND ordinal = 0"
+    ((blob,),) = rows(url, f"SELECT relevance FROM attribution WHERE {where}", id=run_id)
+    statement = f"UPDATE attribution SET relevance = :blob WHERE {where}"
+    assert execute(url, statement, blob=flipped(blob, 0), id=run_id) == 1
+
+
+def relevance_by_chance(url: str, run_id: str) -> None:
+    where = "run_id = :id AND item = 8 AND ordinal = 0"
+    assert execute(url, f"UPDATE attribution SET scale = scale * 2 WHERE {where}", id=run_id) == 1
+
+
+def relevance_cut_short(url: str, run_id: str) -> None:
+    where = "run_id = :id AND item = 8 AND ordinal = 0"
+    cut = f"UPDATE attribution SET relevance = substr(relevance, 1, 3) WHERE {where}"
+    assert execute(url, cut, id=run_id) == 1
+
+
+def a_ledger(url: str, run_id: str) -> None:
+    where = "run_id = :id AND item = 8 AND ordinal = 0"
+    assert execute(url, f"UPDATE attribution SET biases = biases + 1 WHERE {where}", id=run_id) == 1
+
+
+def an_item(url: str, run_id: str) -> None:
+    assert execute(url, 'DELETE FROM item WHERE run_id = :id AND "index" = 9', id=run_id) == 1
+
+
+def a_label(url: str, run_id: str) -> None:
+    turned = "UPDATE item SET label = 'bad' WHERE run_id = :id AND \"index\" = 11"
+    assert execute(url, turned, id=run_id) == 1
+
+
+def a_mention(url: str, run_id: str) -> None:
+    where = "run_id = :id AND item = (SELECT min(item) FROM mention WHERE item >= 8)"
+    moved = f"UPDATE mention SET relevance = relevance + 1e-6 WHERE {where} AND ordinal = 0"
+    assert execute(url, moved, id=run_id) == 1
+
+
+def an_aggregate(url: str, run_id: str) -> None:
+    swap = (
+        "UPDATE shard_aggregate SET payload = (SELECT payload FROM shard_aggregate WHERE "
+        "run_id = :id AND shard = 0) WHERE run_id = :id AND shard = 1"
+    )
+    assert execute(url, swap, id=run_id) == 1
+
+
+def no_aggregate(url: str, run_id: str) -> None:
+    gone = "DELETE FROM shard_aggregate WHERE run_id = :id AND shard = 1"
+    assert execute(url, gone, id=run_id) == 1
+
+
+def a_digest(url: str, run_id: str) -> None:
+    lost = 'UPDATE shard SET digest = NULL WHERE run_id = :id AND "index" = 1'
+    assert execute(url, lost, id=run_id) == 1
+
+
+def a_plan(url: str, run_id: str) -> None:
+    change_plan(url, run_id, practical=0.2)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "checks", "named"),
+    [
+        (one_relevance_byte, {"stored results"}, "shard 1 (rows 8 to 15)"),
+        (
+            relevance_by_chance,
+            {"stored results", "stored relevance", "aggregates", "explained again"},
+            "item '8'",
+        ),
+        (
+            relevance_cut_short,
+            {"stored results", "stored relevance", "aggregates", "explained again"},
+            "cannot be decoded",
+        ),
+        (a_ledger, {"stored results", "stored relevance"}, "its ledger adds up to"),
+        (an_item, {"items", "stored results", "aggregates"}, "missing: row 9"),
+        (a_label, {"stored results", "aggregates"}, "its predictions are not those"),
+        (a_mention, {"stored results", "aggregates"}, "mentions of"),
+        (an_aggregate, {"stored results", "aggregates"}, "shard 1"),
+        (no_aggregate, {"stored results", "aggregates"}, "has no aggregate"),
+        (a_digest, {"stored results"}, "has lost its digest"),
+        (a_plan, {"plan"}, "the stored plan was changed"),
+    ],
+)
+def test_one_row_of_the_store(
+    run: Run,
+    tmp_path: Path,
+    tamper: Callable[[str, str], None],
+    checks: set[str],
+    named: str,
+) -> None:
+    url = run.copy(tmp_path / "tampered.db")
+    assert not failed(run.checks(url, items=20)), "the copy is honest before"
+    tamper(url, run.id)
+    found = run.checks(url, items=20)
+    assert set(failed(found)) >= checks
+    assert any(named in found[name].text for name in checks), found
+
+
+def test_relevance_that_was_changed_with_its_digest_is_found_by_explaining(
+    run: Run, tmp_path: Path
+) -> None:
+    url = run.copy(tmp_path / "forged.db")
+    # both signs turned: sums of ledgers are left out, so that only the model can tell
+    execute(
+        url,
+        "UPDATE attribution SET scale = -scale, inputs = NULL, special = NULL, embeddings = NULL, "
+        "biases = NULL, rules = NULL, total = NULL, gap = NULL, magnitude = NULL, kinds = NULL "
+        "WHERE run_id = :id",
+        id=run.id,
+    )
+    forged = {int(i): text for i, text in digests_of(url, run.id).items()}
+    for index, digest in forged.items():
+        execute(
+            url,
+            'UPDATE shard SET digest = :digest WHERE run_id = :id AND "index" = :at',
+            digest=digest,
+            id=run.id,
+            at=index,
+        )
+    found = run.checks(url, items=20)
+    assert found["stored results"].status == "PASS", "every digest was forged"
+    assert "explained again" in failed(found)
+    assert "relevance differs by" in found["explained again"].text
+
+
+def digests_of(url: str, run_id: str) -> dict[int, str]:
+    from transexplain.store.database import open_database
+    from transexplain.store.recorded import recorded_shards
+    from transexplain.store.shard_digests import stored_digest
+
+    with open_database(url) as db:
+        return {
+            one.index: stored_digest(db, run_id, one.index, one.start, one.stop)
+            for one in recorded_shards(db, run_id)
+        }

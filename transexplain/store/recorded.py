@@ -1,0 +1,110 @@
+"""Runs and shards as they are written down, word for word: what a manifest and `verify` read."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import case, func, select
+
+from transexplain.store.database import Database
+from transexplain.store.runs import require
+from transexplain.store.schema import item, run, shard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedRun:
+    """A run's row; the plan as the document that was stored, not as this version reads it."""
+
+    id: str
+    state: str
+    created: float  #: seconds since the epoch
+    finished: float | None
+    plan: Mapping[str, Any]
+    plan_digest: str
+    surroundings: Mapping[str, Any] | None  #: of who planned it; None: written by an older version
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedShard:
+    """A shard's row."""
+
+    index: int
+    start: int
+    stop: int
+    state: str
+    attempt: int
+    worker: str | None
+    seconds: float | None
+    explained: int
+    failed: int
+    digest: str | None  #: of what was saved; None: nothing was, or by an older version
+    surroundings: Mapping[str, Any] | None  #: of who saved it
+
+
+def recorded_run(db: Database, run_id: str) -> RecordedRun:
+    """The run with exactly this id; raises ConfigurationError where there is none."""
+    names = RecordedRun.__dataclass_fields__
+    with db.read() as connection:
+        require(connection, run_id)
+        query = select(*(run.c[name] for name in names)).where(run.c.id == run_id)
+        return RecordedRun(**connection.execute(query).mappings().one())
+
+
+def recorded_shards(db: Database, run_id: str) -> list[RecordedShard]:
+    """Every shard by index."""
+    columns = [shard.c[name] for name in RecordedShard.__dataclass_fields__]
+    query = select(*columns).where(shard.c.run_id == run_id).order_by(shard.c.index)
+    with db.read() as connection:
+        return [RecordedShard(**row) for row in connection.execute(query).mappings()]
+
+
+def failure_kinds(db: Database, run_id: str) -> dict[str, int]:
+    """Failed items by kind."""
+    query = (
+        select(item.c.error_kind, func.count())
+        .where(item.c.run_id == run_id, item.c.error_kind.is_not(None))
+        .group_by(item.c.error_kind)
+    )
+    with db.read() as connection:
+        return {str(kind): int(count) for kind, count in connection.execute(query)}
+
+
+def stored_counts(db: Database, run_id: str) -> dict[int, tuple[int, int]]:
+    """Shard -> its rows in the table of items: explained, and failed."""
+    failed = func.sum(case((item.c.error_kind.is_not(None), 1), else_=0))
+    query = (
+        select(item.c.shard, func.count(), failed)
+        .where(item.c.run_id == run_id)
+        .group_by(item.c.shard)
+    )
+    with db.read() as connection:
+        return {
+            index: (int(count) - int(wrong), int(wrong))
+            for index, count, wrong in connection.execute(query)
+        }
+
+
+def stored_rows(db: Database, run_id: str, start: int, stop: int) -> set[int]:
+    """Rows of the dataset, from `start` to `stop`, that have an item."""
+    query = select(item.c.index).where(
+        item.c.run_id == run_id, item.c.index >= start, item.c.index < stop
+    )
+    with db.read() as connection:
+        return set(connection.execute(query).scalars())
+
+
+def explained_rows(db: Database, run_id: str) -> Iterator[tuple[int, str]]:
+    """(row, item id) of every item that was explained, by row."""
+    query = (
+        select(item.c.index, item.c.item_id)
+        .where(item.c.run_id == run_id, item.c.error_kind.is_(None))
+        .order_by(item.c.index)
+    )
+    with db.read() as connection:
+        for row, name in connection.execute(query):
+            yield int(row), str(name)
+
+
+def workers_of(shards: Collection[RecordedShard]) -> int:
+    """How many processes worked on the shards last."""
+    return len({one.worker for one in shards if one.worker is not None})

@@ -1,0 +1,29 @@
+"""What the computation of a shard is told of earlier attempts, and whom it tells how it goes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    """What earlier attempts of a shard that died have taught about its items."""
+
+    alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
+    quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
+
+
+NO_CAUTION = Caution()
+
+
+class Observer(Protocol):
+    """What `audit.explain_shard` tells while it works, and the one thing it asks."""
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """A batch is about to be computed: the breadcrumb if the process dies in it."""
+
+    def item_done(self, item_id: str) -> None:
+        """An item has its outcome or its failure: progress."""
+
+    def should_stop(self) -> bool:
+        """True when the work is to end before the next batch (cancel, lease lost, SIGTERM)."""

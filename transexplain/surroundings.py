@@ -1,0 +1,86 @@
+"""What a program runs on: versions of software, the machine, the state of the working directory.
+
+No name of a host, of a user or of a folder is among it. Nothing heavy is imported for it: a GPU
+is named where torch is loaded and in use already.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import transexplain
+
+#: distributions whose version may move a number
+_SOFTWARE = ("numpy", "pillow", "safetensors", "timm", "tokenizers", "torch", "transformers")
+_GIT_SECONDS = 10.0
+
+
+def planned_here() -> dict[str, Any]:
+    """What is recorded with a run when it is created."""
+    return {**saved_here(), "git": git_state(Path.cwd())}
+
+
+def saved_here() -> dict[str, Any]:
+    """What is recorded with a shard when it is saved: `software` and `hardware`."""
+    return {"software": software(), "hardware": {**_machine(), "gpus": gpus()}}
+
+
+@cache
+def software() -> dict[str, str]:
+    """Versions by name: this package, Python, and the distributions that are installed."""
+    found = {"python": platform.python_version(), "transexplain": transexplain.__version__}
+    for name in _SOFTWARE:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def gpus() -> list[str]:
+    """Names of the GPUs, where this process has used one."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return []
+    return [cuda.get_device_name(index) for index in range(cuda.device_count())]
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    return {"platform": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()}
+
+
+def _cpu() -> str:
+    """The processor's own name; Python knows only its family on Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit that `folder` is at, and whether files differ from it; None: no repository."""
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    # a repository may name a program to ask about changed files: it is not run
+    command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, timeout=_GIT_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip()

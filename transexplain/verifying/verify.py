@@ -1,0 +1,112 @@
+"""All checks of a run, one after the other, the cheap ones first."""
+
+import hashlib
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from transexplain.errors import TransExplainError
+from transexplain.manifests import manifest_of
+from transexplain.plans import AuditPlan
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.store.recorded import (
+    RecordedRun,
+    RecordedShard,
+    explained_rows,
+    recorded_run,
+    recorded_shards,
+)
+from transexplain.surroundings import software
+from transexplain.verifying.again import again_checks
+from transexplain.verifying.consistency import consistency_checks
+from transexplain.verifying.inputs import input_checks
+from transexplain.verifying.request import Check, Checks, VerifyRequest, judged, note
+from transexplain.verifying.stored import stored_checks
+
+#: shards whose aggregates are added up again
+_SHARDS = 4
+
+
+def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | None = None) -> Checks:
+    """Check after check of the run with exactly this id; none of them writes anything.
+
+    Hashes every input and every stored byte, so time grows with both; explains `asked.items`
+    items again. `manifest` is a file that the store's manifest has to equal to the byte. Raises
+    ConfigurationError for an unknown run; everything wrong with it is a FAIL.
+    """
+    run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
+    if manifest is not None:
+        yield _manifest(db, run_id, manifest)
+    yield from stored_checks(db, run, shards)
+    try:
+        plan = runs.get(db, run_id).plan
+    except TransExplainError as error:
+        yield judged("plan", [str(error)], "")
+        return
+    rows = list(explained_rows(db, run_id))
+    sample = drawn(rows, asked.items, asked.seed)
+    yield from consistency_checks(db, run_id, _shards_of(shards, rows, sample))
+    yield from input_checks(plan, asked)
+    yield _software(run, shards)
+    if sample:
+        yield from again_checks(db, run_id, _here(plan, asked), sample, asked)
+    else:
+        yield note("explained again", "no item: none was asked for, or none is stored")
+
+
+def drawn(rows: Sequence[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
+    """`count` of (row, item id), in their order: those whose hash with the seed is smallest."""
+
+    def key(entry: tuple[int, str]) -> bytes:
+        return hashlib.sha256(f"{seed}:{entry[0]}".encode()).digest()
+
+    return sorted(heapq.nsmallest(count, rows, key=key))
+
+
+def _here(plan: AuditPlan, asked: VerifyRequest) -> AuditPlan:
+    """The plan with its data where they are now."""
+    return replace(plan, dataset=asked.dataset_of(plan.dataset))
+
+
+def _shards_of(
+    shards: Sequence[RecordedShard],
+    rows: Sequence[tuple[int, str]],
+    sample: Sequence[tuple[int, str]],
+) -> list[tuple[int, list[str]]]:
+    """Some finished shards that hold items of the sample, with the ids of all their items."""
+    found = []
+    for one in shards:
+        inside = range(one.start, one.stop)
+        if one.state == "done" and any(row in inside for row, _ in sample):
+            found.append((one.index, [name for row, name in rows if row in inside]))
+        if len(found) == _SHARDS:
+            break
+    return found
+
+
+def _manifest(db: Database, run_id: str, path: Path) -> Check:
+    made = manifest_of(db, run_id)
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return judged("manifest", [f"{path} cannot be read: {error.strerror}"], "")
+    said = f"the store gives sha256 {made.sha256[:12]}, {path} has {found[:12]}"
+    faults = [] if found == made.sha256 else [said]
+    return judged("manifest", faults, f"{path} is what the store gives, sha256 {found[:12]}")
+
+
+def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
+    """Other versions are no fault, but a reason why numbers may differ."""
+    if run.surroundings is None:
+        return note("software", "not recorded: the run is of an older version")
+    used = [one.surroundings for one in shards if one.surroundings is not None]
+    told = set()
+    for there in (run.surroundings, *used):
+        for name, version in there["software"].items():
+            if software().get(name) != version:
+                told.add(f"{name} {version} then, {software().get(name, 'none')} now")
+    if told:
+        return note("software", "; ".join(sorted(told)))
+    return Check(name="software", status="PASS", text="the versions that the run was made with")
