@@ -44,16 +44,16 @@ for _module in (
     evaluating,
     reading,
     matching,
+    strategies,
     runs_compared,
     gate,
     exporting,
+    verifying,
     explain,
     doctor,
     fleet,
-    database,
     scheduling,
-    strategies,
-    verifying,
+    database,
 ):
     _module.register(app)
 
