@@ -79,7 +79,8 @@ def _groups(summary: Summary) -> Iterator[str]:
             "yes" if _key(row) in unlearnt else "no" if groups.randomised else "not asked",
         )
 
-    heads = "Group|Class|Against|Difference|95 % interval|Adjusted p|Entities|Swaps agree|Randomised too"
+    heads = "Group|Class|Against|Difference|95 % interval|Adjusted p|Entities|Swaps agree"
+    heads += "|Randomised too"
     yield from _table(heads, [row for row in compared(groups) if row.flagged], line)
 
 
