@@ -1,6 +1,7 @@
 """The HTML report: complete in itself, nothing in it can act, every name is text."""
 
 import base64
+import hashlib
 import io
 import re
 from dataclasses import replace
@@ -16,6 +17,7 @@ from transexplain.plans import ModelRef
 from transexplain.reports import REPORTS
 from transexplain.reports.html import render
 from transexplain.reports.summary import summarise
+from transexplain.reports.templating import script
 from transexplain.store.database import Database
 from transexplain.types import EntityGroup, ItemFailure
 
@@ -37,20 +39,36 @@ def pictures(document: str) -> list[np.ndarray]:
     return found
 
 
-def test_the_policy_forbids_everything_but_styles_and_embedded_pictures(db: Database) -> None:
+def scripts(document: str) -> list[str]:
+    return re.findall(r"<script>(.*?)</script>", document, flags=re.DOTALL)
+
+
+def without_script(document: str) -> str:
+    (ours,) = scripts(document)
+    return document.replace(f"<script>{ours}</script>", "")
+
+
+def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_script(
+    db: Database,
+) -> None:
     tags = Visible(page(db)).tags
     policies = [
         attributes["content"]
         for tag, attributes in tags
         if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
     ]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+    (ours,) = scripts(page(db))
+    digest = base64.b64encode(hashlib.sha256(ours.encode()).digest()).decode()
+    assert policies == [
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"img-src data:; script-src 'sha256-{digest}'"
+    ]
     names = [tag for tag, _ in tags]
     assert names.index("meta") < names.index("style")
 
 
 def test_nothing_is_loaded_from_anywhere(db: Database) -> None:
-    document = page(db)
+    document = without_script(page(db))
     assert not re.search(r"https?:|//[a-z]|@import|url\(", document)
     for tag, attributes in Visible(document).tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "form", "base"}
@@ -85,7 +103,7 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
         reference=f"g {ATTACK}",
         model=ModelRef(source=f"m {ATTACK}", classes=(f"said {ATTACK}", "b"), digest="d"),
     )
-    document = render(summarise(db, run))
+    document = without_script(render(summarise(db, run)))
     shown = Visible(document)
     assert "<script" not in document and "onerror=alert(2)>" not in document
     assert "script" not in {tag for tag, _ in shown.tags}
@@ -99,7 +117,7 @@ def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
     closed_itself = {"rect", "line", "circle", "path"}
     for document in (page(db), render(summarise(db, image_run(db, tmp_path)))):
         stack = []
-        body = re.sub(r"<style>.*?</style>", "", document, flags=re.DOTALL)
+        body = re.sub(r"<style>.*?</style>", "", without_script(document), flags=re.DOTALL)
         for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
             if closing:
                 assert stack.pop() == tag
@@ -129,6 +147,28 @@ def test_the_group_table_draws_its_intervals(db: Database) -> None:
     document = page(db)
     assert document.count("fp-dot") - document.count(".fp-dot") >= 2
     assert "fp-flagged fp-pos" in document
+
+
+def test_the_script_makes_no_markup_of_texts_and_loads_nothing(db: Database) -> None:
+    (ours,) = scripts(page(db))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|eval|Function\(|fetch|https?:", ours)
+
+
+def test_controls_are_not_shown_without_the_script(db: Database) -> None:
+    controls = [
+        a for _, a in Visible(page(db)).tags if a.get("class") in ("find", "count small soft")
+    ]
+    assert len(controls) == 2 and all("hidden" in one for one in controls)
+
+
+def test_a_script_that_would_end_its_element_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates/bad.js").write_text('"</SCRIPT >"')
+    monkeypatch.setattr("transexplain.reports.templating.files", lambda _: tmp_path)
+    with pytest.raises(ValueError, match=r"bad\.js holds markup"):
+        script("bad.js")
 
 
 def test_texts_are_shown_on_both_scales(db: Database) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from transexplain.bias.aggregates import ShardAggregate, WordTotal
 from transexplain.bias.heatmap_totals import MeanHeatmap
 from transexplain.reports.gallery import grid_of
+from transexplain.reports.rarity import with_rare_words
 from transexplain.reports.records import ClassView, Confusion, WordRow
 from transexplain.reports.survey import AttributionSurvey, ClassKey
 
@@ -31,10 +32,8 @@ def views(
     heatmaps = _most_frequent(total.heatmaps())
     minimum = MINIMUM if total.items >= _SMALL else 2
     shown = sorted(sorted(keys, key=lambda key: -seen.count[key])[:CLASSES], key=keys.index)
-    return (
-        tuple(_view(total, seen, key, heatmaps.get(key), minimum) for key in shown),
-        len(keys) - len(shown),
-    )
+    found = [_view(total, seen, key, heatmaps.get(key), minimum) for key in shown]
+    return with_rare_words(found, total, seen.count), len(keys) - len(shown)
 
 
 def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:

@@ -54,7 +54,7 @@ def collect(
         kept.append(explanation)
         texts.setdefault(one.item_id, text)
         unread[one.item_id] = max(end, unread.get(one.item_id, 0))
-    outcomes = _outcomes(db, run_id, chosen)
+    outcomes, groups = _outcomes(db, run_id, chosen), _groups(db, run_id, chosen)
     order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
     shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
     return Gallery(
@@ -67,6 +67,7 @@ def collect(
                 tuple(found.get(item_id, ())),
                 unread_from=unread.get(item_id, 0),
                 more=more.get(item_id, 0),
+                groups=tuple(sorted(groups.get(item_id, ()))),
             )
             for item_id, reason in shown
             if item_id in outcomes
@@ -81,6 +82,13 @@ def _outcomes(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[s
             found[one.item_id] = one
             if len(found) == len(chosen):
                 break
+    return found
+
+
+def _groups(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for one in results.iter_mentions(db, run_id, item_ids=list(chosen)):
+        found.setdefault(one.item_id, set()).add(one.group)
     return found
 
 
@@ -123,6 +131,7 @@ def _item(
     *,
     unread_from: int,
     more: int,
+    groups: tuple[str, ...],
 ) -> GalleryItem:
     is_text = any(one.grid is None for one in explanations)
     return GalleryItem(
@@ -137,4 +146,5 @@ def _item(
         source=outcome.source,
         explanations=explanations,
         more=more,
+        groups=groups,
     )

@@ -37,6 +37,7 @@ class GalleryItem:
     source: str | None  #: picture, relative to `Audited.root`
     explanations: tuple[Explanation, ...]
     more: int  #: explanations of this item that are not shown
+    groups: tuple[str, ...] = ()  #: mentioned in it, by name; empty, too, where no audit looked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

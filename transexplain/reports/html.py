@@ -1,4 +1,4 @@
-"""The summary as one HTML file that needs nothing but a browser: no network, no script."""
+"""The summary as one HTML file that needs nothing but a browser: no network, one script."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from transexplain.reports.gallery_records import Explanation, GalleryItem, Reaso
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.pictures import Shown, mean_heatmap, show
 from transexplain.reports.records import ClassView, Groups, Summary, WordRow
-from transexplain.reports.templating import environment, storable
+from transexplain.reports.templating import environment, script, sort_value, storable
 from transexplain.reports.tokens import spans_html
 from transexplain.reports.wording import (
     named,
@@ -83,6 +83,8 @@ def render(summary: Summary) -> str:
         ranking_axis=_ranking_axis,
         row_of=lambda check: _row_of(summary.groups, check),
         controls=controls,
+        script=script("page.js"),
+        sort_value=sort_value,
         axis_scale=forest.scale,
         tone=tone,
         signed=signed,

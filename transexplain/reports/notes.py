@@ -104,7 +104,9 @@ def _pooling(run: AuditRun) -> Iterator[str]:
         yield (
             "The relevance of a word is the sum over its pieces. Special tokens are no words"
             f"{'' if run.plan.task == 'imported' else ': their share is in the ledger'}. "
-            "Top words are counted in lower case."
+            "Top words are counted in lower case. By rarity they are weighted with the inverse "
+            "document frequency: ln(N / documents), N all explanations for the target whatever the "
+            "class, documents those of texts with the word."
         )
     yield (
         "One colour scale serves all examples: its end is the value that the strongest word or "

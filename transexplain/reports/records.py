@@ -16,6 +16,7 @@ from transexplain.bias.removals import Removals
 from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
+from transexplain.reports.class_records import Overlap, RareWord
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
 from transexplain.reports.group_records import Dropped, GroupQuality
@@ -131,6 +132,9 @@ class ClassView:
     lowering_by_mean: tuple[WordRow, ...]
     lowering_by_total: tuple[WordRow, ...]
     heatmap: Grid | None  #: mean relevance, rows x cols; images only
+    rare: tuple[RareWord, ...] = ()  #: top words by mean relevance x rarity; texts only
+    rare_overlap: tuple[Overlap, ...] = ()  #: with other classes, the largest first; none of 0
+    rare_shared: float | None = None  #: share of `rare` that any other has; None: none to compare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,11 +1,24 @@
 """The templates of the reports: every value is escaped unless a report made it itself."""
 
+import base64
+import hashlib
 import re
+from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script of this package as a page holds it, and what allows it and no other to run."""
+
+    text: Markup  #: between the tags
+    source: str  #: of the Content Security Policy's script-src: 'sha256-...', of exactly `text`
 
 
 @cache
@@ -18,6 +31,24 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@cache
+def script(name: str) -> Script:
+    """A script among the templates, to be written into a page (CSP Level 3, section 2.3.1).
+
+    Raises ValueError where it holds what would end or change the element that it stands in.
+    """
+    text = files("transexplain.reports").joinpath("templates", name).read_text(encoding="utf-8")
+    if re.search(r"</script|<script|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} holds markup that an HTML script element cannot hold")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Script(Markup(text), f"'sha256-{digest}'")
+
+
+def sort_value(value: float | None) -> Markup:
+    """The attribute that a table cell is sorted by; without a value the row goes last."""
+    return Markup(' data-value="{}"').format("" if value is None else repr(float(value)))
 
 
 def storable(text: str) -> str:

@@ -1,0 +1,271 @@
+"""The report in a real browser: it searches, filters and sorts, and no text can act."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
+
+from transexplain.plans import ModelRef
+from transexplain.reports.html import render
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+from transexplain.types import EntityGroup
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+ASKED = "TRANSEXPLAIN_TEST_CHROMIUM"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+ATTACKS = (
+    '<img src=x onerror="window.hacked=1">',
+    "\"'><script>window.hacked=1</script>",
+    "</script><script>window.hacked=1</script>",
+    "javascript:window.hacked=1",
+    "' autofocus onfocus='window.hacked=1",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["sync_api.Browser"]:
+    path = os.environ.get(ASKED) or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip(f"no Chromium: install it, or say where it is with {ASKED}")
+    with sync_api.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        found.close()
+
+
+@dataclass
+class Opened:
+    """A page, everything that it asked for and complained of."""
+
+    page: "sync_api.Page"
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def shown(self) -> list[str]:
+        """Ids of the examples that can be seen."""
+        return self.page.locator("article:visible .mono").all_text_contents()
+
+    @property
+    def count(self) -> str:
+        return self.page.locator(".count").inner_text()
+
+    def column(self, table: str, place: int) -> list[str]:
+        return self.page.locator(f"{table} tbody tr td:nth-child({place})").all_inner_texts()
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: "sync_api.Browser", tmp_path: Path) -> Iterator[Open]:
+    contexts = []
+
+    def open_page(document: str, **settings: object) -> Opened:
+        path = tmp_path / "report.html"
+        path.write_text(document, encoding="utf-8")
+        contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(5_000)
+        found = Opened(page)
+        page.on("request", lambda one: found.requests.append(one.url))
+        page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                found.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(path.as_uri())
+        assert found.requests == [path.as_uri()]
+        return found
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def uneven_run(db: Database) -> str:
+    """Names whose mentions differ, so that they can be ranked; a group too small to be compared."""
+    explained = []
+    for index in range(60):
+        name = (*ANNS, *BOBS, "Zoe", "Zed", "Zach")[index % 15]
+        outcome, one = explained_text(index, f"{name} was good today", None)
+        stretched = one.relevance * np.float32(1.0 + 0.1 * (index * 7 % 11))
+        explained.append((outcome, replace(one, relevance=stretched)))
+    groups = {"anns": ANNS, "bobs": BOBS, "few": ("Zoe", "Zed", "Zach")}
+    named = [EntityGroup(name=name, terms=terms) for name, terms in groups.items()]
+    return stored_run(db, explained, groups=named)
+
+
+@pytest.fixture
+def uneven(db: Database, opened: Open) -> Opened:
+    return opened(render(summarise(db, uneven_run(db))))
+
+
+@pytest.fixture
+def report(db: Database, opened: Open) -> Opened:
+    return opened(render(summarise(db, biased_run(db))))
+
+
+def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
+    assert report.count == "36 of 36 examples"
+    report.page.get_by_role("searchbox", name="Search").fill("BAD bob")
+    assert report.count == f"{len(report.shown)} of 36 examples"
+    texts = report.page.locator("article:visible .shared").all_text_contents()
+    assert texts and set(texts) == {"Bob was bad today"}
+    report.page.get_by_role("searchbox", name="Search").fill("row-7")
+    assert report.shown == ["row-7"]
+    assert " of " in report.page.locator("#examples summary:visible .soft").inner_text()
+    report.page.get_by_role("searchbox", name="Search").fill(
+        "more characters"
+    )  # what the report says of a text
+    assert report.shown == [] and report.count == "No example fits."
+    assert report.page.locator("#examples details:visible").count() == 0
+    report.page.get_by_role("button", name="Clear").click()
+    assert report.count == "36 of 36 examples"
+    assert report.page.get_by_role("button", name="Clear").count() == 0
+    assert report.complaints == []
+
+
+def test_filters_narrow_together(report: Opened) -> None:
+    page = report.page
+    page.get_by_role("combobox", name="Mentions", exact=True).select_option("anns")
+    anns = set(report.shown)
+    assert anns == {f"row-{n}" for n in range(36) if n % 12 < 6}
+    page.get_by_role("combobox", name="Predicted", exact=True).select_option("negative")
+    both = set(report.shown)
+    assert both and both < anns
+    assert both == {name for name in anns if int(name[4:]) % 3 == 0}
+    assert page.locator("option[value=places]").count() == 0  # mentioned nowhere
+    assert (
+        page.get_by_role("combobox", name="Outcome", exact=True).count() == 0
+    )  # all are right: nothing to choose
+    assert report.complaints == []
+
+
+def test_wrong_and_unlabelled_items_are_told_apart(db: Database, opened: Open) -> None:
+    labels = ["positive", "negative", None, "", "positive"]
+    run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
+    found = opened(render(summarise(db, run)))
+    expected = {"right": {"row-0", "row-4"}, "wrong": {"row-1", "row-3"}, "unlabelled": {"row-2"}}
+    for outcome, ids in expected.items():
+        found.page.get_by_role("combobox", name="Outcome", exact=True).select_option(outcome)
+        assert set(found.shown) == ids
+    found.page.get_by_role("combobox", name="Outcome", exact=True).select_option("any")
+    found.page.get_by_role("combobox", name="Label", exact=True).select_option("")
+    assert found.shown == ["row-3"]
+
+
+def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
+    found = uneven
+    table = "details:has(h3:text('Entities')) table.groups"
+    found.page.locator("summary:has(h3:text('Entities'))").click()
+    as_reported = found.column(table, 1)
+    head = found.page.locator(f"{table} th").first
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert found.column(table, 1) == sorted(as_reported)
+    head.get_by_role("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert found.column(table, 1) == sorted(as_reported, reverse=True)
+    head.get_by_role("button").press("Space")
+    assert head.get_attribute("aria-sort") is None
+    assert found.column(table, 1) == as_reported
+    numbers = found.page.locator(f"{table} th", has_text="Mentions / items")
+    numbers.get_by_role("button").click()
+    assert numbers.get_attribute("aria-sort") == "descending"
+    assert found.page.locator(f"{table} th[aria-sort]").count() == 1
+    assert found.complaints == []
+
+
+def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> None:
+    table = "#groups details:first-of-type > table.groups"
+    head = uneven.page.locator(f"{table} th", has_text="Difference")
+    for way in ("descending", "ascending"):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == way
+        values = uneven.page.locator(f"{table} td.c-diff").evaluate_all(
+            "cells => cells.map(cell => cell.dataset.value)"
+        )
+        numbers = [float(one) for one in values if one]
+        assert numbers == sorted(numbers, reverse=way == "descending") and numbers
+        assert values[len(numbers) :] == [""] * (len(values) - len(numbers))
+    assert "" in values
+
+
+def test_words_by_rarity_sort(report: Opened) -> None:
+    report.page.locator(".rare summary").first.click()
+    head = report.page.locator(".rarity th", has_text="Texts")
+    head.get_by_role("button").click()
+    counts = [int(one) for one in report.column(".rarity", 5)]
+    assert len(counts) > 2 and counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> None:
+    explained = []
+    for index in range(4):
+        outcome, one = explained_text(index, f"Ann {attack} good", f"label {attack}")
+        said = f"said {index % 2} {attack}"
+        outcome = replace(outcome, item_id=f"id {index} {attack}", predicted=said)
+        explained.append((outcome, replace(one, item_id=outcome.item_id, class_name=said)))
+    classes = (f"said 0 {attack}", f"said 1 {attack}")
+    run = stored_run(
+        db,
+        explained,
+        name=attack,
+        groups=(EntityGroup(name=f"g '\" {attack}", terms=("Ann",), source=attack),),
+        model=ModelRef(source=attack, classes=classes, digest="d"),
+    )
+    found = opened(render(summarise(db, run)))
+    page = found.page
+    page.get_by_role("combobox", name="Predicted", exact=True).select_option(f"said 1 {attack}")
+    assert found.count == "2 of 4 examples"
+    page.get_by_role("combobox", name="Mentions", exact=True).select_option(f"g '\" {attack}")
+    page.get_by_role("searchbox", name="Search").fill(attack)
+    assert found.count == "2 of 4 examples"
+    page.locator("details").evaluate_all("all => all.forEach(one => (one.open = true))")
+    for button in page.locator("th button:visible").all():
+        button.click()
+    assert page.evaluate("() => typeof window.hacked") == "undefined"
+    assert len(found.requests) == 1 and found.complaints == []
+
+
+def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
+    planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
+    document = render(summarise(db, biased_run(db))).replace("</body>", planted)
+    found = opened(document)
+    assert found.page.evaluate("() => typeof window.hacked") == "undefined"
+    assert len(found.complaints) == 2
+    assert all("Content Security Policy" in one for one in found.complaints)
+
+
+def test_without_scripts_everything_is_there_and_no_control_is_dead(
+    db: Database, opened: Open
+) -> None:
+    found = opened(render(summarise(db, biased_run(db))), java_script_enabled=False)
+    assert len(found.shown) == 36
+    assert not found.page.locator(".find").is_visible()
+    assert not found.page.locator(".count").is_visible()
+    assert found.page.locator("th button").count() == 0
+
+
+def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
+    table = report.page.locator(".rarity").first
+    assert not table.is_visible()
+    report.page.emulate_media(media="print", color_scheme="dark")
+    report.page.set_viewport_size({"width": 680, "height": 900})  # A4 within its margins
+    assert not report.page.locator(".find").is_visible()
+    assert table.is_visible()
+    heads = report.page.locator("table.groups th.c-diff").first
+    assert heads.is_visible()  # tables stay tables, whatever the paper's width
+    paper = report.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
