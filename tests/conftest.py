@@ -1,6 +1,7 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,3 +116,25 @@ def vit_dir(tmp_path: Path) -> Path:
     size = {"height": 24, "width": 24}
     transformers.ViTImageProcessor(size=size).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process and in a folder of its own."""
+    from orchestrator.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run

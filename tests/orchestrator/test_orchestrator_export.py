@@ -1,7 +1,6 @@
 """The verb export on a real run: what it writes is read again by import; bad requests."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,33 +8,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from report_samples import biased_run
-from tiny_audit import make_audit, texts
+from tiny_audit import make_audit_with_authors
 
-from orchestrator.cli.main import main
 from transexplain.store.database import open_database
 
 URL = "sqlite:///transexplain.db"
 Call = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process and in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
-        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run
 
 
 def groups_of(call: Call, run_id: str) -> dict[str, Any]:
@@ -47,17 +25,7 @@ def groups_of(call: Call, run_id: str) -> dict[str, Any]:
 def test_an_export_imported_again_has_the_same_statistics(
     call: Call, tmp_path: Path, form: str
 ) -> None:
-    data = [
-        {"text": text, "label": ("bad", "good")[i % 2], "author": ("woman", "man")[i % 3 == 0]}
-        for i, text in enumerate(texts(40))
-    ]
-    spec = make_audit(
-        tmp_path,
-        evaluation={"items": 0},
-        groups={"lexicon": str(tmp_path / "groups.json"), "column": "author", "check": 0},
-        data={"source": str(tmp_path / "texts.jsonl"), "meta": ["author"]},
-    )
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    spec = make_audit_with_authors(tmp_path)
     assert call("run", str(spec))[0] == 0
     path = f"out/run.{form}"
     assert call("export", "--format", form, "-o", path) == (0, f"{form}: {path}\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from attribution_rows import rows_of_run, write_rows
-from tiny_audit import make_audit, texts
+from tiny_audit import make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
 from orchestrator.importing import ImportRequest, import_spec, prepare_import
@@ -33,17 +33,7 @@ Call = Callable[..., tuple[int, str]]
 @pytest.fixture
 def audited(call: Call, tmp_path: Path) -> list[dict[str, Any]]:
     """A small real audit by `run`, and its attributions as rows of a file."""
-    data = [
-        {"text": text, "label": ("bad", "good")[i % 2], "author": ("woman", "man")[i % 3 == 0]}
-        for i, text in enumerate(texts(40))
-    ]
-    spec = make_audit(
-        tmp_path,
-        evaluation={"items": 0},
-        groups={"lexicon": str(tmp_path / "groups.json"), "column": "author", "check": 0},
-        data={"source": str(tmp_path / "texts.jsonl"), "meta": ["author"]},
-    )
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    spec = make_audit_with_authors(tmp_path)
     code, said = call("run", str(spec))
     assert code == 0, said
     return rows_of_run(URL)

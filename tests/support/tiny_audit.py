@@ -41,3 +41,19 @@ def make_audit(folder: Path, *, items: int = 40, **keys: object) -> Path:
     path = folder / "audit.yaml"
     path.write_text(json.dumps(spec), encoding="utf-8")  # JSON is YAML
     return path
+
+
+def make_audit_with_authors(folder: Path) -> Path:
+    """As `make_audit`, of two labels, with the item's author as a group beside the lexicon's."""
+    spec = make_audit(
+        folder,
+        evaluation={"items": 0},
+        groups={"lexicon": str(folder / "groups.json"), "column": "author", "check": 0},
+        data={"source": str(folder / "texts.jsonl"), "meta": ["author"]},
+    )
+    rows = (
+        {"text": text, "label": ("bad", "good")[i % 2], "author": ("woman", "man")[i % 3 == 0]}
+        for i, text in enumerate(texts(40))
+    )
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return spec

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from PIL import Image
 from tiny_audit import make_audit
 from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
 
-from orchestrator.cli.main import main
 from transexplain.errors import ConfigurationError
 from transexplain.manifests import manifest_of
 from transexplain.store.database import open_database
@@ -42,26 +40,6 @@ Call = Callable[..., tuple[int, str]]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return audited(tmp_path_factory.mktemp("honest"))
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process and in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
-        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
-
-    def call(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return call
 
 
 @pytest.mark.parametrize("asked", [{}, {"batch_tokens": 1}, {"batch_tokens": 10_000, "seed": 7}])
