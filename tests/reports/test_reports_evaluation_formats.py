@@ -46,7 +46,8 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
     tags = {tag for tag, _ in seen.tags}
     assert not tags & {"script", "img", "b", "link", "iframe"}
     assert not any(name.startswith("on") for _, given in seen.tags for name in given)
-    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
+    policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+    assert f'content="{policy}img-src data:"' in page, "no script at all"
     assert HOSTILE in seen.text
     assert "1 \N{MULTIPLICATION SIGN} <b>broke</b>" in seen.text
     assert "In the place of hidden positions: the unknown token." in seen.text
