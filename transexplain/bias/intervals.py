@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
+from scipy.stats import binomtest
 
 MIN_ENTITIES = 5  #: an interval over fewer entities says more about luck than about the group
 BOOTSTRAP_FROM = 30  #: entities on each side; below, Student's t with Welch's freedom
@@ -43,6 +44,12 @@ class Estimate:
 def t_interval(values: Sequence[float]) -> Interval:
     """Student interval of the mean of at least two values."""
     return one_sample(values).interval()
+
+
+def wilson(count: int, total: int) -> Interval:
+    """Score interval of the share count / total (Wilson 1927); `total` is at least 1."""
+    found = binomtest(count, total).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def one_sample(values: Sequence[float]) -> Estimate:

@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
-
 from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.intervals import Interval
+from transexplain.bias.intervals import Interval, wilson
 
 ALL_ITEMS = "all items"
 
@@ -108,5 +106,4 @@ def _said(class_name: str, answers: Answers) -> int:
 
 
 def _rate(count: int, total: int) -> Rate:
-    found = binomtest(count, total).proportion_ci(method="wilson")
-    return Rate(count=count, total=total, interval=(float(found.low), float(found.high)))
+    return Rate(count=count, total=total, interval=wilson(count, total))

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
-from scipy.stats import binomtest
 
 from transexplain.bias.cells import Cell
 from transexplain.bias.group_table import Rules
-from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES, Interval, welch
+from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES, Interval, welch, wilson
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import PERMUTATIONS, welch_t
 from transexplain.bias.sampling import generator
@@ -95,14 +94,13 @@ def _signs(
 
 
 def _row(difference: float, lexicons: int, found: int, wrong: int) -> Planted:
-    interval = binomtest(found, lexicons).proportion_ci(method="wilson")
     return Planted(
         difference=difference,
         lexicons=lexicons,
         found=found,
         wrong=wrong,
         share=found / lexicons,
-        interval=(float(interval.low), float(interval.high)),
+        interval=wilson(found, lexicons),
     )
 
 

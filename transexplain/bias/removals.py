@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
-from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval
+from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval, wilson
 from transexplain.bias.swaps import by_entity, rank_correlation
 
 
@@ -94,8 +93,7 @@ def _rate_interval(rates: Sequence[float]) -> Interval | None:
     if len(rates) < MIN_ENTITIES:
         return None
     if set(rates) <= {0.0} or set(rates) <= {1.0}:
-        whole = binomtest(round(sum(rates)), len(rates)).proportion_ci(method="wilson")
-        return float(whole.low), float(whole.high)
+        return wilson(round(sum(rates)), len(rates))
     low, high = t_interval(rates)
     return max(low, 0.0), min(high, 1.0)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from scipy.stats import binomtest
-
+from transexplain.bias.intervals import wilson
 from transexplain.errors import ConfigurationError
 from transexplain.types import Mention
 
@@ -101,13 +100,12 @@ def precisions(answers: Sequence[tuple[str, bool]]) -> list[Precision]:
 
 def _precision(group: str, answers: Sequence[bool]) -> Precision:
     correct, checked = sum(answers), len(answers)
-    interval = binomtest(correct, checked).proportion_ci(method="wilson")
     return Precision(
         group=group,
         checked=checked,
         correct=correct,
         precision=correct / checked,
-        interval=(float(interval.low), float(interval.high)),
+        interval=wilson(correct, checked),
     )
 
 

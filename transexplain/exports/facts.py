@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from scipy.stats import binomtest
-
+from transexplain.bias.intervals import wilson
 from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome
 from transexplain.findings import GroupStatistic
 from transexplain.reports.controls import sentences
@@ -63,10 +62,10 @@ def accuracy(summary: Summary) -> str | None:
     counts = summary.counts
     if counts.accuracy is None:
         return None
-    found = binomtest(counts.correct, counts.labelled).proportion_ci(method="wilson")
+    low, high = wilson(counts.correct, counts.labelled)
     return (
         f"Accuracy {counts.accuracy:.3f} ({counts.correct:,} of {counts.labelled:,} labelled "
-        f"items; 95\u00a0% interval {found.low:.3f} to {found.high:.3f}, Wilson's)"
+        f"items; 95\u00a0% interval {low:.3f} to {high:.3f}, Wilson's)"
     )
 
 
