@@ -132,6 +132,8 @@ def test_classification_must_not_hide_a_class() -> None:
         ("0", {}, 0),
         ("good", {"good": "not-hate"}, 1),
         ("0", {"0": "spam"}, 2),
+        ("1", {"0": "spam"}, None),  # the dataset's numbers are its own
+        ("hate", {"0": "spam"}, 0),
         ("what", {}, None),
         (None, {}, None),
     ],

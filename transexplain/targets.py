@@ -199,11 +199,17 @@ def _chosen(target: Target, logits: NDArray[np.floating[Any]], label: int | None
 
 
 def label_index(label: str | None, names: ClassNames, mapping: Mapping[str, str]) -> int | None:
-    """Class index of a dataset's label: by `mapping`, else by name, number, or name in any case."""
+    """Class index of a dataset's label: by `mapping`, else by name, number, or name in any case.
+
+    Where there is a mapping, a number that it leaves out is no class: the dataset's numbers are
+    its own then, and its third class need not be the model's.
+    """
     if label is None:
         return None
     if label in mapping:
         return names.class_index(mapping[label])
+    if mapping and label not in names.classes and label.strip().isdecimal():
+        return None
     try:
         return names.class_index(label)
     except TargetError:
