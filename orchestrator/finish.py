@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from transexplain.bias.sheet import Precision, checked_precisions
 from transexplain.errors import ConfigurationError
 from transexplain.manifests import manifest_of
 from transexplain.registry import Registry
@@ -24,7 +26,25 @@ _STYLES = {"good": "green", "clear": "green", "problem": "yellow", "flagged": "b
 _INCOMPLETE = 3
 
 
-def report(db: Database, run_id: str, folder: Path) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a report of an audit is to have besides what the run recorded."""
+
+    checked: Path | None = None  #: sheet of matches that a person filled
+
+    def summary(self, db: Database, run_id: str) -> Summary:
+        """The summary of an audit, so made; raises ConfigurationError for a bad sheet."""
+        found: list[Precision] = []
+        if self.checked is not None:
+            groups = [one.name for one in runs.get(db, run_id).plan.groups]
+            found = checked_precisions(self.checked, groups)
+        return summarise(db, run_id, precisions=found)
+
+
+_PLAIN = Wanted()
+
+
+def report(db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN) -> None:
     """Write and print what a run found: of an audit, or of an evaluation.
 
     Raises ConfigurationError where the folder cannot be written.
@@ -36,22 +56,24 @@ def report(db: Database, run_id: str, folder: Path) -> None:
         paths.append(_write_manifest(db, summary.evaluated.run_id, folder / name))
         _print(summary.headline, paths)
     else:
-        print_summary(*write_reports(db, run_id, folder))
+        print_summary(*write_reports(db, run_id, folder, wanted))
 
 
-def as_json(db: Database, run_id: str) -> str:
+def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
     """What a run found, for programs."""
     if runs.get(db, run_id).plan.task == "evaluation":
         return str(EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
-    return str(REPORTS.load("json")(summarise(db, run_id)))
+    return str(REPORTS.load("json")(wanted.summary(db, run_id)))
 
 
-def write_reports(db: Database, run_id: str, folder: Path) -> tuple[Summary, list[Path]]:
+def write_reports(
+    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN
+) -> tuple[Summary, list[Path]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 
     Raises ConfigurationError where the folder cannot be written.
     """
-    summary = summarise(db, run_id)
+    summary = wanted.summary(db, run_id)
     name = f"{summary.audited.name}-{summary.audited.run_id}"
     paths = _write(REPORTS, summary, folder / name)
     return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]

@@ -40,14 +40,13 @@ def matches(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Write random matches in context for a person to check, or tell their precision."""
-    from transexplain.bias.sheet import precisions, read_sheet
+    from transexplain.bias.sheet import checked_precisions
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)
         if checked is not None:
-            found = precisions(_answers_of(run, read_sheet(checked), checked))
-            _tell(found, json_)
+            _tell(checked_precisions(checked, [one.name for one in run.plan.groups]), json_)
             return
         path = out or Path(f"matches-{run.id}.csv")
         drawn = _write(store, run, path, sample, seed)
@@ -115,18 +114,6 @@ def _told_dropped(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
         f"{total} places were left out, where nothing tells a name from an ordinary word "
         f"(groups.ambiguous): {', '.join(named)}{more}"
     ]
-
-
-def _answers_of(
-    run: "AuditRun", answers: list[tuple[str, bool]], path: Path
-) -> list[tuple[str, bool]]:
-    known = {group.name for group in run.plan.groups}
-    if foreign := sorted({group for group, _ in answers} - known):
-        raise ConfigurationError(
-            f"{path} holds group {foreign[0]!r}, which run {run.id} does not have; name the run "
-            "that the sheet is of"
-        )
-    return answers
 
 
 def _tell(found: list["Precision"], json_: bool) -> None:

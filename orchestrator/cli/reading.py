@@ -90,6 +90,10 @@ def report(
     report_dir: Annotated[
         Path, typer.Option("--report-dir", help="where the files are written")
     ] = Path("audits"),
+    checked: Annotated[
+        Path | None,
+        typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),
+    ] = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -99,7 +103,8 @@ def report(
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
+        wanted = finish.Wanted(checked=checked)
         if json_:
-            typer.echo(finish.as_json(store, found))
+            typer.echo(finish.as_json(store, found, wanted))
         else:
-            finish.report(store, found, report_dir)
+            finish.report(store, found, report_dir, wanted)

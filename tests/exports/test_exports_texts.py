@@ -95,7 +95,7 @@ def test_the_model_card_is_read_by_the_hub_and_holds_the_numbers(db: Database) -
     assert "Mentions of anns add +0.490 (logits) to positive" in body
     assert "95 % interval 0.49 to 0.49" in body
     assert "Accuracy 1.000 (36 of 36 labelled items; 95 % interval 0.904 to 1.000" in body
-    assert "2 of 38 items have no explanation." in body
+    assert "Items without an explanation: 2 of 38: 2 failed." in body
     assert "Never mentioned: places." in body
     assert "Mentions were not swapped" in body
 
@@ -111,7 +111,7 @@ def test_without_labels_or_groups_the_card_says_so(db: Database) -> None:
     )
     block, body = card_of(summarise(db, run_id))
     assert set(block) == {"tags", "pipeline_tag"}
-    assert "accuracy was not measured" in body
+    assert "Accuracy and errors: No item has a label of a class" in body
     assert "No groups were given" in body
     assert "/data" not in body and "/home" not in body
     assert "x.csv" in body

@@ -47,7 +47,16 @@ def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
     assert f"all groups: {praise} of 12 are right" in said
     Path("other.csv").write_text("group,correct\nelse,yes\n", encoding="utf-8")
     code, said = call("matches", "latest", "--checked", "other.csv")
-    assert (code, "which run" in said) == (2, True)
+    assert (code, "which the run does not have" in said) == (2, True)
+    code, said = call("report", "latest", "--checked", "checked.csv", "--json")
+    found = json.loads(said)["groups"]
+    assert (code, found["precision"]["checked"], found["precision"]["correct"]) == (0, 12, praise)
+    assert {one["group"]: one["precision"]["precision"] for one in found["matching"]} == {
+        "praise": 1.0,
+        "things": 0.0,
+    }
+    code, said = call("report", "latest", "--checked", "other.csv")
+    assert (code, "which the run does not have" in said) == (2, True)
 
 
 def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
     assert report.count == "36 of 36 examples"
     report.page.get_by_role("searchbox", name="Search").fill("BAD bob")
     assert report.count == f"{len(report.shown)} of 36 examples"
-    texts = report.page.locator("article:visible .shared").all_text_contents()
+    texts = report.page.locator("article:visible .tx").all_text_contents()
     assert texts and set(texts) == {"Bob was bad today"}
     report.page.get_by_role("searchbox", name="Search").fill("row-7")
     assert report.shown == ["row-7"]

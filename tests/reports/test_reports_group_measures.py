@@ -135,10 +135,10 @@ def test_dropped_terms_by_group() -> None:
 
 def test_dropped_terms_are_told(db: Database) -> None:
     found = summarise(db, biased_run(db))
-    assert "Left out as" not in seen(render(found))
+    assert "Which words were left out" not in seen(render(found))
     told = replace(groups_in(found), dropped=dropped_by_group({("anns", "<b>Will"): 1_200}))
     text = seen(render(replace(found, groups=told)))
-    assert "Left out as ordinary words: 1,200 terms without a cue" in text
+    assert "Which words were left out" in text
     assert "anns: 1,200 (<b>Will 1,200)" in text
 
 

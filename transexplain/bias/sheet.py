@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -87,6 +87,20 @@ def read_sheet(path: Path) -> list[tuple[str, bool]]:
     if not found:
         raise ConfigurationError(f"{path}: the column correct is empty; write yes or no into it")
     return found
+
+
+def checked_precisions(path: Path, groups: Collection[str]) -> list[Precision]:
+    """The precisions that a filled sheet gives of a run with these groups.
+
+    Raises ConfigurationError as `read_sheet`, and for a sheet with a group that the run has not.
+    """
+    answers = read_sheet(path)
+    if foreign := sorted({group for group, _ in answers} - set(groups)):
+        raise ConfigurationError(
+            f"{path} holds group {foreign[0]!r}, which the run does not have; name the run that "
+            "the sheet is of"
+        )
+    return precisions(answers)
 
 
 def precisions(answers: Sequence[tuple[str, bool]]) -> list[Precision]:

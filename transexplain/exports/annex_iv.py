@@ -14,13 +14,12 @@ from transexplain.exports.facts import (
     difference,
     errors,
     items_of,
-    short,
     untested,
     verdict_counts,
 )
 from transexplain.reports.escaping import encodable, markdown_text
 from transexplain.reports.records import Audited, Groups, Summary
-from transexplain.reports.wording import number, percent
+from transexplain.reports.wording import number, percent, short
 
 _NO_ADVICE = (
     "This block gives the facts of one audit under the points of Annex IV to which they belong. It "

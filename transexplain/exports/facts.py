@@ -1,7 +1,6 @@
 """What a run found and what it did not test, in sentences for people outside the team."""
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from transexplain.bias.intervals import wilson
 from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome
@@ -9,13 +8,7 @@ from transexplain.findings import GroupStatistic
 from transexplain.reports.controls import sentences
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import Audited, Groups, Summary
-from transexplain.reports.wording import named, number, percent, signed, spoken, things
-
-
-def short(source: str) -> str:
-    """A model or dataset without the folders of the machine that it was read on."""
-    path = PurePath(source)
-    return path.name if path.is_absolute() or source.startswith((".", "~")) else source
+from transexplain.reports.wording import number, percent, signed, spoken, things
 
 
 def compared(groups: Groups | None) -> list[GroupStatistic]:
@@ -118,45 +111,5 @@ def checks(summary: Summary) -> Iterator[str]:
 
 def untested(summary: Summary) -> Iterator[str]:
     """What nobody may conclude from this run."""
-    audited, counts, groups = summary.audited, summary.counts, summary.groups
-    yield (
-        f"Only items of {short(audited.dataset)} were read: other data, languages or uses were "
-        "not tested."
-    )
-    if missing := counts.total - counts.done:
-        yield f"{missing:,} of {counts.total:,} items have no explanation."
-    if counts.truncated:
-        yield f"{counts.truncated:,} items were longer than the model reads; the rest was not seen."
-    if counts.accuracy is None:
-        yield "No item has a label: accuracy was not measured, neither overall nor for any group."
-    if audited.task == "imported":
-        yield (
-            "The attributions were made elsewhere: whether they add up to the logit, are faithful "
-            "and tell classes apart was not tested."
-        )
-    elif summary.faithfulness is None:
-        yield "Whether the explanations are faithful was not measured."
-    yield from _untested_groups(groups)
-
-
-def _untested_groups(groups: Groups | None) -> Iterator[str]:
-    if groups is None:
-        yield "No groups were given: nothing is known about who or what is mentioned or shown."
-        return
-    yield (
-        "Groups are mentions or marks in the items. The people who use the system or are judged by "
-        "it were not observed."
-    )
-    rows = compared(groups)
-    for verdict, said in (
-        ("inconclusive", "Neither a difference nor its absence is shown"),
-        ("suppressed", "Too few different entities to compare"),
-    ):
-        if names := list(dict.fromkeys(row.group for row in rows if row.verdict == verdict)):
-            yield f"{said}: {named(names)}."
-    if groups.never_mentioned:
-        yield f"Never mentioned: {named(groups.never_mentioned)}."
-    if not groups.swaps:
-        yield "Mentions were not swapped: whether another name gives another answer is not known."
-    if groups.randomised is None:
-        yield "No model with randomised weights was asked whether it shows the same differences."
+    for one in summary.untested:
+        yield f"{one.what}: {one.why}"

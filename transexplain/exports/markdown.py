@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.swaps import SwapStatistic
-from transexplain.exports.facts import compared, interval, short, verdict_counts
+from transexplain.exports.facts import compared, interval, verdict_counts
 from transexplain.findings import GroupStatistic
 from transexplain.reports.controls import sentences, surviving
 from transexplain.reports.escaping import markdown_text
@@ -19,7 +19,7 @@ from transexplain.reports.records import (
     Statement,
     Summary,
 )
-from transexplain.reports.wording import signed, spoken
+from transexplain.reports.wording import short, signed, spoken
 
 _ROWS = 12  #: of a table
 _LONGEST = 120  #: characters of a name or message

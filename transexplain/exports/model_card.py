@@ -17,11 +17,11 @@ from transexplain.exports.facts import (
     coverage,
     difference,
     errors,
-    short,
     untested,
 )
 from transexplain.reports.escaping import encodable, markdown_text
 from transexplain.reports.records import Summary
+from transexplain.reports.wording import short
 
 _TASKS = {"text": "text-classification", "image": "image-classification"}
 _ATTRIBUTION = (

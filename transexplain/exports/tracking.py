@@ -7,11 +7,12 @@ from typing import Any
 
 from transexplain.errors import ConfigurationError
 from transexplain.exports import csv_tables, texts
-from transexplain.exports.facts import compared, short, verdict_counts
+from transexplain.exports.facts import compared, verdict_counts
 from transexplain.plans import AuditRun
 from transexplain.reports.json_report import render
 from transexplain.reports.records import Summary
 from transexplain.reports.summary import summarise
+from transexplain.reports.wording import short
 from transexplain.store.database import Database
 
 #: what MLflow takes in the name of a metric; W&B takes more

@@ -93,7 +93,8 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
         yield Statement(kind="flagged", text=said)
     if len(flagged) > _FLAGGED_SHOWN:
         rest = len(flagged) - _FLAGGED_SHOWN
-        yield Statement(kind="flagged", text=f"{rest} more comparisons are flagged; see the table.")
+        more = "comparison is" if rest == 1 else "comparisons are"
+        yield Statement(kind="flagged", text=f"{rest} more {more} flagged; see the table.")
     names = {row.group for row in flagged}
     open_ = _others(groups.rows, "inconclusive", names)
     equal = _others(groups.rows, "equivalent", {*names, *open_})

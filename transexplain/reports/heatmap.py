@@ -127,6 +127,9 @@ def _labels(labels: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.integer[
     return parts
 
 
+_PALEST = 96  # grey of black in a muted picture
+
+
 def colour_bar(*, width: int = 256, height: int = 12, palette: str = "diverging") -> Image.Image:
     """The key to a heatmap, RGBA: from -scale at the left over transparent 0 to +scale."""
     ramp = np.linspace(-1.0, 1.0, width)[None]
@@ -147,6 +150,15 @@ def resized(image: Image.Image, *, smallest: int, largest: int) -> Image.Image:
     size = tuple(max(1, round(length * factor)) for length in image.size)
     method = Image.Resampling.NEAREST if factor > 1 else Image.Resampling.LANCZOS
     return image.resize((size[0], size[1]), method)
+
+
+def muted(image: Image.Image) -> Image.Image:
+    """`image` in pale grey: what stands under a heatmap whose picture is shown beside it.
+
+    Colours of the picture would mix with those of the relevance, and a red horse look relevant.
+    """
+    grey = np.asarray(image.convert("L"), dtype=np.float64)
+    return Image.fromarray(np.rint(_PALEST + (255 - _PALEST) * grey / 255).astype(np.uint8), "L")
 
 
 def data_uri(image: Image.Image, *, quality: int = 86) -> str:

@@ -16,10 +16,10 @@ from transexplain.reports import controls, forest
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
+from transexplain.reports.marked import marked_html, marks_css
 from transexplain.reports.pictures import Shown, mean_heatmap, show
-from transexplain.reports.records import ClassView, Groups, Summary, WordRow
+from transexplain.reports.records import ClassView, Groups, StatementKind, Summary, WordRow
 from transexplain.reports.templating import environment, script, sort_value, storable
-from transexplain.reports.tokens import spans_html
 from transexplain.reports.wording import (
     named,
     number,
@@ -36,6 +36,9 @@ _REASONS: dict[Reason, str] = {
     "strong": "Strongest relevance",
     "first": "First of the dataset",
 }
+
+#: what somebody has to know first
+_FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "good", "fact")
 
 _BREAKS = re.compile(r"(?<=[/_.:-])(?=.)")
 
@@ -62,44 +65,52 @@ class WordList:
     largest: float
 
 
+#: what templates call numbers, names and pictures by, the same for every report
+_VOCABULARY = {
+    "strip": forest.strip,
+    "whisker": forest.whisker,
+    "box": forest.box,
+    "axis_scale": forest.scale,
+    "controls": controls,
+    "sort_value": sort_value,
+    "tone": tone,
+    "signed": signed,
+    "power": power,
+    "number": number,
+    "named": named,
+    "value": value,
+    "change": change,
+    "span": span,
+    "probability": probability,
+    "percent": percent,
+}
+
+
 def render(summary: Summary) -> str:
     """One self-contained HTML page; pictures that can be opened are embedded."""
     template = environment().get_template("report.html.j2")
     page = template.render(
+        _VOCABULARY,
         s=summary,
         audited=summary.audited,
         counts=summary.counts,
+        findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
         tables=tuple(_tables(summary.groups)) if summary.groups else (),
         heatmaps=_heatmaps(summary),
         gallery=_gallery(summary),
         bar=data_uri(colour_bar()),
         word_lists=_word_lists,
-        text_of=_text_of,
+        text_of=lambda item, one: _text_of(item, one, summary.gallery.scale),
         picture_of=lambda item: _picture_of(summary, item),
-        strip=forest.strip,
-        whisker=forest.whisker,
-        box=forest.box,
         spread_axis=_spread_axis,
         ranking_axis=_ranking_axis,
         row_of=lambda check: _row_of(summary.groups, check),
-        controls=controls,
         script=script("page.js"),
-        sort_value=sort_value,
-        axis_scale=forest.scale,
-        tone=tone,
-        signed=signed,
-        power=power,
+        marks_css=marks_css(),
         breakable=_breakable,
         spoken=lambda target, name: spoken(target, name, summary.audited.classes),
-        number=number,
-        named=named,
         noun=lambda count: things(summary.audited.modality, count),
         moment=moment,
-        value=value,
-        change=change,
-        span=span,
-        probability=probability,
-        percent=percent,
     )
     return storable(page)
 
@@ -172,8 +183,7 @@ def _gallery(summary: Summary) -> list[tuple[str, list[GalleryItem]]]:
 
 
 def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
-    # spans_html escapes the text itself
-    return Markup(spans_html(item.text or "", one.words, scale=scale, unread_from=item.unread_from))
+    return marked_html(item.text or "", one.words, scale=scale, unread_from=item.unread_from)
 
 
 def _picture_of(summary: Summary, item: GalleryItem) -> Shown | None:

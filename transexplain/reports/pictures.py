@@ -10,10 +10,10 @@ from transexplain.data.images import load_image
 from transexplain.data.paths import inside
 from transexplain.errors import ItemError
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Grid
-from transexplain.reports.heatmap import data_uri, overlay, resized, tile
+from transexplain.reports.heatmap import data_uri, muted, overlay, resized, tile
 
 _SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
-_ALPHA = 0.65
+_ALPHA = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ def show(item: GalleryItem, root: str, scale: float) -> Shown:
         drawn = tuple(_alone(one, scale) for one in item.explanations)
         return Shown(None, str(error), drawn)
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
-    drawn = tuple(_over(image, one, scale) for one in item.explanations)
+    ground = muted(image)
+    drawn = tuple(_over(ground, one, scale) for one in item.explanations)
     return Shown(data_uri(image), "", drawn)
 
 

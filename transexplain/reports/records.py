@@ -13,6 +13,7 @@ from transexplain.bias.planted import Planted
 from transexplain.bias.randomised import Randomised
 from transexplain.bias.ranking import Ranking
 from transexplain.bias.removals import Removals
+from transexplain.bias.sheet import Precision
 from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
@@ -20,6 +21,7 @@ from transexplain.reports.class_records import Overlap, RareWord
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
 from transexplain.reports.group_records import Dropped, GroupQuality
+from transexplain.reports.section_records import GroupMatching, Provenance, Untested
 
 SCHEMA_VERSION = 2
 
@@ -167,6 +169,8 @@ class Groups:
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
     quality: tuple[GroupQuality, ...] = ()  #: the reference's first
+    matching: tuple[GroupMatching, ...] = ()  #: in the order of the plan
+    precision: Precision | None = None  #: of all checked matches; None: nobody checked any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,4 +238,7 @@ class Summary:
     notes: tuple[str, ...]  #: methods and assumptions
     faithfulness: Faithfulness | None = None  #: None: nothing was measured about explanations
     previous: Previous | None = None  #: None: the run names none, or it was deleted since
+    verdict: Statement | None = None  #: the whole in one sentence
+    untested: tuple[Untested, ...] = ()
+    provenance: Provenance | None = None
     schema_version: int = SCHEMA_VERSION

@@ -1,7 +1,11 @@
 """A run in one record: everything its reports say."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.sheet import Precision
 from transexplain.errors import ConfigurationError
 from transexplain.manifests import Manifest, manifest_of
 from transexplain.plans import AuditRun
@@ -11,13 +15,16 @@ from transexplain.reports.gallery import choose, collect
 from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
 from transexplain.reports.previous import compared, differences
+from transexplain.reports.provenance import provenance_of
 from transexplain.reports.records import (
     Audited,
     ClassSensitivity,
     Summary,
 )
+from transexplain.reports.scope import untested
 from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
+from transexplain.reports.verdict import verdict
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 
@@ -29,7 +36,13 @@ GALLERY = 40  #: items to look at
 TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
 
 
-def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
+def summarise(
+    db: Database,
+    run_id: str,
+    *,
+    gallery: int = GALLERY,
+    precisions: Sequence[Precision] = (),
+) -> Summary:
     """Everything a report says about a run, finished or not.
 
     Rows are walked, never held: memory grows with the vocabulary and `gallery`, not the run.
@@ -38,6 +51,7 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
         db: the store.
         run_id: id, unique beginning of one, or `latest`.
         gallery: number of items to show.
+        precisions: of the matches, from a sheet that a person filled.
 
     Raises ConfigurationError for an unknown run or a negative gallery.
     """
@@ -47,12 +61,16 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
     items, attributions = _surveys(db, run, gallery)
     total = merged(db, run.id)
     shown, omitted = views(total, attributions, run.plan.targets)
-    audited = _audited(run, attributions, manifest_of(db, run.id))
+    manifest = manifest_of(db, run.id)
+    audited = _audited(run, attributions, manifest)
     counts = counts_of(db, run)
-    conservation, groups = conservation_of(db, run, attributions), groups_of(db, run, total)
+    conservation, groups = (
+        conservation_of(db, run, attributions),
+        groups_of(db, run, total, precisions),
+    )
     sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
     previous = compared(db, run, groups)
-    return Summary(
+    found = Summary(
         headline=(
             *headline(audited, counts, conservation, sensitivity, groups, items.failures()),
             *sentences(faithful, audited.modality),
@@ -71,7 +89,9 @@ def summarise(db: Database, run_id: str, *, gallery: int = GALLERY) -> Summary:
         notes=notes(run, audited.at, audited.unit, sensitivity),
         faithfulness=faithful,
         previous=previous,
+        provenance=provenance_of(manifest),
     )
+    return replace(found, verdict=verdict(found), untested=untested(found))
 
 
 def _surveys(db: Database, run: AuditRun, places: int) -> tuple[ItemSurvey, AttributionSurvey]:

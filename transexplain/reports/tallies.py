@@ -1,7 +1,7 @@
 """What the database adds up about a run: how many items went where, the ledgers, the groups."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from transexplain.bias.aggregates import ShardAggregate
@@ -16,11 +16,13 @@ from transexplain.bias.randomised import randomised_control
 from transexplain.bias.ranking import rankings
 from transexplain.bias.removals import removals_of
 from transexplain.bias.second_lexicon import with_second
+from transexplain.bias.sheet import ALL, Precision
 from transexplain.bias.splits import splits, with_reversals
 from transexplain.bias.swaps import swap_table
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan, AuditRun
 from transexplain.reports.group_quality import dropped_by_group, quality_by_group
+from transexplain.reports.matching_quality import matching_of
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.reports.survey import AttributionSurvey
 from transexplain.store import results, runs, totals
@@ -95,7 +97,9 @@ def group_rows(run: AuditRun, total: ShardAggregate) -> list[GroupStatistic]:
     return group_table(total.entities, rules_of(run.plan))
 
 
-def groups_of(db: Database, run: AuditRun, total: ShardAggregate) -> Groups | None:
+def groups_of(
+    db: Database, run: AuditRun, total: ShardAggregate, precisions: Sequence[Precision] = ()
+) -> Groups | None:
     """The group table with its controls; None where the audit named no groups."""
     plan = run.plan
     if not plan.groups:
@@ -124,6 +128,8 @@ def groups_of(db: Database, run: AuditRun, total: ShardAggregate) -> Groups | No
         splits=parts,
         dropped=dropped_by_group(total.dropped),
         quality=quality_by_group(db, run),
+        matching=matching_of(plan, totals, total.dropped, precisions),
+        precision=next((one for one in precisions if one.group == ALL), None),
     )
 
 

@@ -18,7 +18,8 @@ from transexplain.types import Attribution, PatchGrid
 
 #: share of the background that the strongest word covers: text stays readable on light and dark
 MAX_OPACITY = 0.72
-_FAINTEST = 0.02  # of the scale; below, a word is left alone
+FAINTEST = 0.02  #: of the scale; below, a word is left alone
+DEEPEST = 0.85  #: place in the palette whose colour marks have; strength is their opacity
 _TERMINAL_GROUND: RGB = (24, 24, 27)
 
 
@@ -56,7 +57,7 @@ def spans_html(
         'unicode-bidi:isolate">'
     ]
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
-    for start, end, value in _pieces(stop, spans):
+    for start, end, value in pieces(stop, spans):
         if value is None:
             parts.append(escape(text[start:end]))
         else:
@@ -80,7 +81,7 @@ def token_ansi(
     text, spans = spans_of(attribution)
     full = _scale(spans, scale)
     shown = Text()
-    for start, end, value in _pieces(len(text), spans):
+    for start, end, value in pieces(len(text), spans):
         piece = _visible(text[start:end])
         strength = _share(value, full) if value is not None else 0.0
         shown.append(piece, _terminal_style(strength, palette) if strength else None)
@@ -125,7 +126,7 @@ def _body(attribution: Attribution, scale: float | None, palette: str) -> Markup
     return Markup(token_html(attribution, scale=scale, palette=palette))
 
 
-def _pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float | None]]:
+def pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float | None]]:
     """(start, end, relevance) over the characters up to `stop`; None between the words."""
     cursor = 0
     for span in spans:
@@ -141,9 +142,9 @@ def _pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float 
 
 def _word(text: str, value: float, scale: float, palette: str) -> str:
     strength = _share(value, scale)
-    if abs(strength) < _FAINTEST:
+    if abs(strength) < FAINTEST:
         return f'<span title="{signed(value)}">{escape(text)}</span>'
-    red, green, blue = colour(strength / abs(strength) * 0.85, palette)
+    red, green, blue = colour(strength / abs(strength) * DEEPEST, palette)
     opacity = MAX_OPACITY * abs(strength)
     sign = "pos" if strength > 0 else "neg"
     return (
@@ -165,7 +166,7 @@ def _scale(spans: Sequence[Span], scale: float | None) -> float:
 
 
 def _terminal_style(strength: float, palette: str) -> Style | None:
-    if abs(strength) < _FAINTEST:
+    if abs(strength) < FAINTEST:
         return None
     share = abs(strength)
     target = colour(1.0 if strength > 0 else -1.0, palette)

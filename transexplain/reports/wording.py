@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from transexplain.findings import GroupStatistic, Verdict
 
@@ -73,3 +74,12 @@ def signed(value: float, digits: int = 3) -> str:
     if float(text) == 0.0:
         return text
     return f"{'+' if value > 0 else _MINUS}{text}"
+
+
+def short(source: str) -> str:
+    """A model or dataset without the folders of the machine that it was read on."""
+    kind, parted, place = source.partition(":")
+    if parted and PurePath(place).is_absolute() and kind.isalpha():
+        return f"{kind}:{PurePath(place).name}"
+    path = PurePath(source)
+    return path.name if path.is_absolute() or source.startswith((".", "~")) else source

@@ -16,7 +16,7 @@
 
   // ---- examples
   function read(article) {
-    const text = article.querySelector(".shared");
+    const text = article.querySelector(".tx");
     return {
       article,
       block: article.closest("details"),
@@ -24,6 +24,7 @@
       predicted: [article.dataset.predicted],
       label: "label" in article.dataset ? [article.dataset.label] : [],
       outcome: [article.dataset.outcome],
+      explained: JSON.parse(article.dataset.explained),
       group: JSON.parse(article.dataset.groups),
     };
   }
@@ -62,9 +63,17 @@
       );
     }
 
+    // of what is shown, only the explanations of the class that was asked for
+    function single(wanted) {
+      for (const part of section.querySelectorAll("[data-class]")) {
+        part.hidden = wanted !== null && part.dataset.class !== wanted;
+      }
+    }
+
     function show() {
       const asked = words(search.value).split(/\s+/).filter(Boolean);
       const wanted = selects.map((select) => [select.name, chosen(select)]);
+      single(new Map(wanted).get("explained"));
       const left = new Map(blocks.map((block) => [block, 0]));
       for (const example of examples) {
         example.article.hidden = !fits(example, asked, wanted);

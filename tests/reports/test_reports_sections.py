@@ -1,0 +1,212 @@
+"""The sections about the audit itself: verdict, what was not tested, matching, manifest."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
+
+from transexplain.bias.sheet import precisions
+from transexplain.plans import MethodSpec, ModelRef
+from transexplain.reports.html import render
+from transexplain.reports.records import Conservation, Groups, Summary
+from transexplain.reports.scope import untested
+from transexplain.reports.summary import summarise
+from transexplain.reports.verdict import by_verdict, verdict
+from transexplain.reports.wording import short
+from transexplain.store.database import Database
+from transexplain.types import EntityGroup
+
+
+def biased(db: Database, **changes: Any) -> Summary:
+    return summarise(db, biased_run(db, **changes))
+
+
+def groups_in(summary: Summary) -> Groups:
+    assert summary.groups is not None
+    return summary.groups
+
+
+def with_verdicts(summary: Summary, *verdicts: str) -> Summary:
+    """The summary with these verdicts of the rows other than the reference's."""
+    groups = groups_in(summary)
+    rows = tuple(
+        replace(row, verdict=said, group=f"g{place}", difference=0.3)
+        for place, (row, said) in enumerate(zip(groups.rows[:1] * 9, verdicts, strict=False))
+    )
+    return replace(summary, groups=replace(groups, rows=rows))
+
+
+def test_a_difference_is_the_verdict(db: Database) -> None:
+    found = biased(db).verdict
+    assert found is not None and found.kind == "flagged"
+    assert found.text == (
+        "2 of 2 groups differ from all other groups by more than 0.1 logits: anns and bobs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "kind", "said"),
+    [
+        (("difference", "equivalent", "suppressed"), "flagged", "1 of 2 groups differs from"),
+        (("equivalent", "inconclusive"), "unknown", "of 1 of 2 groups its absence is not shown"),
+        (("equivalent", "equivalent"), "clear", "None of 2 groups differs from all other groups"),
+        (("equivalent",), "clear", "The group does not differ from all other groups"),
+        (("suppressed",), "unknown", "No group could be compared"),
+    ],
+)
+def test_the_verdict_is_that_of_the_table(
+    db: Database, verdicts: tuple[str, ...], kind: str, said: str
+) -> None:
+    found = verdict(with_verdicts(biased(db), *verdicts))
+    assert (found.kind, said in found.text) == (kind, True), found.text
+
+
+def test_doubts_come_before_what_was_found(db: Database) -> None:
+    summary = biased(db, sensitivity=0.01)
+    assert summary.verdict is not None and summary.verdict.kind == "problem"
+    assert summary.verdict.text.startswith("Read with care: lrp hardly tells classes apart here. 2")
+    assert isinstance(summary.conservation, Conservation)
+    broken = replace(summary, conservation=replace(summary.conservation, above=3))
+    assert verdict(broken).text.startswith("Do not rely on this audit: explanations do not add up")
+
+
+def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
+    found = biased(db, leave=2).verdict
+    assert found is not None and found.text.startswith("So far: ")
+    nothing = biased(db, leave=6).verdict
+    assert nothing is not None and nothing.kind == "unknown"
+    assert nothing.text == "Nothing was explained, so nothing can be said."
+
+
+def test_a_group_is_listed_once_under_its_gravest_verdict(db: Database) -> None:
+    summary = with_verdicts(biased(db), "inconclusive", "difference")
+    groups = groups_in(summary)
+    same = tuple(replace(row, group="one") for row in groups.rows)
+    assert by_verdict(replace(groups, rows=same))["difference"] == ["one"]
+    assert by_verdict(replace(groups, rows=same))["inconclusive"] == []
+
+
+def test_what_was_not_tested_is_told_with_a_remedy(db: Database) -> None:
+    found = {one.what: one for one in biased(db).untested}
+    assert found["Items without an explanation"].why == "2 of 38: 2 failed."
+    assert found["Groups that no item mentions"].why == "Never mentioned: places."
+    assert found["Another name, another answer"].remedy == "groups.check: 100"
+    assert found["What speaks for negative"].remedy == "targets: all"
+    assert found["Whether explanations are faithful"].remedy == "evaluation: {items: 32}"
+    assert "Accuracy and errors" not in found
+
+
+def test_what_was_tested_is_not_listed(db: Database) -> None:
+    summary = biased(db)
+    rows = tuple(row for row in groups_in(summary).rows if row.verdict == "difference")
+    told = replace(
+        summary,
+        groups=replace(groups_in(summary), rows=rows, never_mentioned=()),
+        counts=replace(summary.counts, total=summary.counts.done, failed=0),
+    )
+    left = {one.what for one in untested(told)}
+    assert not left & {
+        "Groups that no item mentions",
+        "Groups that remain open",
+        "Groups seldom named",
+        "Items without an explanation",
+        "The ends of long texts",
+    }
+
+
+def test_labels_that_are_no_class_are_told(db: Database) -> None:
+    labels = ["positive", None, "negative"]
+    run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
+    found = {one.what: one.why for one in summarise(db, run).untested}
+    assert found["Accuracy on 1 text"] == "They have no label that is a class of the model."
+
+
+def test_an_import_can_be_asked_for_nothing_that_needs_the_model(db: Database) -> None:
+    found = {one.what: one for one in biased(db, task="imported").untested}
+    assert "Other methods of explanation" not in found
+    assert found["The attributions themselves"].remedy == "An audit of the model itself."
+    assert found["Another name, another answer"].remedy == ""
+
+
+@pytest.mark.parametrize(
+    ("targets", "times"), [(("class:positive",), 1), (("predicted", "class:positive"), 1)]
+)
+def test_matching_counts_items_once(db: Database, targets: tuple[str, ...], times: int) -> None:
+    rows = {one.group: one for one in groups_in(biased(db, targets=targets)).matching}
+    anns, places = rows["anns"], rows["places"]
+    assert (anns.terms, anns.entities, anns.mentions, anns.items) == (len(ANNS), 6, 18 * times, 18)
+    assert anns.most == "Abby" and anns.most_share == pytest.approx(1 / 6)
+    assert (places.mentions, places.items, places.most, places.most_share) == (0, 0, "", 0.0)
+    assert list(rows) == ["anns", "bobs", "places"]
+
+
+def test_items_explained_for_every_class_are_counted_once(db: Database) -> None:
+    """Of a target that explains two classes of each item, mentions come twice."""
+    explained = []
+    for number in range(12):
+        outcome, one = explained_text(number, f"{ANNS[number % 6]} was good", "positive")
+        explained.append((outcome, replace(one, target="all")))
+        assert outcome.predicted == "positive"
+    run = stored_run(db, explained, groups=[EntityGroup(name="anns", terms=ANNS)], targets=("all",))
+    (found,) = groups_in(summarise(db, run)).matching
+    assert (found.mentions, found.items) == (6, 6)  # 12 explanations, two classes
+
+
+def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
+    answers = [("anns", True), ("anns", False), ("bobs", True)]
+    found = summarise(db, biased_run(db), precisions=precisions(answers))
+    groups = groups_in(found)
+    assert groups.precision is not None and groups.precision.checked == 3
+    of = {one.group: one.precision for one in groups.matching}
+    assert of["places"] is None
+    assert of["anns"] is not None and of["anns"].precision == pytest.approx(0.5)
+    text = Visible(render(found)).text
+    assert "A person checked 3 matches: 66.7\u00a0% are right" in text
+    assert "Nobody has checked" not in text
+    assert "Nobody has checked" in Visible(render(biased(db))).text
+
+
+def test_the_manifest_in_short(db: Database) -> None:
+    found = biased(db).provenance
+    assert found is not None
+    assert (found.shards, found.attempts, found.workers) == (6, 6, 1)
+    assert dict(found.software)["transexplain"]
+    text = Visible(render(biased(db))).text
+    assert "6 shards in 6 attempts by 1 worker" in text
+    assert "transexplain verify" in text
+
+
+def test_every_section_is_linked_and_there(db: Database) -> None:
+    document = render(biased(db, sensitivity=0.9))
+    for name in ("untested", "data", "evidence", "classes", "groups", "examples", "manifest"):
+        assert f'href="#{name}"' in document and f'<section id="{name}"' in document
+    assert 'class="verdict verdict-flagged"' in document
+
+
+def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
+    attack = "<img src=x onerror=alert(1)>"
+    run = stored_run(
+        db,
+        [explained_text(n, f"{(*ANNS, *BOBS)[n]} {attack} good", attack) for n in range(12)],
+        groups=[EntityGroup(name=attack, terms=(*ANNS, *BOBS)), EntityGroup(name="b", terms=BOBS)],
+        model=ModelRef(source=attack, classes=(attack, "positive"), digest="d"),
+        method=MethodSpec(name="lrp"),
+    )
+    document = render(summarise(db, run))
+    assert attack not in document
+    assert "img" not in {tag for tag, at in Visible(document).tags if "onerror" in at}
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/data/private/x.csv", "x.csv"),
+        ("imagefolder:/data/private/cats", "imagefolder:cats"),
+        ("hf:org/name@rev#c:train", "hf:org/name@rev#c:train"),
+        ("org/model", "org/model"),
+        ("./models/m", "m"),
+    ],
+)
+def test_folders_of_the_machine_are_not_told(source: str, shown: str) -> None:
+    assert short(source) == shown

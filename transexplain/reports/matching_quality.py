@@ -1,0 +1,79 @@
+"""How entities were found in the items, group by group, and how far that can be trusted."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transexplain.bias.entity_totals import EntityTotals
+from transexplain.bias.sheet import Precision
+from transexplain.plans import AuditPlan
+from transexplain.reports.section_records import GroupMatching
+
+
+def matching_of(
+    plan: AuditPlan,
+    totals: EntityTotals,
+    dropped: Mapping[tuple[str, str], int],
+    precisions: Sequence[Precision] = (),
+) -> tuple[GroupMatching, ...]:
+    """One row per group of the plan, then per group that only the data has; each by the plan.
+
+    An item that was explained for several classes of one target counts once.
+
+    Args:
+        plan: of the run.
+        totals: mentions of every entity.
+        dropped: (group, entity) -> places left out as ordinary words.
+        precisions: from a sheet that a person filled.
+    """
+    mentions, items = _counted(plan, totals)
+    checked = {one.group: one for one in precisions}
+    terms = {group.name: len(set(group.terms)) for group in plan.groups}
+    left: Counter[str] = Counter()
+    for (group, _), count in dropped.items():
+        left[group] += count
+    return tuple(
+        GroupMatching(
+            group=name,
+            terms=terms.get(name, 0),
+            entities=len(mentions[name]),
+            mentions=mentions[name].total(),
+            items=items[name],
+            dropped=left[name],
+            precision=checked.get(name),
+            **_most(mentions[name]),
+        )
+        for name in dict.fromkeys((*terms, *mentions))
+    )
+
+
+def _counted(
+    plan: AuditPlan, totals: EntityTotals
+) -> tuple[defaultdict[str, Counter[str]], Counter[str]]:
+    """Group -> entity -> mentions, and group -> items, by the first target that any item has."""
+    mentions: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    items: Counter[str] = Counter()
+    seen = {stratum.target for stratum in totals.strata}
+    target = next((one for one in plan.targets if one in seen), None)
+    strata = [stratum for stratum in totals.strata if stratum.target == target]
+    times = _explanations(target or "", len(plan.model.classes))
+    for row in totals.rows(strata):
+        mentions[row.group][row.entity] = round(row.mentions / times)
+    for group, count in totals.documents(strata).items():
+        items[group] = round(count / times)
+    return mentions, items
+
+
+def _explanations(target: str, classes: int) -> int:
+    """How many classes of one item a target explains."""
+    kind, _, argument = target.partition(":")
+    if kind == "top":
+        return min(int(argument), classes) if classes else int(argument)
+    return max(classes, 1) if kind == "all" else 1
+
+
+def _most(mentions: Counter[str]) -> dict[str, Any]:
+    if not mentions:
+        return {"most": "", "most_share": 0.0}
+    entity, count = min(mentions.items(), key=lambda entry: (-entry[1], entry[0]))
+    return {"most": entity, "most_share": count / mentions.total()}

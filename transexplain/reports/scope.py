@@ -1,0 +1,163 @@
+"""What a run did not test: whatever nobody may conclude from it, why, and how to find out."""
+
+from collections.abc import Iterator
+
+from transexplain.reports.records import Groups, Summary
+from transexplain.reports.section_records import Untested
+from transexplain.reports.verdict import by_verdict
+from transexplain.reports.wording import named, short, things
+
+
+def untested(summary: Summary) -> tuple[Untested, ...]:
+    """The list, from what every audit leaves open to what this one did not measure."""
+    found = (*_data(summary), *_explanations(summary), *_groups(summary))
+    return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
+
+
+_Found = Iterator[tuple[str, str, str]]
+
+
+def _data(summary: Summary) -> _Found:
+    audited, counts = summary.audited, summary.counts
+    rest = "languages, times and uses" if audited.modality == "text" else "cameras, times and uses"
+    yield (
+        "Other data",
+        f"Only items of {short(audited.dataset)} were read; other sources, {rest} may differ.",
+        "The same specification with another data.source.",
+    )
+    if missing := counts.total - counts.done:
+        states = ((counts.failed, "failed"), (counts.pending, "without a result"))
+        said = ", ".join(f"{count:,} {state}" for count, state in states if count)
+        yield (
+            "Items without an explanation",
+            f"{missing:,} of {counts.total:,}: {said}.",
+            "Mend the items that failed; transexplain retry or resume.",
+        )
+    if counts.truncated:
+        yield (
+            "The ends of long texts",
+            f"{counts.truncated:,} items were longer than the model reads; the rest was not seen.",
+            "long_text: window",
+        )
+    unlabelled = counts.done - counts.labelled
+    if counts.done and not counts.labelled:
+        yield (
+            "Accuracy and errors",
+            "No item has a label of a class: neither overall nor for any group.",
+            "Name the column with data.label; map its values with labels.",
+        )
+    elif unlabelled > 0:
+        yield (
+            f"Accuracy on {things(audited.modality, unlabelled)}",
+            "They have no label that is a class of the model.",
+            "Map the dataset's labels with labels.",
+        )
+
+
+def _explanations(summary: Summary) -> _Found:
+    audited = summary.audited
+    if audited.task == "imported":
+        yield (
+            "The attributions themselves",
+            "They were made elsewhere: whether they add up to the logit, are faithful and tell "
+            "classes apart was not measured.",
+            "An audit of the model itself.",
+        )
+        return
+    yield (
+        "Other methods of explanation",
+        f"Relevance is that of {audited.method} alone; another method may rank words or patches "
+        "otherwise.",
+        "transexplain evaluate measures several side by side.",
+    )
+    shown = {view.class_name for view in summary.classes}
+    unseen = [name for name in audited.classes if name not in shown]
+    if unseen and summary.counts.done and not summary.classes_omitted:
+        yield (
+            f"What speaks for {named(unseen)}",
+            f"Never explained: the targets were {named(audited.targets)}.",
+            "targets: all",
+        )
+    if summary.faithfulness is None:
+        yield (
+            "Whether explanations are faithful",
+            "No sample was measured.",
+            "evaluation: {items: 32}",
+        )
+
+
+def _groups(summary: Summary) -> _Found:
+    groups = summary.groups
+    if groups is None:
+        yield (
+            "Who or what is mentioned or shown",
+            "No groups were given.",
+            "groups: builtin:gender, a lexicon of your own, or marked entities (data.spans)."
+            if summary.audited.modality == "text"
+            else "Regions marked in the pictures (data.spans).",
+        )
+        return
+    yield (
+        "People",
+        "Groups are mentions or marks in the items. Those who use the system or are judged by it "
+        "were not observed.",
+        "Who wrote an item or is judged in it, as a column: groups.column.",
+    )
+    if summary.audited.modality == "text":
+        yield (
+            "Mentions that the lexicon does not spell",
+            "Pronouns, descriptions and other spellings are not seen.",
+            "data.spans for entities that another program marked.",
+        )
+    yield from _open(groups)
+    yield from _unchecked(summary, groups)
+
+
+def _open(groups: Groups) -> _Found:
+    names = by_verdict(groups)
+    if found := names["inconclusive"]:
+        yield (
+            "Groups that remain open",
+            f"Neither a difference nor its absence is shown: {named(found)}.",
+            "More items that mention them.",
+        )
+    if found := names["suppressed"]:
+        yield (
+            "Groups seldom named",
+            f"Too few different entities to compare: {named(found)}.",
+            "More items that mention them.",
+        )
+    if groups.never_mentioned:
+        yield (
+            "Groups that no item mentions",
+            f"Never mentioned: {named(groups.never_mentioned)}.",
+            "Items that do, or other terms for them.",
+        )
+
+
+def _unchecked(summary: Summary, groups: Groups) -> _Found:
+    imported = summary.audited.task == "imported"
+    if not groups.swaps and summary.audited.modality == "text":
+        yield (
+            "Another name, another answer",
+            "Mentions were not swapped: whether another name changes the answer is not known.",
+            "" if imported else "groups.check: 100",
+        )
+    if groups.randomised is None:
+        yield (
+            "What the words alone bring",
+            "No model with randomised weights was asked whether it shows the same differences.",
+            "" if imported else "groups.randomised: true",
+        )
+    if not groups.planted:
+        yield (
+            "What this run could have missed",
+            "No difference of known size was planted to see whether it is found.",
+            f"groups.planted: {max(2 * groups.practical, 0.1):g}",
+        )
+    if not any(split.by == "slice" for split in groups.splits):
+        yield (
+            "Parts of the data",
+            "Groups were not compared by source, time or any other column.",
+            "groups.slice with a column of data.meta.",
+        )
