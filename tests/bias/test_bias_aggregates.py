@@ -101,19 +101,20 @@ def test_another_version_is_refused() -> None:
 
 
 def test_aggregates_of_the_version_before_are_read() -> None:
-    """Version 2 had no second lexicon, ranks or sizes."""
+    """Version 2 had no second lexicon, ranks or sizes, and like version 3 no positions."""
     total = whole([("yes", [("a", 1.0)], [1.0, 2.0])])
     total.entities.add(POSITIVE, [mention("A", "x", 1.0)], 2.0)
     old = total.to_json() | {"version": 2}
-    del old["second"], old["entities"][0]["sizes"]
+    del old["second"], old["entities"][0]["sizes"], old["positions"]
     old["entities"][0]["rows"] = {"A": {"x": old["entities"][0]["rows"]["A"]["x"][:9]}}
     read = ShardAggregate.from_json(json.loads(json.dumps(old)))
     assert read.words("all", "yes") == total.words("all", "yes")
     assert read.entities.rows([POSITIVE]) == total.entities.rows([POSITIVE])
     assert read.second.strata == []
-    assert read.to_json()["version"] == 3
-    with pytest.raises(ConfigurationError, match=r"version 4, this software reads 2 and 3"):
-        ShardAggregate.from_json(old | {"version": 4})
+    assert read.positions.parts("all", "yes") == ()
+    assert read.to_json()["version"] == 4
+    with pytest.raises(ConfigurationError, match=r"version 5, this software reads 2, 3, 4"):
+        ShardAggregate.from_json(old | {"version": 5})
 
 
 RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)
@@ -149,6 +150,18 @@ def test_any_cut_and_any_order_give_the_same_bits(
     for part in parts:
         merged.merge(ShardAggregate.from_json(json.loads(json.dumps(part.to_json()))))
     assert json.dumps(merged.to_json()) == json.dumps(expected)
+
+
+@given(ITEMS)
+def test_places_add_up_to_the_words(items: list) -> None:
+    total = whole(items)
+    parts, words = total.positions.parts("all", "yes"), total.words("all", "yes")
+    assert sum(part.positions for part in parts) == sum(word.mentions for word in words)
+    for name in ("relevance", "magnitude"):
+        assert sum(getattr(part, name) for part in parts) == pytest.approx(
+            sum(getattr(word, name) for word in words), abs=1e-9
+        )
+    assert max((part.texts for part in parts), default=0) <= len(items)
 
 
 @given(ITEMS)

@@ -1,11 +1,18 @@
-"""A store for the tests of the reports."""
+"""A store and a browser for the tests of the reports."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from browser_pages import ASKED, FLAGS, Open, Opened
 
 from transexplain.store.database import Database, open_database
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -13,3 +20,45 @@ def db(tmp_path: Path) -> Iterator[Database]:
     """An empty SQLite database at the newest revision."""
     with open_database(f"sqlite:///{tmp_path / 'reports.db'}", upgrade=True) as database:
         yield database
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium, once for all tests of a module."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = os.environ.get(ASKED) or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip(f"no Chromium: install it, or say where it is with {ASKED}")
+    with sync_api.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: "Browser", tmp_path: Path) -> Iterator[Open]:
+    """Opens a document as a file; nothing but the file may be asked for."""
+    contexts = []
+
+    def open_page(document: str, **settings: object) -> Opened:
+        path = tmp_path / "report.html"
+        path.write_text(document, encoding="utf-8")
+        contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(5_000)
+        found = Opened(page)
+        page.on("request", lambda one: found.requests.append(one.url))
+        page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                found.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(path.as_uri())
+        assert found.requests == [path.as_uri()]
+        return found
+
+    yield open_page
+    for context in contexts:
+        context.close()

@@ -1,13 +1,10 @@
 """The report in a real browser: it searches, filters and sorts, and no text can act."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from browser_pages import ATTACKS, Open, Opened
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
 from transexplain.plans import ModelRef
@@ -15,81 +12,6 @@ from transexplain.reports.html import render
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types import EntityGroup
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-ASKED = "TRANSEXPLAIN_TEST_CHROMIUM"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-ATTACKS = (
-    '<img src=x onerror="window.hacked=1">',
-    "\"'><script>window.hacked=1</script>",
-    "</script><script>window.hacked=1</script>",
-    "javascript:window.hacked=1",
-    "' autofocus onfocus='window.hacked=1",
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["sync_api.Browser"]:
-    path = os.environ.get(ASKED) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {ASKED}")
-    with sync_api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
-
-
-@dataclass
-class Opened:
-    """A page, everything that it asked for and complained of."""
-
-    page: "sync_api.Page"
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    @property
-    def shown(self) -> list[str]:
-        """Ids of the examples that can be seen."""
-        return self.page.locator("article:visible .mono").all_text_contents()
-
-    @property
-    def count(self) -> str:
-        return self.page.locator(".count").inner_text()
-
-    def column(self, table: str, place: int) -> list[str]:
-        return self.page.locator(f"{table} tbody tr td:nth-child({place})").all_inner_texts()
-
-
-Open = Callable[..., Opened]
-
-
-@pytest.fixture
-def opened(browser: "sync_api.Browser", tmp_path: Path) -> Iterator[Open]:
-    contexts = []
-
-    def open_page(document: str, **settings: object) -> Opened:
-        path = tmp_path / "report.html"
-        path.write_text(document, encoding="utf-8")
-        contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **settings))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(5_000)
-        found = Opened(page)
-        page.on("request", lambda one: found.requests.append(one.url))
-        page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: (
-                found.complaints.append(said.text) if said.type in ("error", "warning") else None
-            ),
-        )
-        page.goto(path.as_uri())
-        assert found.requests == [path.as_uri()]
-        return found
-
-    yield open_page
-    for context in contexts:
-        context.close()
 
 
 def uneven_run(db: Database) -> str:
@@ -241,7 +163,8 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
 
 def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
-    document = render(summarise(db, biased_run(db))).replace("</body>", planted)
+    before, _, after = render(summarise(db, biased_run(db))).rpartition("</body>")
+    document = before + planted + after
     found = opened(document)
     assert found.page.evaluate("() => typeof window.hacked") == "undefined"
     assert len(found.complaints) == 2

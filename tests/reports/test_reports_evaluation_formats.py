@@ -10,7 +10,7 @@ from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible
 
 from transexplain.evaluations import MetricSpec
-from transexplain.reports import EVALUATION_REPORTS
+from transexplain.reports import EVALUATION_REPORTS, live
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.evaluation.wording import change, decimals, span, value
@@ -44,10 +44,18 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
     page = rendered("html", summary)
     seen = Visible(page)
     tags = {tag for tag, _ in seen.tags}
-    assert not tags & {"script", "img", "b", "link", "iframe"}
+    assert not tags & {"img", "b", "link", "iframe"}
+    assert [given for tag, given in seen.tags if tag == "script"] == [
+        {"type": "application/json"},  # the numbers of the only chart
+        {},
+        {},
+    ]
     assert not any(name.startswith("on") for _, given in seen.tags for name in given)
     policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-    assert f'content="{policy}img-src data:"' in page, "no script at all"
+    sources = " ".join(one.source for one in live.scripts())
+    assert f"{policy}img-src data:; script-src {sources}" in {
+        g.get("content") for _, g in seen.tags
+    }
     assert HOSTILE in seen.text
     assert "1 \N{MULTIPLICATION SIGN} <b>broke</b>" in seen.text
     assert "In the place of hidden positions: the unknown token." in seen.text
@@ -58,6 +66,13 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
     assert drawing["viewbox"]
     legend = seen.text.split("Adjusted p")[-1]
     assert all(label in legend for label in ("lrp", HOSTILE, "-1", "random"))
+
+
+def test_a_page_without_curves_holds_no_script(summary: EvaluationSummary) -> None:
+    tables = [replace(t, rows=tuple(replace(r, curve=()) for r in t.rows)) for t in summary.tables]
+    page = rendered("html", replace(summary, tables=tuple(tables)))
+    assert "script" not in {tag for tag, _ in Visible(page).tags}
+    assert "script-src" not in page and "It runs no script." in Visible(page).text
 
 
 def test_csv_holds_every_number_and_no_formula(summary: EvaluationSummary) -> None:

@@ -12,11 +12,13 @@ from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
+from transexplain.bias.position_totals import PositionTotals
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
-_VERSION = 3
-_READ = (2, _VERSION)  #: 2 has no ranks, sizes or second lexicon: they were not measured
+_VERSION = 4
+#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions
+_READ = (2, 3, _VERSION)
 
 ClassKey = tuple[str, str]  #: target as asked, class name
 
@@ -44,6 +46,7 @@ class ShardAggregate:
     _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
     _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
     _heatmaps: HeatmapTotals = field(default_factory=HeatmapTotals)
+    positions: PositionTotals = field(default_factory=PositionTotals)  #: by place in the text
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
     #: mentions by a second lexicon, which only robustness rows read
     second: EntityTotals = field(default_factory=EntityTotals)
@@ -94,6 +97,7 @@ class ShardAggregate:
             for word, entry in words.items():
                 mine[word] = total(mine.get(word, [0, 0, 0, 0]), entry)
         self._heatmaps.merge(other._heatmaps)
+        self.positions.merge(other.positions)
         self.entities.merge(other.entities)
         self.second.merge(other.second)
         self.checked.merge(other.checked)
@@ -139,6 +143,7 @@ class ShardAggregate:
                 for key, words in sorted(self._words.items())
             ],
             "heatmaps": self._heatmaps.to_json(),
+            "positions": self.positions.to_json(),
             "entities": self.entities.to_json(),
             "second": self.second.to_json(),
             "checked": self.checked.to_json(),
@@ -155,7 +160,7 @@ class ShardAggregate:
         if content.get("version") not in _READ:
             raise ConfigurationError(
                 f"the run's aggregates are of version {content.get('version')}, this software "
-                f"reads {' and '.join(map(str, _READ))}: run the audit again"
+                f"reads {', '.join(map(str, _READ))}: run the audit again"
             )
         return cls(
             items=content["items"],
@@ -169,6 +174,7 @@ class ShardAggregate:
                 for part in content["words"]
             },
             _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
+            positions=PositionTotals.from_json(content.get("positions", ())),
             entities=EntityTotals.from_json(content["entities"]),
             second=EntityTotals.from_json(content.get("second", ())),
             checked=Checked.from_json(content.get("checked", {"swaps": content.get("swaps", ())})),
@@ -176,7 +182,8 @@ class ShardAggregate:
         )
 
     def _add_text(self, attribution: Attribution) -> None:
-        totals = self._words.setdefault((attribution.target, attribution.class_name), {})
+        key = (attribution.target, attribution.class_name)
+        totals = self._words.setdefault(key, {})
         seen: set[str] = set()
         for found in attribution.words():
             word = found.text.lower()
@@ -184,11 +191,23 @@ class ShardAggregate:
             new = word not in seen
             seen.add(word)
             totals[word] = total(totals.get(word, [0, 0, 0, 0]), [int(new), 1, amount, abs(amount)])
+        self.positions.add(
+            key, [_exact(value, attribution.item_id) for value in _read(attribution)]
+        )
 
     def _add_image(self, attribution: Attribution) -> None:
         rows, cols = attribution.relevance.shape
         cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
         self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), 1, cells)
+
+
+def _read(attribution: Attribution) -> list[float]:
+    """The relevance of every position of a text but the special ones, in reading order."""
+    tokens = attribution.features
+    if isinstance(tokens, PatchGrid):
+        return []
+    pairs = zip(tokens, attribution.relevance, strict=True)
+    return [float(value) for token, value in pairs if not token.special]
 
 
 def _exact(value: float, item_id: str) -> int:

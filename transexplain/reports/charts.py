@@ -1,12 +1,16 @@
 """Line charts as inline SVG: no script, no network, colours by the page's own variables.
 
-Vega-Lite is drawn here, once, when a report is made. Names of things never enter a drawing, so
-nothing a user wrote can: who is who is told by a legend beside it.
+Vega-Lite is drawn here, once, when a report is made. Names of things never enter a line chart's
+drawing: who is who is told by a legend beside it. The same chart as a specification, with names
+for the reader who points at a line, is what `live` hands to the browser.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from transexplain.reports.escaping import encodable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -17,6 +21,10 @@ _WIDTH, _HEIGHT = 440, 290
 _COLOURS = 7
 #: after the last colour they come again, dashed otherwise
 _DASHES = ((1, 0), (7, 3), (8, 3, 2, 3))
+
+#: a plain wheel scrolls the page; the rest belongs to the browser's own gestures
+_WHEEL = "wheel![event.ctrlKey || event.metaKey]"
+_REACH = 220  #: area around a point, in pixels, that answers to the pointer
 
 SeriesKind = Literal["method", "random", "oracle"]
 
@@ -34,8 +42,9 @@ class Series:
     """One line of a chart."""
 
     x: tuple[float, ...]
-    y: tuple[float, ...]
+    y: tuple[float | None, ...]  #: None: a gap
     stroke: Stroke
+    name: str = ""  #: shown only where a reader points
 
 
 def stroke(place: int, kind: SeriesKind = "method") -> Stroke:
@@ -50,18 +59,69 @@ def stroke(place: int, kind: SeriesKind = "method") -> Stroke:
 
 def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
     """A chart of `series` as an SVG element; an axis of shares is written in per cent."""
+    return drawn(_lines(series, x_title, y_title))
+
+
+def live_lines(series: Sequence[Series], *, x_title: str, y_title: str) -> dict[str, Any]:
+    """The same chart as a Vega-Lite specification that answers to a pointer and zooms.
+
+    Its parameter `chosen` is the number of the line that stands out; -1: all alike.
+    """
     import altair as alt
+
+    chart = _lines(series, x_title, y_title, live=True)
+    return specification(chart.add_params(alt.param(name="chosen", value=-1), zoom()))
+
+
+def drawn(chart: "alt.LayerChart") -> str:
+    """A chart as an SVG element for the inside of a page."""
     import vl_convert
 
-    values = [
-        {"x": x, "y": y, "line": number}
-        for number, one in enumerate(series)
-        for x, y in zip(one.x, one.y, strict=True)
-    ]
+    svg: str = vl_convert.vegalite_to_svg(_styled(chart).to_json(), allowed_base_urls=[])
+    return re.sub(r"<[^>]*>", lambda tag: _lean(tag[0]), svg)
+
+
+def _lean(tag: str) -> str:
+    """A tag without namespaces, which HTML knows, roles of its parts and thousandths of a pixel."""
+    bare = re.sub(r' (xmlns(:xlink)?|role|aria-[a-z]+)="[^"]*"', "", tag)
+    return re.sub(r"(\.\d\d)\d+", r"\1", bare)
+
+
+def specification(chart: "alt.LayerChart") -> dict[str, Any]:
+    """A chart as a Vega-Lite specification without an address in it."""
+    found: dict[str, Any] = _styled(chart).to_dict()
+    return {key: value for key, value in found.items() if key != "$schema"}
+
+
+def zoom() -> "alt.Parameter":
+    """The gestures of a live chart: Ctrl and the wheel, dragging, a double click."""
+    import altair as alt
+
+    return alt.selection_interval(bind="scales", zoom=_WHEEL)
+
+
+def sized(chart: "alt.LayerChart") -> "alt.LayerChart":
+    """A chart at the size at which its type stays readable."""
+    found: alt.LayerChart = chart.properties(width=_WIDTH, height=_HEIGHT)
+    return found
+
+
+def _lines(
+    series: Sequence[Series], x_title: str, y_title: str, *, live: bool = False
+) -> "alt.LayerChart":
+    import altair as alt
+
     numbers = list(range(len(series)))
-    base = alt.Chart({"values": values}).encode(
-        x=alt.X("x:Q", title=x_title, axis=alt.Axis(format=_format(x_title), tickCount=6)),
-        y=alt.Y("y:Q", title=y_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False)),
+    base = alt.Chart({"values": _values(series, live=live)}).encode(
+        x=alt.X(
+            "x:Q",
+            title=x_title,
+            axis=alt.Axis(format=_format(x_title), tickCount=6),
+            scale=alt.Scale(padding=6) if live else alt.Undefined,  # room for clipped dots
+        ),
+        y=alt.Y(
+            "y:Q", title=y_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False, padding=4)
+        ),
         color=alt.Color(
             "line:N",
             legend=None,
@@ -69,12 +129,29 @@ def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
         ),
     )
     dashes = alt.Scale(domain=numbers, range=[list(one.stroke.dash) for one in series])
-    drawn = base.mark_line(strokeWidth=2, aria=False).encode(
+    strokes = base.mark_line(strokeWidth=2, aria=False, clip=live).encode(
         strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)
     )
-    points = base.mark_point(filled=True, size=16, opacity=1, aria=False)
-    chart = _styled((drawn + points).properties(width=_WIDTH, height=_HEIGHT))
-    return vl_convert.vegalite_to_svg(chart.to_json(), allowed_base_urls=[])
+    points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=live)
+    if not live:
+        return sized(strokes + points)
+    apart = alt.condition("chosen < 0 || datum.line == chosen", alt.value(1), alt.value(0.15))
+    reach = base.mark_point(filled=True, size=_REACH, opacity=0, aria=False, clip=True).encode(
+        tooltip=[
+            alt.Tooltip("name:N", title="line"),
+            alt.Tooltip("x:Q", title=x_title, format=_format(x_title).replace("%", ".1~%")),
+            alt.Tooltip("y:Q", title=y_title, format=".4~g"),
+        ]
+    )
+    return sized(strokes.encode(opacity=apart) + points.encode(opacity=apart) + reach)
+
+
+def _values(series: Sequence[Series], *, live: bool) -> list[dict[str, Any]]:
+    return [
+        {"x": x, "y": y, "line": number} | ({"name": encodable(one.name)} if live else {})
+        for number, one in enumerate(series)
+        for x, y in zip(one.x, one.y, strict=True)
+    ]
 
 
 def _format(title: str) -> str:
@@ -97,6 +174,6 @@ def _styled(chart: "alt.LayerChart") -> "alt.LayerChart":
         background="transparent", autosize={"type": "fit", "contains": "padding"}
     )
     styled: alt.LayerChart = chart.configure(
-        font="system-ui, sans-serif", axis=axis, view={"stroke": None}
+        font="system-ui, sans-serif", axis=axis, view={"stroke": None}, aria=False
     )
     return styled

@@ -23,3 +23,13 @@ class Overlap:
     target: str
     class_name: str
     share: float  #: of the class's top words that are top words of this one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionPart:
+    """One of the equal stretches that every text of a class is cut into, over all texts."""
+
+    mean: float | None  #: relevance per position, in the unit; None: no text has one here
+    mean_size: float | None  #: |relevance| per position
+    positions: int  #: averaged over
+    texts: int  #: that have a position here

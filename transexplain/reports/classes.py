@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from transexplain.bias.aggregates import ShardAggregate, WordTotal
 from transexplain.bias.heatmap_totals import MeanHeatmap
+from transexplain.bias.position_totals import PartTotal
+from transexplain.reports.class_records import PositionPart
 from transexplain.reports.gallery import grid_of
 from transexplain.reports.rarity import with_rare_words
 from transexplain.reports.records import ClassView, Confusion, WordRow
@@ -83,6 +85,16 @@ def _view(
         lowering_by_mean=_top(words, lambda word: -word.mean),
         lowering_by_total=_top(words, lambda word: -word.total),
         heatmap=grid_of(heatmap.relevance) if heatmap else None,
+        positions=tuple(_part(one) for one in total.positions.parts(*key)),
+    )
+
+
+def _part(one: PartTotal) -> PositionPart:
+    return PositionPart(
+        mean=one.relevance / one.positions if one.positions else None,
+        mean_size=one.magnitude / one.positions if one.positions else None,
+        positions=one.positions,
+        texts=one.texts,
     )
 
 

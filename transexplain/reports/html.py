@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from jinja2 import Template
 from markupsafe import Markup
 
 from transexplain.bias.randomised import RandomisedRow
@@ -12,7 +13,7 @@ from transexplain.bias.ranking import Ranking
 from transexplain.bias.removals import RemovalStatistic
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
-from transexplain.reports import controls, forest
+from transexplain.reports import class_charts, controls, forest, live, word_plane
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
@@ -88,8 +89,7 @@ _VOCABULARY = {
 
 def render(summary: Summary) -> str:
     """One self-contained HTML page; pictures that can be opened are embedded."""
-    template = environment().get_template("report.html.j2")
-    page = template.render(
+    page = _template().render(
         _VOCABULARY,
         s=summary,
         audited=summary.audited,
@@ -105,7 +105,9 @@ def render(summary: Summary) -> str:
         spread_axis=_spread_axis,
         ranking_axis=_ranking_axis,
         row_of=lambda check: _row_of(summary.groups, check),
-        script=script("page.js"),
+        scripts=(script("page.js"), *(live.scripts() if _has_charts(summary) else ())),
+        class_charts=class_charts,
+        word_plane=word_plane,
         marks_css=marks_css(),
         breakable=_breakable,
         spoken=lambda target, name: spoken(target, name, summary.audited.classes),
@@ -113,6 +115,14 @@ def render(summary: Summary) -> str:
         moment=moment,
     )
     return storable(page)
+
+
+def _template() -> Template:
+    return environment().get_template("report.html.j2")
+
+
+def _has_charts(summary: Summary) -> bool:
+    return any(view.heatmap is None for view in summary.classes)
 
 
 def _tables(groups: Groups) -> Iterator[GroupTable]:

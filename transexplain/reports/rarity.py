@@ -10,6 +10,7 @@ from transexplain.reports.class_records import Overlap, RareWord
 from transexplain.reports.records import ClassView
 
 TOP = 20  #: words of a class
+RAISING, LOWERING = 40, 20  #: words of a class in its drawings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,13 @@ def with_rare_words(
     corpora = {
         target: _corpus(target, total, explained) for target in {view.target for view in views}
     }
-    ranked = [_rare(view, total, corpora[view.target]) for view in views]
+    weighed = [_weighed(view, total, corpora[view.target]) for view in views]
+    ranked = [tuple(word for word in words if word.score > 0.0)[:TOP] for words in weighed]
     return tuple(
-        _compared(view, words, _others(place, views, ranked))
-        for place, (view, words) in enumerate(zip(views, ranked, strict=True))
+        _compared(
+            replace(view, weighted=_ends(words)), ranked[place], _others(place, views, ranked)
+        )
+        for place, (view, words) in enumerate(zip(views, weighed, strict=True))
     )
 
 
@@ -58,12 +62,12 @@ def _corpus(target: str, total: ShardAggregate, explained: Counter[tuple[str, st
     return _Corpus(sum(count for key, count in explained.items() if key[0] == target), documents)
 
 
-def _rare(view: ClassView, total: ShardAggregate, corpus: _Corpus) -> tuple[RareWord, ...]:
-    """The words of `view` with the largest positive score, ties by the word itself."""
+def _weighed(view: ClassView, total: ShardAggregate, corpus: _Corpus) -> list[RareWord]:
+    """The words of `view` that weigh anything, largest score first, ties by the word itself."""
     found = []
     for one in total.words(view.target, view.class_name):
         mean, rarity = one.relevance / one.mentions, corpus.rarity(one.word)
-        if one.documents >= view.minimum and mean * rarity > 0.0:
+        if one.documents >= view.minimum and mean * rarity != 0.0:
             found.append(
                 RareWord(
                     word=one.word,
@@ -74,7 +78,13 @@ def _rare(view: ClassView, total: ShardAggregate, corpus: _Corpus) -> tuple[Rare
                     documents=one.documents,
                 )
             )
-    return tuple(sorted(found, key=lambda word: (-word.score, word.word))[:TOP])
+    return sorted(found, key=lambda word: (-word.score, word.word))
+
+
+def _ends(words: Sequence[RareWord]) -> tuple[RareWord, ...]:
+    """The words that raise the class most, then those that lower it most."""
+    raising = [word for word in words if word.score > 0.0][:RAISING]
+    return (*raising, *[word for word in words if word.score < 0.0][-LOWERING:])
 
 
 _Others = list[tuple[ClassView, frozenset[str]]]

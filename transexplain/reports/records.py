@@ -17,7 +17,7 @@ from transexplain.bias.sheet import Precision
 from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
-from transexplain.reports.class_records import Overlap, RareWord
+from transexplain.reports.class_records import Overlap, PositionPart, RareWord
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery, Grid
 from transexplain.reports.group_records import Dropped, GroupQuality
@@ -137,6 +137,10 @@ class ClassView:
     rare: tuple[RareWord, ...] = ()  #: top words by mean relevance x rarity; texts only
     rare_overlap: tuple[Overlap, ...] = ()  #: with other classes, the largest first; none of 0
     rare_shared: float | None = None  #: share of `rare` that any other has; None: none to compare
+    #: words of the largest |mean x rarity|, raising and lowering ones; texts only
+    weighted: tuple[RareWord, ...] = ()
+    #: from the beginning of a text to its end; empty: a picture, or not measured (an older run)
+    positions: tuple[PositionPart, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,6 +40,14 @@ def script(name: str) -> Script:
     Raises ValueError where it holds what would end or change the element that it stands in.
     """
     text = files("transexplain.reports").joinpath("templates", name).read_text(encoding="utf-8")
+    return runnable(text, name)
+
+
+def runnable(text: str, name: str) -> Script:
+    """JavaScript to be written into a page as it is.
+
+    Raises ValueError where it holds what would end or change the element that it stands in.
+    """
     if re.search(r"</script|<script|<!--", text, re.IGNORECASE):
         raise ValueError(f"{name} holds markup that an HTML script element cannot hold")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

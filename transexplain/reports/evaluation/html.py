@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file that needs nothing but a browser: no network, no script."""
+"""An evaluation as one HTML file that needs nothing but a browser: no network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from transexplain.metrics.facts import Better
-from transexplain.reports.charts import Series, Stroke, lines, stroke
+from transexplain.reports import live
+from transexplain.reports.charts import Series, Stroke, stroke
 from transexplain.reports.evaluation.notes import baseline, notes
 from transexplain.reports.evaluation.records import EvaluationSummary, Row, Table
 from transexplain.reports.evaluation.statistics import FEWEST
@@ -38,6 +39,7 @@ def render(summary: EvaluationSummary) -> str:
     """One self-contained HTML page."""
     evaluated = summary.evaluated
     strokes = {label: place for place, label in enumerate(evaluated.methods)}
+    drawings = {id(table): _chart(table, strokes) for table in summary.tables}
     page = (
         environment()
         .get_template("evaluation.html.j2")
@@ -57,7 +59,8 @@ def render(summary: EvaluationSummary) -> str:
             p_value=p_value,
             strip=_strip,
             strip_ends=_ends,
-            chart=lambda table: _chart(table, strokes),
+            chart=lambda table: drawings[id(table)],
+            scripts=live.scripts() if any(drawings.values()) else (),
             swatch=lambda row: _swatch(_stroke(row, strokes)),
             baseline=lambda name: baseline(name, evaluated.modality),
             noun=lambda count: things(evaluated.modality, count),
@@ -117,14 +120,22 @@ def _percent(number: float, ends: Ends) -> float:
     return round(3 + 94 * (number - ends[0]) / (ends[1] - ends[0]), 1)
 
 
-def _chart(table: Table, strokes: dict[str, int]) -> Markup | None:
+def _chart(table: Table, strokes: dict[str, int]) -> live.Drawing | None:
     """The mean curves of all methods; None where no curve has two points."""
     drawn = [row for row in table.rows if row.curve]
-    if len(table.x) < 2 or any(len(row.curve) != len(table.x) for row in drawn):
+    if not drawn or len(table.x) < 2 or any(len(row.curve) != len(table.x) for row in drawn):
         return None
-    series = [Series(x=table.x, y=row.curve, stroke=_stroke(row, strokes)) for row in drawn]
-    # nothing that a user wrote is in the drawing; see charts
-    return Markup(lines(series, x_title=table.axis, y_title=table.unit))
+    series = [
+        Series(x=table.x, y=row.curve, stroke=_stroke(row, strokes), name=row.method)
+        for row in drawn
+    ]
+    return live.lines(
+        series,
+        x_title=table.axis,
+        y_title=table.unit,
+        label=f"{table.title}: mean curves of {len(series)} methods over {table.axis}; "
+        "the table above has their summary.",
+    )
 
 
 def _stroke(row: Row, strokes: dict[str, int]) -> Stroke:

@@ -1,0 +1,161 @@
+"""Charts that answer to the reader: what of them stands in a page, and that it is only data."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from browser_pages import ATTACKS
+from report_samples import Visible, biased_run, explained_text, stored_run
+
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.reports import class_charts, live, word_plane
+from transexplain.reports.charts import Series, stroke
+from transexplain.reports.class_records import RareWord
+from transexplain.reports.html import render
+from transexplain.reports.records import ClassView
+from transexplain.reports.summary import summarise
+from transexplain.reports.templating import runnable
+from transexplain.store.database import Database
+
+
+def view_of(db: Database) -> ClassView:
+    return summarise(db, biased_run(db)).classes[0]
+
+
+def rare(word: str, score: float, rarity: float = 2.0) -> RareWord:
+    return RareWord(
+        word=word, score=score, mean=score / rarity, rarity=rarity, mentions=9, documents=7
+    )
+
+
+def specifications(document: str) -> list[dict]:
+    blocks = re.findall(r'<script type="application/json">(.*?)</script>', document, re.DOTALL)
+    return [json.loads(block) for block in blocks]
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, "<!-- &amp; \u2028 \u2029", "\ud800 \x00"])
+def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> None:
+    text = str(live.data({attack: [attack]}))
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == {attack: [attack]}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_words_and_names_in_a_drawing_are_escaped(db: Database, attack: str) -> None:
+    words = tuple(rare(f"{attack}{n}", 3.0 - n) for n in range(5))
+    drawing = word_plane.plane(replace(view_of(db), weighted=words), attack)
+    assert drawing is not None
+    seen = Visible(str(drawing.__html__()))
+    assert {tag for tag, _ in seen.tags} <= {"div", "svg", "g", "path", "line", "text", "script"}
+    assert [given for tag, given in seen.tags if tag == "script"] == [{"type": "application/json"}]
+    assert not any(name.startswith("on") for _, given in seen.tags for name in given)
+    assert attack in str(seen.tags[0][1]["aria-label"])
+
+
+def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing(db: Database) -> None:
+    words = (rare("\ud800", 3.0), rare("b", 2.0), rare("c", -1.0))
+    drawing = word_plane.plane(replace(view_of(db), weighted=words), "x \udfff")
+    assert drawing is not None and "\N{REPLACEMENT CHARACTER}" in drawing.still
+
+
+def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
+    drawing = class_charts.positions(view_of(db), "positive")
+    assert drawing is not None
+    (values,) = drawing.specification["datasets"].values()
+    means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
+    # four words a text: the middles of parts 2, 7, 12 and 17; half of the names add 0.5
+    assert list(means) == pytest.approx([0.125, 0.375, 0.625, 0.875])
+    assert list(means.values()) == pytest.approx([0.255, 0.01, 12 / 36, 0.01], abs=1e-6)
+    assert "+0.255 at the beginning" in drawing.label
+
+
+def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
+    summary = summarise(db, biased_run(db))
+    older = replace(summary, classes=tuple(replace(v, positions=()) for v in summary.classes))
+    assert class_charts.positions(older.classes[0], "positive") is None
+    assert "did not record relevance by place" in Visible(render(older)).text
+    assert "did not record relevance by place" not in Visible(render(summary)).text
+
+
+def test_the_plane_needs_words_and_names_those_that_have_room(db: Database) -> None:
+    view = view_of(db)
+    assert word_plane.plane(replace(view, weighted=(rare("a", 1.0), rare("b", 2.0))), "x") is None
+    apart = [rare(f"w{n}", 3.0 - n, 1.0 + n) for n in range(4)]
+    crowd = [rare(f"near{n}", 2.9 - n / 1e3, 1.0) for n in range(9)]
+    drawing = word_plane.plane(replace(view, weighted=(*apart, *crowd)), "x")
+    assert drawing is not None
+    assert all(f">w{n}<" in drawing.still for n in range(4)) and "near" not in drawing.still
+
+
+def test_a_cloud_is_alphabetical_and_sized_by_score(db: Database) -> None:
+    words = (rare("Zoe", 9.0), rare("b", 5.0), rare("a", 1.0), rare("no", -7.0))
+    cloud = class_charts.cloud(replace(view_of(db), weighted=words))
+    assert [(one.word, one.size) for one in cloud] == [("a", 1), ("b", 3), ("Zoe", 5)]
+    (alone,) = class_charts.cloud(replace(view_of(db), weighted=(rare("one", 2.0),)))
+    assert alone.size == 1
+    assert class_charts.cloud(replace(view_of(db), weighted=())) == ()
+
+
+def test_words_of_the_drawings_are_the_ends_of_the_table(db: Database) -> None:
+    view = view_of(db)
+    raising = [word for word in view.weighted if word.score > 0]
+    assert [word.word for word in raising[: len(view.rare)]] == [word.word for word in view.rare]
+    assert [word.word for word in view.weighted if word.score < 0] == ["bad"]
+    assert all(word.score == pytest.approx(word.mean * word.rarity) for word in view.weighted)
+
+
+def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
+    summary = summarise(db, biased_run(db))
+    with_words = render(summary)
+    without = render(replace(summary, classes=()))
+    assert len(with_words) - len(without) > 500_000 > len(without)
+    assert len(specifications(with_words)) == 2 and specifications(without) == []
+    assert len(with_words.encode()) < 3_000_000
+
+
+def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
+    series = [Series(x=(0.0, 1.0), y=(2.0, 3.0), stroke=stroke(0), name="</script>")]
+    drawing = live.lines(series, x_title="share of words", y_title="y", label="a 'label\" <b>")
+    assert "</script>" not in drawing.still and "xmlns" not in drawing.still
+    assert "$schema" not in drawing.specification
+    (values,) = drawing.specification["datasets"].values()
+    assert [(one["x"], one["y"]) for one in values] == [(0.0, 2.0), (1.0, 3.0)]
+
+
+def test_a_library_that_would_end_its_element_is_refused() -> None:
+    with pytest.raises(ValueError, match="Vega holds markup"):
+        runnable("const a = '</SCRIPT>';", "Vega")
+
+
+def test_part_and_support_of_a_short_text_by_hand() -> None:
+    total = ShardAggregate()
+    total.add(*_added(0, "Ann good"))
+    total.add(*_added(1, "bad"))
+    parts = total.positions.parts("class:positive", "positive")
+    filled = {n: (p.texts, p.positions, p.relevance, p.magnitude) for n, p in enumerate(parts)}
+    given = {n: numbers for n, numbers in filled.items() if numbers[0]}
+    assert given == {5: (1, 1, 0.5, 0.5), 15: (1, 1, 1.0, 1.0), 10: (1, 1, -1.0, 1.0)}
+    assert len(parts) == 20
+
+
+def test_a_long_text_counts_once_in_a_part_and_with_all_its_positions() -> None:
+    total = ShardAggregate()
+    total.add(*_added(0, " ".join(["good"] * 50)))
+    parts = total.positions.parts("class:positive", "positive")
+    assert sum(part.positions for part in parts) == 50
+    assert {part.texts for part in parts} == {1} and {part.positions for part in parts} <= {2, 3}
+    assert math.fsum(part.relevance for part in parts) == pytest.approx(50.0)
+
+
+def _added(index: int, text: str) -> tuple:
+    outcome, one = explained_text(index, text, None)
+    return outcome, [one]
+
+
+def test_stored_runs_of_both_kinds_have_their_places(db: Database) -> None:
+    run = stored_run(db, [explained_text(n, "Ann was good", None) for n in range(9)])
+    (view,) = summarise(db, run).classes
+    assert [n for n, part in enumerate(view.positions) if part.texts] == [3, 10, 16]
+    assert {part.texts for part in view.positions} == {0, 9}

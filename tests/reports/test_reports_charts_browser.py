@@ -1,0 +1,201 @@
+"""Charts, clouds and the choice of a class in a real browser: they answer, and nothing else can."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from browser_pages import ATTACKS, Open, Opened
+from evaluation_samples import plan_of, scores, stored
+from report_samples import CLASSES, explained_text, stored_run
+
+from transexplain.evaluations import MetricSpec
+from transexplain.plans import ModelRef
+from transexplain.reports import EVALUATION_REPORTS
+from transexplain.reports.evaluation import tabulate
+from transexplain.reports.html import render
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+
+TEXTS = ("good Ann", "good tea", "bad Bob", "dull bad day", "good fine day", "bad tea")
+
+
+def two_classes(db: Database, names: Sequence[str] = CLASSES, word: str = "", **plan: Any) -> str:
+    """Every text explained for the class that the made-up model answers."""
+    explained = []
+    for index in range(24):
+        outcome, one = explained_text(index, f"{TEXTS[index % 6]}{word}", None)
+        place = CLASSES.index(outcome.predicted)
+        outcome = replace(outcome, predicted=names[place])
+        one = replace(one, target="predicted", class_name=names[place], class_index=place)
+        explained.append((outcome, one))
+    return stored_run(db, explained, targets=("predicted",), **plan)
+
+
+def document_of(db: Database, **changes: Any) -> str:
+    return render(summarise(db, two_classes(db, **changes)))
+
+
+@pytest.fixture
+def report(db: Database, opened: Open) -> Opened:
+    return opened(document_of(db))
+
+
+def shown_charts(found: Opened) -> None:
+    """Scroll to the charts that can be seen, and wait until they answer."""
+    for chart in found.page.locator(".chart:visible").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator("xpath=self::*[contains(@class,'drawn')]").wait_for()
+
+
+def test_charts_become_live_and_ask_for_nothing(report: Opened) -> None:
+    page = report.page
+    shown_charts(report)
+    assert page.locator(".chart:visible").count() == 2
+    assert page.locator(".chart .live svg:visible").count() == 2
+    assert page.locator(".chart .still:visible").count() == 0
+    assert page.locator(".chart[role=img][aria-label]").count() == 4  # of both classes
+    assert report.complaints == [] and len(report.requests) == 1
+
+
+def test_pointing_at_a_mark_tells_its_value(report: Opened) -> None:
+    page = report.page
+    shown_charts(report)
+    tip = page.locator("#vg-tooltip-element")
+    assert not tip.is_visible()
+    mark = page.locator(".chart:visible").nth(1).locator(".live .mark-symbol path").last
+    mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    tip.wait_for()
+    assert "mean of a position" in tip.inner_text() and "%" in tip.inner_text()
+    page.locator(".chart:visible").first.locator(".live .mark-symbol path").first.hover(force=True)
+    page.wait_for_function(
+        "() => document.querySelector('#vg-tooltip-element').innerText.includes('rarity')"
+    )
+    assert report.complaints == []
+
+
+def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: Opened) -> None:
+    page = report.page
+    shown_charts(report)
+    chart = page.locator(".chart:visible").first
+    chart.scroll_into_view_if_needed()
+    ticks = "axis => axis.innerHTML"
+    axis = chart.locator(".live .role-axis").last
+    before = axis.evaluate(ticks)
+    chart.locator(".live svg").hover()
+    page.mouse.wheel(0, -60)
+    page.wait_for_timeout(200)
+    assert axis.evaluate(ticks) == before
+    chart.scroll_into_view_if_needed()
+    chart.locator(".live svg").hover()
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(300)
+    assert chart.locator(".live .role-axis").last.evaluate(ticks) != before
+    assert report.complaints == []
+
+
+def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
+    shown_charts(report)
+    figure = report.page.locator("figure:visible", has=report.page.locator(".legend"))
+    buttons = figure.locator(".legend button")
+    assert buttons.count() == 2
+    buttons.nth(1).press("Enter")
+    assert buttons.nth(1).get_attribute("aria-pressed") == "true"
+    faint = figure.locator(".live .mark-line path[opacity='0.15']")
+    faint.wait_for()
+    assert faint.count() == 1
+    buttons.nth(1).press("Space")
+    report.page.wait_for_function("() => !document.querySelector('.live path[opacity=\"0.15\"]')")
+    assert buttons.nth(1).get_attribute("aria-pressed") == "false"
+    assert report.complaints == []
+
+
+def test_one_class_is_seen_at_a_time(report: Opened) -> None:
+    page = report.page
+    choice = page.get_by_role("combobox", name="Class")
+    assert choice.locator("option").all_inner_texts() == ["all classes", "negative", "positive"]
+    for name in ("negative", "positive"):
+        choice.select_option(name)
+        assert page.locator(".class-block:visible h3 bdi").all_inner_texts() == [name]
+        for part in (".wordlists", ".cloud", ".rare", ".chart"):
+            holders = page.locator(f"{part}:visible").evaluate_all(
+                "all => all.map(one => one.closest('.class-block').dataset.name)"
+            )
+            assert holders and set(holders) == {name}
+        shown_charts(report)
+    choice.focus()
+    choice.press("Home")
+    assert page.locator(".class-block:visible").count() == 2
+    assert report.complaints == []
+
+
+def test_paper_has_all_classes_and_still_pictures(report: Opened) -> None:
+    page = report.page
+    shown_charts(report)
+    page.emulate_media(media="print")
+    assert page.locator(".class-block:visible").count() == 2
+    assert page.locator(".chart .still svg:visible").count() == 4
+    assert page.locator(".chart .live:visible").count() == 0
+    assert page.locator(".hint:visible").count() == 0
+    assert not page.locator(".class-switch").is_visible()
+    assert page.locator(".cloud:visible").count() == 2
+
+
+def test_without_scripts_all_classes_and_pictures_are_there(db: Database, opened: Open) -> None:
+    found = opened(document_of(db), java_script_enabled=False)
+    assert found.page.locator(".class-block:visible").count() == 2
+    assert found.page.locator(".chart .still svg:visible").count() == 4
+    assert not found.page.locator(".class-switch").is_visible()
+    assert found.page.locator(".chart script:visible").count() == 0
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_word_or_class_can_run_in_a_chart(db: Database, opened: Open, attack: str) -> None:
+    names = (f"no {attack}", f"yes {attack}")
+    glued = "".join(attack.split())
+    model = ModelRef(source="m", classes=names, digest="d")
+    found = opened(document_of(db, names=names, word=f" {glued} x{glued}", model=model))
+    page = found.page
+    page.get_by_role("combobox", name="Class").select_option(index=2)
+    shown_charts(found)
+    assert page.locator(".class-block:visible h3 bdi").inner_text() == names[1]
+    for mark in page.locator(".chart:visible").first.locator(".live .mark-symbol path").all():
+        mark.dispatch_event("pointermove")
+        mark.hover(force=True)
+    page.wait_for_timeout(100)
+    assert page.locator("#vg-tooltip-element.visible").count() == 1
+    assert page.locator("#vg-tooltip-element :is(img, script, a)").count() == 0
+    assert page.evaluate("() => typeof window.hacked") == "undefined"
+    assert len(found.requests) == 1 and found.complaints == []
+
+
+def test_a_narrow_page_does_not_scroll_sideways(db: Database, opened: Open) -> None:
+    found = opened(document_of(db))
+    found.page.set_viewport_size({"width": 400, "height": 800})
+    shown_charts(found)
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") <= 400
+    widths = found.page.locator(".chart .live svg:visible").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width)"
+    )
+    assert widths and max(widths) <= 400
+
+
+def test_the_curves_of_an_evaluation_are_live_too(db: Database, opened: Open) -> None:
+    attack = ATTACKS[0]
+    spec = MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"})
+    values = {"lrp": [0.1, 0.2, 0.3], attack: [0.4, 0.2, 0.1]}
+    found = [replace(one, curve=(one.value, one.value)) for one in scores("hiding", values)]
+    summary = tabulate(db, stored(db, plan_of(list(values), spec), found, 3))
+    page = opened(EVALUATION_REPORTS.load("html")(summary))
+    shown_charts(page)
+    page.page.locator(".chart .live .mark-symbol path").last.hover(force=True)
+    tip = page.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert attack in tip.inner_text() or "lrp" in tip.inner_text()
+    assert tip.locator("img").count() == 0
+    assert page.page.locator(".legend button").count() == 2
+    assert page.page.evaluate("() => typeof window.hacked") == "undefined"
+    assert page.complaints == [] and len(page.requests) == 1

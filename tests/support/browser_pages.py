@@ -1,0 +1,42 @@
+"""A page in a real browser, with everything that it asked for and complained of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ASKED = "TRANSEXPLAIN_TEST_CHROMIUM"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+ATTACKS = (
+    '<img src=x onerror="window.hacked=1">',
+    "\"'><script>window.hacked=1</script>",
+    "</script><script>window.hacked=1</script>",
+    "javascript:window.hacked=1",
+    "' autofocus onfocus='window.hacked=1",
+)
+
+
+@dataclass
+class Opened:
+    """A page, everything that it asked for and complained of."""
+
+    page: "Page"
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def shown(self) -> list[str]:
+        """Ids of the examples that can be seen."""
+        return self.page.locator("article:visible .mono").all_text_contents()
+
+    @property
+    def count(self) -> str:
+        return self.page.locator(".count").inner_text()
+
+    def column(self, table: str, place: int) -> list[str]:
+        return self.page.locator(f"{table} tbody tr td:nth-child({place})").all_inner_texts()
+
+
+Open = Callable[..., Opened]
