@@ -11,7 +11,7 @@ PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("types", "evaluations", "findings", "plans", "supervision"),
-    ("settings", "surroundings"),
+    ("settings", "surroundings", "spans"),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "data", "store"),
@@ -51,6 +51,7 @@ TORCH_FREE = (
     "targets",
     "settings",
     "surroundings",
+    "spans",
     "manifests",
     "errors",
 )

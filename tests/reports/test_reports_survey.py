@@ -1,13 +1,13 @@
-"""What a walk over a run keeps: a histogram, the best keys, failures by kind."""
+"""What a walk over a run keeps: a histogram and the best keys."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import explained_text, image_attribution, ledger, text_attribution, tokens_of
+from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey, Sizes, size_of
-from transexplain.types import ItemFailure
+from transexplain.reports.survey import Best, Sizes
+from transexplain.spans import size_of
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60), st.floats(0.01, 1.0))
@@ -39,37 +39,6 @@ def test_size_is_the_largest_word_or_patch() -> None:
     text = text_attribution("a b", tokens_of("a b"), [99.0, 1.0, -3.0, 0.0])
     assert size_of(text) == 3.0  # special tokens are no words
     assert size_of(image_attribution([[0.5, -2.0]])) == 2.0
-
-
-def test_ledgers_above_the_tolerance_are_counted() -> None:
-    survey = AttributionSurvey(strongest=Best(1), tolerance=1e-6)
-    for gap in (0.0, 5e-7, 2e-6, -1e-3):
-        survey.walk([text_attribution("a", tokens_of("a"), [0, 1, 0], ledger=ledger(1.0, gap))])
-    assert survey.above == 2
-
-
-def test_wrong_items_are_ranked_by_margin_and_failures_grouped() -> None:
-    items = ItemSurvey(wrong=Best(3), first=Best(2), classes={"negative": 0, "positive": 1})
-    wrong = [
-        explained_text(index, text, "negative")[0]
-        for index, text in enumerate(["good", "good good good", "bad", "good good"])
-    ]
-    failed = [
-        ItemFailure(item_id=str(n), index=n + 9, kind="null" if n else "empty-text", message="m")
-        for n in range(9)
-    ]
-    items.walk([*wrong, *failed])
-    assert items.wrong.keys() == ["row-1", "row-3", "row-0"]
-    assert items.first.keys() == ["row-0", "row-1"]
-    kinds = items.failures()
-    assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
-    assert len(kinds[0].examples) == 5 and kinds[0].examples[0].item_id == "1"
-
-
-def test_labels_the_model_does_not_know_have_no_margin() -> None:
-    items = ItemSurvey(wrong=Best(3), first=Best(0), classes={"negative": 0, "positive": 1})
-    items.walk([explained_text(0, "good", "sideways")[0]])
-    assert items.wrong.keys() == ["row-0"]
 
 
 @pytest.mark.parametrize("places", [0, 1])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from report_samples import Visible, image_attribution, text_attribution, tokens_of
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.spans import spans_of
 from transexplain.reports.tokens import MAX_OPACITY, page, token_ansi, token_html
+from transexplain.spans import spans_of
 from transexplain.types import Attribution, Token
 
 #: characters that HTML, terminals or tokenizers treat in a way of their own

@@ -161,6 +161,7 @@ def _up(db: Database, full: Rows, steps: list[str]) -> None:
     added = {("shard", name) for name in ("hinted", "fruitless", "breadcrumb", "suspects")}
     added |= {("attribution", "notes"), ("run", "previous"), ("run", "surroundings")}
     added |= {("shard", "digest"), ("shard", "surroundings")}
+    added |= {("item", "margin"), ("attribution", "size")}
     for name, found in ended.items():
         columns = [key for key in found[0] if (name, key) not in added]
         assert [[row[key] for key in columns] for row in found] == [

@@ -13,14 +13,14 @@ from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
 from transexplain.bias.position_totals import PositionTotals
+from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
 _VERSION = 4
-#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions
+#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions and
+#: what was seen
 _READ = (2, 3, _VERSION)
-
-ClassKey = tuple[str, str]  #: target as asked, class name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,18 +53,21 @@ class ShardAggregate:
     checked: Checked = field(default_factory=Checked)  #: a sample of items, looked at again
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
+    seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions.
 
         Raises:
-            ValueError: a relevance is not finite.
+            ValueError: a relevance or a logit is not finite.
         """
         self.items += 1
         self.truncated += outcome.truncated
         key = (outcome.label, outcome.predicted)
         self.predictions[key] = self.predictions.get(key, 0) + 1
         for attribution in attributions:
+            if self.seen is not None:
+                self.seen.add(attribution)
             if isinstance(attribution.features, PatchGrid):
                 self._add_image(attribution)
             else:
@@ -103,6 +106,7 @@ class ShardAggregate:
         self.checked.merge(other.checked)
         for entity, count in other.dropped.items():
             self.dropped[entity] = self.dropped.get(entity, 0) + count
+        self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
         return self
 
     @property
@@ -148,6 +152,7 @@ class ShardAggregate:
             "second": self.second.to_json(),
             "checked": self.checked.to_json(),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
+            "seen": None if self.seen is None else self.seen.to_json(),
         }
 
     @classmethod
@@ -179,6 +184,7 @@ class ShardAggregate:
             second=EntityTotals.from_json(content.get("second", ())),
             checked=Checked.from_json(content.get("checked", {"swaps": content.get("swaps", ())})),
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
+            seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
         )
 
     def _add_text(self, attribution: Attribution) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from transexplain.bias.aggregates import ShardAggregate, WordTotal
 from transexplain.bias.heatmap_totals import MeanHeatmap
 from transexplain.bias.position_totals import PartTotal
+from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.reports.class_records import PositionPart
 from transexplain.reports.gallery import grid_of
 from transexplain.reports.rarity import with_rare_words
 from transexplain.reports.records import ClassView, Confusion, WordRow
-from transexplain.reports.survey import AttributionSurvey, ClassKey
 
 WORDS = 10  #: in each list
 CLASSES = 24  #: (target, class) pairs shown
@@ -20,7 +20,7 @@ _CONFUSION = 16  # labels and predicted classes in the table
 
 
 def views(
-    total: ShardAggregate, seen: AttributionSurvey, targets: Sequence[str]
+    total: ShardAggregate, seen: SeenTotals, targets: Sequence[str]
 ) -> tuple[tuple[ClassView, ...], int]:
     """A view of each (target, class), by target as asked, then the most frequent class first.
 
@@ -67,18 +67,17 @@ def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:
 
 def _view(
     total: ShardAggregate,
-    seen: AttributionSurvey,
+    seen: SeenTotals,
     key: ClassKey,
     heatmap: MeanHeatmap | None,
     minimum: int,
 ) -> ClassView:
     words = [_word(one) for one in total.words(*key) if one.documents >= minimum]
-    items = seen.count[key]
     return ClassView(
         target=key[0],
         class_name=key[1],
-        items=items,
-        mean_logit=seen.logits.get(key, 0.0) / items if items else 0.0,
+        items=seen.count[key],
+        mean_logit=seen.mean_logit(key),
         minimum=minimum,
         raising_by_mean=_top(words, lambda word: word.mean),
         raising_by_total=_top(words, lambda word: word.total),

@@ -1,31 +1,30 @@
 """Which items are worth a look, made ready to be shown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem, Grid, Reason
-from transexplain.reports.spans import Span, largest, spans_of
-from transexplain.reports.survey import AttributionSurvey, ItemSurvey, size_of
+from transexplain.reports.survey import Survey
+from transexplain.spans import Span, largest, size_of, spans_of
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types import Attribution, ItemFailure, ItemOutcome, PatchGrid
 
 EXPLANATIONS = 3  #: shown of one item
 CHARACTERS = 4_000  #: shown of one text
-SHARE = 0.9  #: of all attributions that the shared colour scale does not saturate
 
 
-def choose(items: ItemSurvey, attributions: AttributionSurvey, size: int) -> dict[str, Reason]:
+def choose(found: Survey, size: int) -> dict[str, Reason]:
     """Item id -> why it is shown: a third each wrong, strong and first; gaps are filled.
 
     The same run always gives the same choice.
     """
     lists: tuple[tuple[Reason, list[str]], ...] = (
-        ("wrong", items.wrong.keys()),
-        ("strong", attributions.strongest.keys()),
-        ("first", items.first.keys()),
+        ("wrong", found.wrong),
+        ("strong", found.strongest),
+        ("first", found.first),
     )
     chosen: dict[str, Reason] = {}
     for places in (-(-size // 3), size):  # a third each, then whatever is left
@@ -37,10 +36,8 @@ def choose(items: ItemSurvey, attributions: AttributionSurvey, size: int) -> dic
     return chosen
 
 
-def collect(
-    db: Database, run_id: str, chosen: Mapping[str, Reason], attributions: AttributionSurvey
-) -> Gallery:
-    """Read the chosen items and what explains them; nothing else is kept."""
+def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
+    """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
     found: dict[str, list[Explanation]] = {}
     unread: dict[str, int] = {}
     texts: dict[str, str] = {}
@@ -54,11 +51,11 @@ def collect(
         kept.append(explanation)
         texts.setdefault(one.item_id, text)
         unread[one.item_id] = max(end, unread.get(one.item_id, 0))
-    outcomes, groups = _outcomes(db, run_id, chosen), _groups(db, run_id, chosen)
+    outcomes, groups = outcomes_of(db, run_id, chosen), _groups(db, run_id, chosen)
     order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
     shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
     return Gallery(
-        scale=attributions.sizes.quantile(SHARE),
+        scale=scale,
         items=tuple(
             _item(
                 outcomes[item_id],
@@ -75,14 +72,10 @@ def collect(
     )
 
 
-def _outcomes(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, ItemOutcome]:
-    found: dict[str, ItemOutcome] = {}
-    for one in results.iter_items(db, run_id) if chosen else ():
-        if one.item_id in chosen and not isinstance(one, ItemFailure):
-            found[one.item_id] = one
-            if len(found) == len(chosen):
-                break
-    return found
+def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str, ItemOutcome]:
+    """What became of these items; those without a result have no entry."""
+    found = results.iter_items(db, run_id, item_ids=item_ids)
+    return {one.item_id: one for one in found if not isinstance(one, ItemFailure)}
 
 
 def _groups(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, set[str]]:

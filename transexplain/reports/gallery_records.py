@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from transexplain.reports.spans import Span
+from transexplain.spans import Span
 
 Grid = tuple[tuple[float, ...], ...]
 Reason = Literal["wrong", "strong", "first"]

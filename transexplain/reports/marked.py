@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from transexplain.reports.palettes import colour
-from transexplain.reports.spans import Span, largest
 from transexplain.reports.tokens import DEEPEST, FAINTEST, MAX_OPACITY, escape, pieces
 from transexplain.reports.wording import signed
+from transexplain.spans import Span, largest
 
 
 def marked_html(

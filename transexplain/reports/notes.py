@@ -6,8 +6,8 @@ from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.findings import Correction
 from transexplain.methods import facts_of
 from transexplain.plans import AmbiguityPolicy, AuditRun
-from transexplain.reports.gallery import SHARE
 from transexplain.reports.records import ClassSensitivity
+from transexplain.reports.survey import SHARE
 
 _METHODS = {
     "gradient-x-input": "the gradient of the logit times the input",

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.seen_totals import SeenTotals
 from transexplain.bias.sheet import Precision
 from transexplain.errors import ConfigurationError
 from transexplain.manifests import Manifest, manifest_of
@@ -19,21 +20,19 @@ from transexplain.reports.provenance import provenance_of
 from transexplain.reports.records import (
     Audited,
     ClassSensitivity,
+    Statement,
     Summary,
 )
 from transexplain.reports.scope import untested
-from transexplain.reports.survey import AttributionSurvey, Best, ItemSurvey
+from transexplain.reports.survey import failures, survey
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
 from transexplain.reports.verdict import verdict
-from transexplain.store import results, runs
+from transexplain.store import runs
 from transexplain.store.database import Database
 
 __all__ = ["Summary", "summarise"]
 
 GALLERY = 40  #: items to look at
-
-#: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
-TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
 
 
 def summarise(
@@ -45,7 +44,8 @@ def summarise(
 ) -> Summary:
     """Everything a report says about a run, finished or not.
 
-    Rows are walked, never held: memory grows with the vocabulary and `gallery`, not the run.
+    Totals are merged from those of the shards and examples found by index; what an older version
+    saved is walked. Memory grows with the vocabulary and `gallery`, not the run.
 
     Args:
         db: the store.
@@ -58,57 +58,53 @@ def summarise(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    items, attributions = _surveys(db, run, gallery)
-    total = merged(db, run.id)
-    shown, omitted = views(total, attributions, run.plan.targets)
-    manifest = manifest_of(db, run.id)
-    audited = _audited(run, attributions, manifest)
-    counts = counts_of(db, run)
-    conservation, groups = (
-        conservation_of(db, run, attributions),
-        groups_of(db, run, total, precisions),
-    )
-    sensitivity, faithful = _sensitivity(total), faithfulness(db, run)
-    previous = compared(db, run, groups)
-    found = Summary(
-        headline=(
-            *headline(audited, counts, conservation, sensitivity, groups, items.failures()),
-            *sentences(faithful, audited.modality),
-            *differences(previous, counts),
-        ),
+    found = _measured(db, run, gallery, precisions)
+    found = replace(found, headline=_headline(found))
+    return replace(found, verdict=verdict(found), untested=untested(found))
+
+
+def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Precision]) -> Summary:
+    """The summary without the sentences that are made of it."""
+    total, manifest = merged(db, run.id), manifest_of(db, run.id)
+    noted = survey(db, run, total, places)
+    shown, omitted = views(total, noted.seen, run.plan.targets)
+    audited, sensitivity = _audited(run, noted.seen, manifest), _sensitivity(total)
+    groups = groups_of(db, run, total, precisions)
+    return Summary(
+        headline=(),
         audited=audited,
-        counts=counts,
-        conservation=conservation,
+        counts=counts_of(db, run),
+        conservation=conservation_of(db, run),
         class_sensitivity=sensitivity,
         classes=shown,
         classes_omitted=omitted,
         confusion=confusion(total, run.plan.model.classes),
         groups=groups,
-        gallery=collect(db, run.id, choose(items, attributions, gallery), attributions),
-        failures=items.failures(),
+        gallery=collect(db, run.id, choose(noted, places), noted.scale),
+        failures=failures(db, run.id),
         notes=notes(run, audited.at, audited.unit, sensitivity),
-        faithfulness=faithful,
-        previous=previous,
+        faithfulness=faithfulness(db, run),
+        previous=compared(db, run, groups),
         provenance=provenance_of(manifest),
     )
-    return replace(found, verdict=verdict(found), untested=untested(found))
 
 
-def _surveys(db: Database, run: AuditRun, places: int) -> tuple[ItemSurvey, AttributionSurvey]:
-    model = run.plan.model
-    items = ItemSurvey(
-        wrong=Best(places),
-        first=Best(places),
-        classes={name: index for index, name in enumerate(model.classes)},
-    )
-    attributions = AttributionSurvey(strongest=Best(places), tolerance=TOLERANCES.get(model.dtype))
+def _headline(found: Summary) -> tuple[Statement, ...]:
     return (
-        items.walk(results.iter_items(db, run.id)),
-        attributions.walk(results.iter_attributions(db, run.id)),
+        *headline(
+            found.audited,
+            found.counts,
+            found.conservation,
+            found.class_sensitivity,
+            found.groups,
+            found.failures,
+        ),
+        *sentences(found.faithfulness, found.audited.modality),
+        *differences(found.previous, found.counts),
     )
 
 
-def _audited(run: AuditRun, seen: AttributionSurvey, manifest: Manifest) -> Audited:
+def _audited(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
     plan = run.plan
     return Audited(
         run_id=run.id,

@@ -1,22 +1,27 @@
-"""One walk over a run's stored rows: what the report needs besides the stored totals.
+"""What the report needs of every stored row besides the totals: by index, or by one walk.
 
-Rows are read a page at a time and forgotten; what stays is a histogram, a few counters and as
-many candidates for the gallery as it has places.
+A run whose shards say what they saw is not read: the largest are found by index. Rows of older
+versions have no such numbers and are walked, a page at a time; what stays of them is a histogram,
+a few counters and as many candidates for the gallery as it has places.
 """
 
 import heapq
-from collections import Counter
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.histogram import Histogram, outer_edge
+from transexplain.bias.seen_totals import SeenTotals
+from transexplain.plans import AuditRun
 from transexplain.reports.records import FailureExample, FailureKind
-from transexplain.reports.spans import largest, spans_of
-from transexplain.types import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.spans import size_of
+from transexplain.store import ranked, results
+from transexplain.store.database import Database
+from transexplain.store.noteworthy import margin_of
+from transexplain.types import Attribution, ItemFailure, ItemOutcome
 
-ClassKey = tuple[str, str]  #: target as asked, class name
+SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does not saturate
 _EXAMPLES = 5
 
 
@@ -60,18 +65,62 @@ class Best:
         return list(dict.fromkeys(key for _, _, key in sorted(self._heap, reverse=True)))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What all rows together say; ids of items, the most noteworthy first."""
+
+    seen: SeenTotals
+    scale: float  #: `SHARE` of the explanations are not larger, to 1 %
+    strongest: list[str]
+    wrong: list[str]
+    first: list[str]
+
+
+def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> Survey:
+    """What there is to say of a run whose merged totals are `total`, for a gallery of `places`.
+
+    Either way gives the same survey, bit for bit.
+    """
+    first = ranked.first(db, run.id, places)
+    if total.seen is None or ranked.sized(db, run.id) != total.seen.count.total():
+        attributions = AttributionSurvey(strongest=Best(places))
+        attributions.walk(results.iter_attributions(db, run.id))
+        return Survey(
+            seen=attributions.seen,
+            scale=attributions.sizes.quantile(SHARE),
+            strongest=attributions.strongest.keys(),
+            wrong=_wrong(results.iter_items(db, run.id), run.plan.model.classes, places),
+            first=first,
+        )
+    return Survey(
+        seen=total.seen,
+        scale=_scale(db, run.id, total.seen.count.total()),
+        strongest=ranked.strongest(db, run.id, places),
+        wrong=ranked.wrong(db, run.id, places),
+        first=first,
+    )
+
+
+def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
+    """By kind, the most frequent first, with the first items of each."""
+    found = ranked.failure_examples(db, run_id, _EXAMPLES)
+    return tuple(
+        FailureKind(
+            kind=kind,
+            count=count,
+            examples=tuple(FailureExample(item_id=o.item_id, message=o.message) for o in some),
+        )
+        for kind, (count, some) in sorted(found.items(), key=lambda e: (-e[1][0], e[0]))
+    )
+
+
 @dataclass(slots=True)
 class AttributionSurvey:
     """What a walk over all attributions found."""
 
     strongest: Best
-    tolerance: float | None
     sizes: Sizes = field(default_factory=Sizes)
-    count: Counter[ClassKey] = field(default_factory=Counter)
-    logits: dict[ClassKey, float] = field(default_factory=dict)  #: sums
-    leaves: set[str] = field(default_factory=set)
-    units: set[str] = field(default_factory=set)
-    above: int = 0  #: ledgers above the tolerance
+    seen: SeenTotals = field(default_factory=SeenTotals)
 
     def walk(self, attributions: Iterable[Attribution]) -> "AttributionSurvey":
         """Read all of `attributions`, and return this."""
@@ -79,66 +128,29 @@ class AttributionSurvey:
             size = size_of(one)
             self.sizes.add(size)
             self.strongest.add(size, one.item_id)
-            key = (one.target, one.class_name)
-            self.count[key] += 1
-            self.logits[key] = self.logits.get(key, 0.0) + one.logit
-            self.leaves.add(one.at)
-            self.units.add(one.unit)
-            if one.ledger and self.tolerance is not None:
-                self.above += one.ledger.relative_gap > self.tolerance
+            self.seen.add(one)
         return self
 
 
-@dataclass(slots=True)
-class ItemSurvey:
-    """What a walk over all items found."""
-
-    wrong: Best
-    first: Best
-    classes: Mapping[str, int]  #: class name -> index into the logits
-    truncated: int = 0
-    _failed: Counter[str] = field(default_factory=Counter)
-    _examples: dict[str, list[FailureExample]] = field(default_factory=dict)
-
-    def walk(self, items: Iterable[ItemOutcome | ItemFailure]) -> "ItemSurvey":
-        """Read all of `items`, and return this."""
-        for one in items:
-            if isinstance(one, ItemFailure):
-                self._add_failure(one)
-            else:
-                self._add_outcome(one)
-        return self
-
-    def failures(self) -> tuple[FailureKind, ...]:
-        """By kind, the most frequent first."""
-        kinds = sorted(self._failed.items(), key=lambda entry: (-entry[1], entry[0]))
-        return tuple(
-            FailureKind(kind=kind, count=count, examples=tuple(self._examples[kind]))
-            for kind, count in kinds
-        )
-
-    def _add_outcome(self, one: ItemOutcome) -> None:
-        self.truncated += one.truncated
-        self.first.add(-one.index, one.item_id)
-        if one.label is not None and one.label != one.predicted:
-            self.wrong.add(self._margin(one), one.item_id)
-
-    def _margin(self, one: ItemOutcome) -> float:
-        """By how much the predicted class beats the labelled one, in logits."""
-        label, predicted = self.classes.get(one.label or ""), self.classes.get(one.predicted)
-        if label is None or predicted is None or not one.logits:
-            return 0.0
-        return one.logits[predicted] - one.logits[label]
-
-    def _add_failure(self, one: ItemFailure) -> None:
-        self._failed[one.kind] += 1
-        examples = self._examples.setdefault(one.kind, [])
-        if len(examples) < _EXAMPLES:
-            examples.append(FailureExample(item_id=one.item_id, message=one.message))
+def _wrong(
+    items: Iterable[ItemOutcome | ItemFailure], classes: Iterable[str], count: int
+) -> list[str]:
+    places: Mapping[str, int] = {name: index for index, name in enumerate(classes)}
+    best = Best(count)
+    for one in items:
+        margin = None if isinstance(one, ItemFailure) else margin_of(one, places)
+        if margin is not None:
+            best.add(margin, one.item_id)
+    return best.keys()
 
 
-def size_of(attribution: Attribution) -> float:
-    """The largest |relevance| of a word (texts) or patch (images)."""
-    if isinstance(attribution.features, PatchGrid):
-        return float(np.abs(attribution.relevance).max(initial=0.0))
-    return largest(spans_of(attribution)[1])
+def _scale(db: Database, run_id: str, count: int) -> float:
+    """`Sizes.quantile` of all sizes, of which one is read."""
+    below = max(1, math.ceil(SHARE * count - 1e-9))  # as `Histogram.bin_of`
+    found = ranked.sizes_at(db, run_id, count - below + 1)
+    if found is None:
+        return 0.0
+    sizes = Sizes()
+    for size in found:  # that of the quantile, and the largest, which bounds it
+        sizes.add(size)
+    return sizes.quantile(0.5)

@@ -24,11 +24,12 @@ from transexplain.plans import AuditPlan, AuditRun
 from transexplain.reports.group_quality import dropped_by_group, quality_by_group
 from transexplain.reports.matching_quality import matching_of
 from transexplain.reports.records import Conservation, Counts, Groups
-from transexplain.reports.survey import AttributionSurvey
 from transexplain.store import results, runs, totals
 from transexplain.store.database import Database
 
 _RANKED = 10  #: entities at either end
+#: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
+TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
 _ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
 
 
@@ -49,9 +50,10 @@ def counts_of(db: Database, run: AuditRun) -> Counts:
     )
 
 
-def conservation_of(db: Database, run: AuditRun, seen: AttributionSurvey) -> Conservation | None:
+def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
     """How exactly the ledgers close; None where no attribution has one."""
-    found = results.conservation(db, run.id)
+    tolerance = TOLERANCES.get(run.plan.model.dtype)
+    found = results.conservation(db, run.id, tolerance)
     if found is None:
         return None
     return Conservation(
@@ -59,8 +61,8 @@ def conservation_of(db: Database, run: AuditRun, seen: AttributionSurvey) -> Con
         worst=found.max_relative_gap,
         mean=found.mean_relative_gap,
         worst_item=found.worst_item,
-        tolerance=seen.tolerance,
-        above=seen.above,
+        tolerance=tolerance,
+        above=found.above,
         average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
         average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
     )

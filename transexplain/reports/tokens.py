@@ -11,9 +11,9 @@ from rich.text import Text
 from transexplain.errors import ConfigurationError
 from transexplain.reports.heatmap import data_uri, tile
 from transexplain.reports.palettes import RGB, colour
-from transexplain.reports.spans import Span, largest, spans_of
 from transexplain.reports.templating import environment, storable
 from transexplain.reports.wording import signed
+from transexplain.spans import Span, largest, spans_of
 from transexplain.types import Attribution, PatchGrid
 
 #: share of the background that the strongest word covers: text stays readable on light and dark

@@ -59,6 +59,7 @@ class ConservationSummary:
     n: int
     max_relative_gap: float  #: largest |gap| / magnitude
     mean_relative_gap: float
+    above: int  #: ledgers whose relative gap is larger than the tolerance asked for; 0: none was
     worst_item: str  #: id of the item with the largest
     sums: Mapping[str, float]  #: ledger entry (inputs ... gap, magnitude) -> sum, in logits
     absolute: Mapping[str, float]  #: the same of absolute values

@@ -6,6 +6,7 @@ from transexplain.errors import FencedError
 from transexplain.plans import ShardResult
 from transexplain.store.copying import write_rows
 from transexplain.store.database import Database, plan_for_any_run
+from transexplain.store.noteworthy import places_of
 from transexplain.store.readers import (
     failures,
     iter_attributions,
@@ -54,7 +55,8 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         raise ValueError(f"the claim is on {claim.shard}, the result is of {result.shard}")
     with db.read() as connection:
         payload = require(connection, claim.run_id).payload
-    rows = rows_of(claim.run_id, result, payload)
+        places = places_of(connection, claim.run_id) if _any_wrong(result) else {}
+    rows = rows_of(claim.run_id, result, payload, places)
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -87,6 +89,11 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
                 run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)
             )
         )
+
+
+def _any_wrong(result: ShardResult) -> bool:
+    """Whether a margin is needed: reading the classes reads the plan, which may be long."""
+    return any(one.label not in (None, one.predicted) for one in result.outcomes)
 
 
 def _forget(connection: Connection, claim: Claim) -> None:

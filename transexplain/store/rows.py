@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from transexplain.evaluations import MetricScore
 from transexplain.plans import Payload, ShardResult
 from transexplain.store import features as positions
 from transexplain.store.codec import encode
+from transexplain.store.noteworthy import margin_of, stored_size
 from transexplain.types import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
 
 Row = dict[str, Any]
@@ -36,21 +37,24 @@ class ResultRows:
     scores: list[Row]
 
 
-def rows_of(run_id: str, result: ShardResult, payload: Payload) -> ResultRows:
-    """Every row that `result` becomes.
+def rows_of(
+    run_id: str, result: ShardResult, payload: Payload, places: Mapping[str, int]
+) -> ResultRows:
+    """Every row that `result` becomes; `places` are as in `margin_of`.
 
     Raises ValueError where the result does not cover its shard's rows exactly once or names an
     item that it has no outcome for, ItemError (`not-finite`) where a number is NaN or infinite.
     """
     _check_cover(result)
     index = {outcome.item_id: int(outcome.index) for outcome in result.outcomes}
+    texts = {outcome.item_id: outcome.text for outcome in result.outcomes}
     ordinals: Counter[int] = Counter()
     packed: dict[int, tuple[positions.Features, bytes]] = {}
     attributions = []
     for attribution in result.attributions:
         item = _index_of(index, attribution.item_id)
         _pack_once(packed, item, attribution)
-        row = _attribution_row(attribution, payload)
+        row = _attribution_row(attribution, payload, texts[attribution.item_id])
         attributions.append({"run_id": run_id, "item": item, "ordinal": ordinals[item], **row})
         ordinals[item] += 1
     ordinals.clear()
@@ -62,7 +66,11 @@ def rows_of(run_id: str, result: ShardResult, payload: Payload) -> ResultRows:
         ordinals[item] += 1
     key = {"run_id": run_id, "shard": result.shard.index}
     items = [
-        {**key, **_outcome_row(outcome, packed.get(int(outcome.index)))}
+        {
+            **key,
+            **_outcome_row(outcome, packed.get(int(outcome.index))),
+            "margin": margin_of(outcome, places),
+        }
         for outcome in result.outcomes
     ]
     items += [{**key, **_EMPTY, **_failure_row(failure)} for failure in result.failures]
@@ -136,7 +144,7 @@ def _pack_once(
         )
 
 
-def _attribution_row(attribution: Attribution, payload: Payload) -> Row:
+def _attribution_row(attribution: Attribution, payload: Payload, text: str | None) -> Row:
     try:
         encoded = encode(attribution.relevance, payload)
     except ItemError as error:
@@ -158,6 +166,7 @@ def _attribution_row(attribution: Attribution, payload: Payload) -> Row:
         "prefix": finite(prefix) if prefix else None,
         **_ledger_row(attribution.ledger, finite),
         "notes": list(attribution.notes) or None,
+        "size": stored_size(attribution, encoded, text),
     }
 
 
@@ -227,4 +236,5 @@ _EMPTY: Row = {
     **dict.fromkeys(("label", "predicted", "logits", "positions", "text", "source", "meta")),
     "features": None,
     "truncated": False,
+    "margin": None,
 }

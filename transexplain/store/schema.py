@@ -95,6 +95,7 @@ item = Table(
     Column("features", LargeBinary),  # see features.py
     Column("error_kind", AnyText),  # NULL: explained
     Column("error", AnyText),
+    Column("margin", Double),  # see noteworthy.py; NULL: not wrong, or saved before it was kept
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item_id"),
     Index(
@@ -103,6 +104,13 @@ item = Table(
         "index",
         sqlite_where=Column("error_kind", AnyText).is_not(None),
         postgresql_where=Column("error_kind", AnyText).is_not(None),
+    ),
+    Index(
+        "ix_item_wrong",
+        "run_id",
+        "margin",
+        sqlite_where=Column("margin", Double).is_not(None),
+        postgresql_where=Column("margin", Double).is_not(None),
     ),
 )
 
@@ -134,8 +142,17 @@ attribution = Table(
     Column("magnitude", Double),
     Column("kinds", JsonText),  # [biases by kind, rules by kind]
     Column("notes", JsonText),  # what a reader has to know besides the numbers; NULL: nothing
+    Column("size", Double),  # see noteworthy.py; NULL: saved before it was kept
     ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item", "method", "target", "rank"),
+    # not of every row: it is for the largest, and no way to read a run, which goes by item
+    Index(
+        "ix_attribution_size",
+        "run_id",
+        "size",
+        sqlite_where=Column("size", Double).is_not(None),
+        postgresql_where=Column("size", Double).is_not(None),
+    ),
 )
 
 mention = Table(

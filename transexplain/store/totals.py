@@ -1,6 +1,7 @@
 """Totals over a run that the database adds up itself; one row per group, never per item."""
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from sqlalchemy import Connection, case, func, select
@@ -67,8 +68,10 @@ def other_predictions(db: Database, before: str, after: str) -> tuple[int, int]:
     return int(common), int(other)
 
 
-def conservation(db: Database, run_id: str) -> ConservationSummary | None:
-    """How well the ledgers close; None where no attribution has one.
+def conservation(
+    db: Database, run_id: str, tolerance: float | None = None
+) -> ConservationSummary | None:
+    """How well the ledgers close, and how many do not to `tolerance`; None where there is none.
 
     Raises ConfigurationError for an unknown run.
     """
@@ -77,12 +80,13 @@ def conservation(db: Database, run_id: str) -> ConservationSummary | None:
         func.count().label("n"),
         func.max(RELATIVE_GAP).label("worst"),
         func.avg(RELATIVE_GAP).label("mean"),
+        func.sum(case(((inf if tolerance is None else tolerance) < RELATIVE_GAP, 1), else_=0)),
         *(func.sum(entry) for entry in entries),
         *(func.sum(func.abs(entry)) for entry in entries),
     ).where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
     with db.read() as connection:
         require(connection, run_id)
-        n, worst, mean, *sums = connection.execute(query).one()
+        n, worst, mean, above, *sums = connection.execute(query).one()
         if not n:
             return None
         worst_item = _worst_item(connection, run_id)
@@ -91,6 +95,7 @@ def conservation(db: Database, run_id: str) -> ConservationSummary | None:
         n=n,
         max_relative_gap=worst,
         mean_relative_gap=mean,
+        above=int(above),
         worst_item=worst_item,
         sums=dict(zip(LEDGER_ENTRIES, sums[:width], strict=True)),
         absolute=dict(zip(LEDGER_ENTRIES, sums[width:], strict=True)),

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 import transexplain
-from transexplain.reports.gallery import CHARACTERS, grid_of
+from transexplain.reports.gallery import CHARACTERS, grid_of, outcomes_of
 from transexplain.reports.gallery_records import Explanation, GalleryItem
-from transexplain.reports.spans import largest, spans_of
 from transexplain.reports.strategies.notes import notes
 from transexplain.reports.strategies.records import Explored, StrategyReport
 from transexplain.reports.strategies.wording import headline
+from transexplain.spans import largest, spans_of
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 from transexplain.strategies.records import Strategies
-from transexplain.types import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
 EXEMPLARS = {"image": 6, "text": 4}  #: of a cluster, the most typical ones
 
@@ -52,7 +52,7 @@ def _exemplars(db: Database, found: Strategies) -> Mapping[str, Mapping[str, Gal
         one.class_name: {name for cluster in one.clusters for name in cluster.item_ids[:count]}
         for one in found.classes
     }
-    outcomes = _outcomes(db, found.run_id, set().union(*chosen.values()))
+    outcomes = outcomes_of(db, found.run_id, set().union(*chosen.values()))
     return {
         class_name: {
             one.item_id: _item(one, outcomes[one.item_id])
@@ -63,16 +63,6 @@ def _exemplars(db: Database, found: Strategies) -> Mapping[str, Mapping[str, Gal
         }
         for class_name, ids in chosen.items()
     }
-
-
-def _outcomes(db: Database, run_id: str, ids: set[str]) -> dict[str, ItemOutcome]:
-    found: dict[str, ItemOutcome] = {}
-    for one in results.iter_items(db, run_id) if ids else ():
-        if one.item_id in ids and not isinstance(one, ItemFailure):
-            found[one.item_id] = one
-            if len(found) == len(ids):
-                break
-    return found
 
 
 def _item(one: Attribution, outcome: ItemOutcome) -> GalleryItem:

@@ -42,6 +42,13 @@ def largest(spans: Iterable[Span]) -> float:
     return max((abs(span.relevance) for span in spans), default=0.0)
 
 
+def size_of(attribution: Attribution) -> float:
+    """The largest |relevance| of a word (texts) or patch (images); raises as `spans_of`."""
+    if isinstance(attribution.features, PatchGrid):
+        return float(np.abs(attribution.relevance).max(initial=0.0))
+    return largest(spans_of(attribution)[1])
+
+
 def _words(tokens: Sequence[Token], relevance: NDArray[np.floating[Any]]) -> Iterator[Span]:
     """One span per run of tokens that belong to one word."""
     open_word: int | None = None

@@ -1,0 +1,186 @@
+"""What a report costs: over a run of 10^6 items and 10^7 mentions, every table filled.
+
+    python -m benchmarks.report_at_scale [--items N] [--entities N] [--pool N] [--sqlite]
+
+A run is made up in a database of its own, dropped afterwards, on the PostgreSQL server of
+`TRANSEXPLAIN_TEST_POSTGRES`, or in a file. `--pool` shards are made by the code that audits use:
+texts of about 30 words of which a third name an entity, one explanation each, wrong answers and
+failures. The others are copies of these rows under ids of their own. Then `transexplain report` is
+run once, its time and highest memory are taken, and its parts once more.
+Aims: under 60 s and 2 GB for 10^6 items and 10^7 mentions.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, Text, cast, func, literal, select
+
+from benchmarks.report_rows import SHARD, Corpus, shard_of
+from benchmarks.services import end_cleanly, own_database
+from transexplain.manifests.build import manifest_of
+from transexplain.reports.gallery import choose, collect
+from transexplain.reports.summary import GALLERY
+from transexplain.reports.survey import failures, survey
+from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
+from transexplain.store import results, runs
+from transexplain.store import shards as claims
+from transexplain.store.database import Database, open_database
+from transexplain.store.schema import attribution, item, mention, shard, shard_aggregate
+
+
+def store(url: str, corpus: Corpus, pool: int, processes: int) -> str:
+    """Save `pool` shards as a worker would, the others as copies of them; the run's id."""
+    pool = min(pool, corpus.shards)
+    with open_database(url, upgrade=True) as db:
+        run_id = runs.create(db, corpus.plan, corpus.cut)
+        fresh = multiprocessing.get_context("spawn")
+        with fresh.Pool(processes) as workers:
+            wanted = [(corpus, index) for index in range(pool)]
+            for made in workers.imap_unordered(shard_of, wanted):
+                claim = claims.claim(db, run_id, "benchmark", 600.0, shard_index=made.shard.index)
+                assert claim is not None
+                results.save(db, claim, made)
+        for first in range(pool, corpus.shards, pool):
+            _copy(db, run_id, first, min(pool, corpus.shards - first))
+        runs.finalise(db, run_id)
+        _settle(db)
+    return run_id
+
+
+def _copy(db: Database, run_id: str, first: int, count: int) -> None:
+    """Shards `first` and following as copies of the first `count`."""
+    rows, limit = first * SHARD, count * SHARD
+    name = literal("row-").concat(cast(item.c.index + rows, Text))
+    done = {"state": "done", "explained": SHARD - 1, "failed": 1, "attempt": 1, "token": 1}
+    with db.begin() as connection:
+        if db.engine.name == "postgresql":  # the keys hold: what is copied had them checked
+            connection.exec_driver_sql("SET LOCAL session_replication_role TO replica")
+        places: tuple[tuple[Table, str, int, dict[str, Any]], ...] = (
+            (item, "index", rows, {"shard": item.c.shard + first, "item_id": name}),
+            (attribution, "item", rows, {}),
+            (mention, "item", rows, {}),
+            (shard_aggregate, "shard", first, {}),
+        )
+        for table, key, shift, changed in places:
+            values = {column.name: column for column in table.c}
+            values |= {key: table.c[key] + shift, **changed}
+            below = count if table is shard_aggregate else limit
+            query = select(*values.values()).where(table.c.run_id == run_id, table.c[key] < below)
+            connection.execute(table.insert().from_select(list(values), query))
+        connection.execute(
+            shard.update()
+            .where(shard.c.run_id == run_id, shard.c.index >= first, shard.c.index < first + count)
+            .values(**done)
+        )
+
+
+def _settle(db: Database) -> None:
+    """What a server's own upkeep does in the minutes after so many rows."""
+    with db.engine.connect() as connection:
+        plain = connection.execution_options(isolation_level="AUTOCOMMIT")
+        wanted = "VACUUM (ANALYZE)" if db.engine.name == "postgresql" else "ANALYZE"
+        plain.exec_driver_sql(wanted)
+
+
+def count_rows(url: str) -> None:
+    """Print what is in the tables."""
+    with open_database(url) as db, db.read() as connection:
+        for table in (item, attribution, mention, shard_aggregate):
+            number = connection.execute(select(func.count()).select_from(table)).scalar_one()
+            print(f"{table.name:<24}{number:>12,} rows")
+
+
+def report(url: str, run_id: str) -> None:
+    """Run the command, print its time and highest memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        command = [sys.executable, "-m", "orchestrator.cli", "report", run_id]
+        running = subprocess.Popen([*command, "--db", url, "--report-dir", folder])
+        _, status, used = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
+        spent = time.perf_counter() - begun
+        if running.returncode:
+            raise SystemExit(running.returncode)
+        sizes = {path.name: path.stat().st_size for path in Path(folder).rglob("*.*")}
+    print(f"transexplain report     {spent:8.1f} s   aim 60 s for 10^6 items, 10^7 mentions")
+    print(f"of it computing here    {used.ru_utime + used.ru_stime:8.1f} s")
+    print(f"highest memory          {used.ru_maxrss / 1024:8.0f} MiB   aim 2,048")
+    for name, size in sorted(sizes.items()):
+        print(f"  {name:<22}{size / 2**20:8.2f} MiB")
+
+
+def stages(url: str, run_id: str) -> None:
+    """The parts of a report one after the other, in this process."""
+    with open_database(url) as db:
+        run = runs.get(db, run_id)
+        total = _timed("merging the totals", lambda: merged(db, run_id))
+        found = _timed("survey by index", lambda: survey(db, run, total, GALLERY))
+        _timed("failures", lambda: failures(db, run_id))
+        _timed("counts", lambda: counts_of(db, run))
+        _timed("ledgers", lambda: conservation_of(db, run))
+        _timed("groups and controls", lambda: groups_of(db, run, total))
+        _timed("manifest", lambda: manifest_of(db, run_id))
+        chosen = choose(found, GALLERY)
+        _timed("gallery", lambda: collect(db, run_id, chosen, found.scale))
+    print(f"highest memory          {_peak():8.0f} MiB")
+
+
+def _timed(what: str, work: Callable[[], Any]) -> Any:
+    begun, spent = time.perf_counter(), time.process_time()
+    found = work()
+    wall, here = time.perf_counter() - begun, time.process_time() - spent
+    print(f"  {what:<22}{wall:8.1f} s   {here:6.1f} s of it computing here", flush=True)
+    return found
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@contextmanager
+def _database(options: argparse.Namespace) -> Iterator[str]:
+    if not options.sqlite:
+        with own_database() as url:
+            yield url
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"sqlite:///{Path(folder) / 'made-up.db'}"
+
+
+def main() -> None:
+    """Parse, make up, report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--entities", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--pool", type=int, default=128, help="shards that are no copies")
+    parser.add_argument("--processes", type=int, default=2, help="that make these")
+    parser.add_argument("--sqlite", action="store_true", help="a file instead of a server")
+    options = parser.parse_args()
+    end_cleanly()
+    corpus = Corpus(items=options.items, entities=options.entities, groups=options.groups)
+    with _database(options) as url:
+        begun = time.perf_counter()
+        run_id = store(url, corpus, options.pool, options.processes)
+        count_rows(url)
+        print(f"made in                 {time.perf_counter() - begun:8.1f} s", flush=True)
+        report(url, run_id)
+        fresh = multiprocessing.get_context("spawn")
+        parts = fresh.Process(target=stages, args=(url, run_id))
+        parts.start()
+        parts.join()
+    raise SystemExit(parts.exitcode)
+
+
+if __name__ == "__main__":
+    main()
