@@ -15,6 +15,7 @@ from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STR
 from transexplain.reports.drift import DriftSummary
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.records import Statement, Summary
+from transexplain.reports.redacted import redacted
 from transexplain.reports.strategies.records import StrategyReport
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
@@ -31,6 +32,7 @@ class Wanted:
     """What a report of an audit is to have besides what the run recorded."""
 
     checked: Path | None = None  #: sheet of matches that a person filled
+    fewest: int | None = None  #: items behind every row; then it is redacted
 
     def summary(self, db: Database, run_id: str) -> Summary:
         """The summary of an audit, so made; raises ConfigurationError for a bad sheet."""
@@ -38,7 +40,18 @@ class Wanted:
         if self.checked is not None:
             groups = [one.name for one in runs.get(db, run_id).plan.groups]
             found = checked_precisions(self.checked, groups)
-        return summarise(db, run_id, precisions=found)
+        summary = summarise(db, run_id, precisions=found)
+        return summary if self.fewest is None else redacted(summary, self.fewest)
+
+    def refuse_evaluation(self, run_id: str) -> None:
+        """Raise ConfigurationError where an evaluation's report is to be an audit's."""
+        asked = {"--redact": self.fewest, "--checked": self.checked}
+        for option, value in asked.items():
+            if value is not None:
+                raise ConfigurationError(
+                    f"run {run_id} is an evaluation; {option} is for the reports of audits and "
+                    "imports"
+                )
 
 
 _PLAIN = Wanted()
@@ -47,21 +60,24 @@ _PLAIN = Wanted()
 def report(db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN) -> None:
     """Write and print what a run found: of an audit, or of an evaluation.
 
-    Raises ConfigurationError where the folder cannot be written.
+    A redacted report says so in its name, and no manifest stands beside it. Raises
+    ConfigurationError where the folder cannot be written, or for what an evaluation has not.
     """
     if runs.get(db, run_id).plan.task == "evaluation":
-        summary = tabulate(db, run_id)
-        name = f"{summary.evaluated.name}-{summary.evaluated.run_id}"
-        paths = _write(EVALUATION_REPORTS, summary, folder / name)
-        paths.append(_write_manifest(db, summary.evaluated.run_id, folder / name))
-        _print(summary.headline, paths)
+        wanted.refuse_evaluation(run_id)
+        table = tabulate(db, run_id)
+        name = f"{table.evaluated.name}-{table.evaluated.run_id}"
+        paths = _write(EVALUATION_REPORTS, table, folder / name)
+        paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
+        _print(table.headline, paths)
     else:
         print_summary(*write_reports(db, run_id, folder, wanted))
 
 
 def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
-    """What a run found, for programs."""
+    """What a run found, for programs; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
+        wanted.refuse_evaluation(run_id)
         return str(EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
     return str(REPORTS.load("json")(wanted.summary(db, run_id)))
 
@@ -75,6 +91,8 @@ def write_reports(
     """
     summary = wanted.summary(db, run_id)
     name = f"{summary.audited.name}-{summary.audited.run_id}"
+    if summary.fewest is not None:
+        return summary, _write(REPORTS, summary, folder / f"{name}-redacted")
     paths = _write(REPORTS, summary, folder / name)
     return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from orchestrator.grouping import group_fields, lexicon_groups
+from orchestrator.privacy import privacy_plan
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.attribution_files import Prepared as PreparedFile
@@ -68,7 +69,7 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         raise ConfigurationError(f"unit {asked.unit!r}: use one of {', '.join(get_args(Unit))}")
     if len(set(asked.classes)) < len(asked.classes):
         raise ConfigurationError("--classes names a class twice")
-    lexicons = lexicon_groups(spec)
+    lexicons, privacy = lexicon_groups(spec), privacy_plan(spec)
     own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
@@ -92,6 +93,7 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
         task="imported",
+        privacy=privacy,
         **group_fields(spec, read.dataset, lexicons),
     )
     shards = make_shards(read.dataset.rows, spec.shard_size)

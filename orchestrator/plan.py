@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.checks import check_plan
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import group_fields, lexicon_groups
+from orchestrator.privacy import privacy_plan, private
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
 from transexplain.data.reader import labels_of, read_shard
@@ -54,7 +55,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         EngineError: the model has an operator without a rule.
     """
     bound(MethodSpec(name=spec.method.name, params=spec.method.params))  # told before loading
-    lexicons = lexicon_groups(spec)
+    lexicons, privacy = lexicon_groups(spec), privacy_plan(spec)
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
     if not dataset.rows:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
@@ -68,9 +69,9 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
             f"model {spec.model.source!r} reads {model.modality} but dataset "
             f"{spec.data.source!r} holds {dataset.modality}"
         )
-    plan = replace(_plan(spec, model, dataset), **groups)
+    plan = replace(_plan(spec, model, dataset), privacy=privacy, **groups)
     if task == "audit":
-        plan = replace(plan, check=check_plan(plan, spec.groups))
+        plan = private(replace(plan, check=check_plan(plan, spec.groups)))
     shards = make_shards(dataset.rows, spec.shard_size)
     warnings = [] if task == "evaluation" else list(_warnings(plan))
     first = _first_item(plan, shards)

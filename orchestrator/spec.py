@@ -24,7 +24,7 @@ from orchestrator.sections import (
     from_string,
 )
 from transexplain.errors import ConfigurationError, SpecError
-from transexplain.plans import Join, LongTexts, check_long_texts
+from transexplain.plans import Join, LongTexts, StoreText, check_long_texts
 
 
 def _as_list(value: Any) -> Any:
@@ -64,6 +64,10 @@ class AuditSpec(Strict):
     batch_tokens: int = Field(default=2048, ge=1, description="positions per batch")
     shard_size: int = Field(default=256, ge=1, description="items per shard")
     payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
+    store_text: StoreText = Field(default="full", description="what is stored of texts")
+    redact: str | None = Field(
+        default=None, description="package.module:function, which says what to blank in texts"
+    )
     tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
     max_attempts: int = Field(default=3, ge=1)
 

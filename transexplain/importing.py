@@ -1,6 +1,7 @@
 """One shard of attributions made elsewhere: who is mentioned, and what it adds up to; no model."""
 
 import time
+from collections.abc import Iterable
 from itertools import islice
 
 from transexplain.bias.aggregates import ShardAggregate
@@ -14,8 +15,16 @@ from transexplain.types import Attribution, ItemFailure, ItemOutcome, Mention
 _TOGETHER = 64  #: items between two looks at whether to stop
 
 
-def import_shard(plan: AuditPlan, shard: Shard, *, observer: Observer) -> ShardResult:
+def import_shard(
+    plan: AuditPlan,
+    shard: Shard,
+    *,
+    observer: Observer,
+    items: Iterable[GivenItem | ItemFailure] | None = None,
+) -> ShardResult:
     """What `audit.explain_shard` gives of a shard, from attributions that are there already.
+
+    `items` are those of the shard, where somebody read them before.
 
     Raises:
         Stopped: the observer asked to stop; nothing of the shard is returned.
@@ -28,7 +37,7 @@ def import_shard(plan: AuditPlan, shard: Shard, *, observer: Observer) -> ShardR
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
-    given = read_attributions(plan, shard)
+    given = iter(read_attributions(plan, shard) if items is None else items)
     while some := list(islice(given, _TOGETHER)):
         if observer.should_stop():
             raise Stopped
@@ -41,10 +50,7 @@ def import_shard(plan: AuditPlan, shard: Shard, *, observer: Observer) -> ShardR
                 attributions += one.attributions
                 aggregate.add(one.outcome, one.attributions)
                 if mentioning is not None:
-                    done = Explained(
-                        item=one.item, outcome=one.outcome, attributions=one.attributions
-                    )
-                    mentions += mentioning.of(done, aggregate)[1]
+                    mentions += mentioning.of(_explained(one), aggregate)[1]
             observer.item_done(_id_of(one))
     return ShardResult(
         shard=shard,
@@ -55,6 +61,10 @@ def import_shard(plan: AuditPlan, shard: Shard, *, observer: Observer) -> ShardR
         aggregate=aggregate.to_json(),
         seconds=time.perf_counter() - begun,
     )
+
+
+def _explained(one: GivenItem) -> Explained:
+    return Explained(item=one.item, outcome=one.outcome, attributions=one.attributions)
 
 
 def _id_of(one: GivenItem | ItemFailure) -> str:

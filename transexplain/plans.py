@@ -23,6 +23,8 @@ CasePolicy = Literal["smart", "exact", "ignore"]
 #: an evaluation measures explanations of every item and stores none of them; imported ones were
 #: made elsewhere, and no model is loaded
 Task = Literal["audit", "evaluation", "imported"]
+#: what the store keeps of texts: all of them, keyed hashes of their words, or nothing
+StoreText = Literal["full", "hashed", "none"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +145,15 @@ class CheckPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PrivacyPlan:
+    """What becomes of texts before they are stored; see docs/privacy.md."""
+
+    store_text: StoreText = "full"
+    redact: str | None = None  #: `package.module:function` that says which characters are blanked
+    key: str = ""  #: fingerprint of the key that words are hashed with; "": they are not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditPlan:
     """A resolved audit: everything a worker needs besides the shard, and nothing else."""
 
@@ -175,11 +186,19 @@ class AuditPlan:
     evaluation: EvaluationPlan | None = None  #: what is measured about explanations
     task: Task = "audit"
     second: tuple[EntityGroup, ...] = ()  #: by another lexicon, for robustness rows only
+    privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values; without `privacy` where nothing is asked, as before there was any."""
+        found = asdict(self)
+        if self.privacy is None:
+            del found["privacy"]
+        return found
 
     @property
     def digest(self) -> str:
         """Sha256 of the canonical JSON: names what was audited and how."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, PatchGrid, Token
 
+UNKNOWN = "\N{BLACK VERTICAL RECTANGLE}"  #: stands for a word whose text is not stored
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
@@ -109,7 +111,9 @@ def _side_by_side(tokens: Sequence[Token]) -> tuple[str, list[Token]]:
             continue
         if text and (token.word is None or token.word != last):
             text += " "
-        start, last = len(text), token.word
-        text += token.text
+        start, begins = len(text), token.word is None or token.word != last
+        last = token.word
+        # a word whose text is not stored still has its place
+        text += token.text or (UNKNOWN if begins else "")
         placed.append(Token(text=token.text, start=start, end=len(text), word=token.word))
     return text, placed

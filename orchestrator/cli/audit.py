@@ -114,6 +114,7 @@ def resume(
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
         found = _not_cancelled(store, run_id)
+        _check_privacy(store, found, here=not queue_)
         shards.redrive(store, found)
         _drive(store, found, settings, processes if not queue_ else None, report_dir)
 
@@ -140,6 +141,7 @@ def retry(
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
         found = _not_cancelled(store, run_id)
+        _check_privacy(store, found, here=not queue_)
         again = (shards.retry_failed if failed else shards.redrive)(store, found)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
@@ -147,6 +149,15 @@ def retry(
             return
         typer.echo(f"run {found}: {again} shard{'s' if again > 1 else ''} once more")
         _drive(store, found, settings, processes if not queue_ else None, report_dir)
+
+
+def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
+    """Refuse to work here without the key or the hook of the run; workers refuse by themselves."""
+    from transexplain.privacy import guard_of
+    from transexplain.store import runs
+
+    if here:
+        guard_of(runs.get(store, run_id).plan)
 
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:

@@ -67,6 +67,12 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
     from transexplain.bias.sheet import draw, write_sheet
     from transexplain.store import results
 
+    if run.plan.privacy is not None and run.plan.privacy.store_text != "full":
+        raise ConfigurationError(
+            f"run {run.id} was made with store_text: {run.plan.privacy.store_text}, so its texts "
+            "are not stored and nobody can check matches in them. Check those of a run with "
+            "store_text: full over a sample of the data (data.sample)"
+        )
     found = (one for one in results.iter_mentions(store, run.id) if _was_matched(run, one))
     drawn = draw(found, sample, seed)
     if not drawn:

@@ -94,16 +94,27 @@ def report(
         Path | None,
         typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),
     ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="without texts, ids, and rows of few items")
+    ] = False,
+    min_count: Annotated[
+        int | None,
+        typer.Option("--min-count", help="items behind a row, with --redact; default: 10"),
+    ] = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Write the report of an audit or evaluation again, or print it as JSON."""
     from orchestrator import finish
+    from transexplain.reports.redacted import FEWEST
     from transexplain.store import runs
 
+    if min_count is not None and not redact:
+        raise ConfigurationError("--min-count is for --redact; give both")
+    fewest = (min_count if min_count is not None else FEWEST) if redact else None
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
-        wanted = finish.Wanted(checked=checked)
+        wanted = finish.Wanted(checked=checked, fewest=fewest)
         if json_:
             typer.echo(finish.as_json(store, found, wanted))
         else:

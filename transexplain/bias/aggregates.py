@@ -193,6 +193,8 @@ class ShardAggregate:
         seen: set[str] = set()
         for found in attribution.words():
             word = found.text.lower()
+            if not word and attribution.text is None:
+                continue  # what the word was is not stored
             amount = _exact(found.relevance, attribution.item_id)
             new = word not in seen
             seen.add(word)

@@ -77,7 +77,7 @@ def _data(summary: Summary) -> Iterator[str]:
         yield f"{summary.counts.labelled:,} items have a label of a class."
     confusion = summary.confusion
     for label, row in zip(confusion.labels, confusion.counts, strict=True):
-        yield f"Labelled {label or 'not at all'}: {sum(row):,} items."
+        yield f"Labelled {label or 'not at all'}: {sum(count or 0 for count in row):,} items."
     for group, source in (summary.groups.sources if summary.groups else {}).items():
         yield f"Group {group}, source of its terms: {short(source) or 'not given'}."
 

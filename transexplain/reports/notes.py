@@ -6,6 +6,7 @@ from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.findings import Correction
 from transexplain.methods import facts_of
 from transexplain.plans import AmbiguityPolicy, AuditRun
+from transexplain.reports.privacy_notes import privacy_notes
 from transexplain.reports.records import ClassSensitivity
 from transexplain.reports.survey import SHARE
 
@@ -45,6 +46,7 @@ def notes(
         *_relevance(run, leaves, unit),
         *_sensitivity(sensitivity),
         *_pooling(run),
+        *privacy_notes(run.plan.privacy),
         *_groups(run),
         *_reading(run, leaves, unit),
     )

@@ -149,7 +149,7 @@ class Confusion:
 
     labels: tuple[str, ...]  #: rows; "" stands for items without a label
     predicted: tuple[str, ...]  #: columns
-    counts: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[int | None, ...], ...]  #: None: fewer than `Summary.fewest`, but not 0
     omitted: int  #: items in rows or columns left out because there are too many classes
 
 
@@ -245,4 +245,5 @@ class Summary:
     verdict: Statement | None = None  #: the whole in one sentence
     untested: tuple[Untested, ...] = ()
     provenance: Provenance | None = None
+    fewest: int | None = None  #: items that a row of a redacted report rests on; None: all are told
     schema_version: int = SCHEMA_VERSION

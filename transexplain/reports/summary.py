@@ -1,7 +1,6 @@
 """A run in one record: everything its reports say."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
@@ -11,22 +10,19 @@ from transexplain.errors import ConfigurationError
 from transexplain.manifests import Manifest, manifest_of
 from transexplain.plans import AuditRun
 from transexplain.reports.classes import confusion, views
-from transexplain.reports.evaluation.faithfulness import faithfulness, sentences
+from transexplain.reports.evaluation.faithfulness import faithfulness
 from transexplain.reports.gallery import choose, collect
-from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
-from transexplain.reports.previous import compared, differences
+from transexplain.reports.previous import compared
 from transexplain.reports.provenance import provenance_of
 from transexplain.reports.records import (
     Audited,
     ClassSensitivity,
-    Statement,
     Summary,
 )
-from transexplain.reports.scope import untested
+from transexplain.reports.said import with_sentences
 from transexplain.reports.survey import failures, survey
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
-from transexplain.reports.verdict import verdict
 from transexplain.store import runs
 from transexplain.store.database import Database
 
@@ -58,9 +54,7 @@ def summarise(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    found = _measured(db, run, gallery, precisions)
-    found = replace(found, headline=_headline(found))
-    return replace(found, verdict=verdict(found), untested=untested(found))
+    return with_sentences(_measured(db, run, gallery, precisions))
 
 
 def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Precision]) -> Summary:
@@ -86,21 +80,6 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
         faithfulness=faithfulness(db, run),
         previous=compared(db, run, groups),
         provenance=provenance_of(manifest),
-    )
-
-
-def _headline(found: Summary) -> tuple[Statement, ...]:
-    return (
-        *headline(
-            found.audited,
-            found.counts,
-            found.conservation,
-            found.class_sensitivity,
-            found.groups,
-            found.failures,
-        ),
-        *sentences(found.faithfulness, found.audited.modality),
-        *differences(found.previous, found.counts),
     )
 
 

@@ -141,6 +141,8 @@ def _with_measures(
     """Rows with what words as frequent add, and with the second lexicon's comparison."""
     column = column_group(plan.matching.column, "") if plan.matching.column else None
     of_words = [one for one in plan.groups if column is None or not one.name.startswith(column)]
-    found = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))
+    found = iter(rows)
+    if plan.privacy is None or plan.privacy.store_text == "full":  # else no word can be matched
+        found = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))
     names = [group.name for group in plan.second]
     return list(with_second(found, cells, cells_of(total.second), names, rules_of(plan)))

@@ -1,7 +1,6 @@
 """Plans as the JSON that the store keeps."""
 
 import json
-from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 def plan_to_json(plan: AuditPlan) -> str:
     """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
-    return json.dumps(asdict(plan), sort_keys=True, separators=(",", ":"))
+    return json.dumps(plan.document(), sort_keys=True, separators=(",", ":"))
 
 
 def plan_from_json(text: str) -> AuditPlan:

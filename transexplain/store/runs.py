@@ -49,7 +49,7 @@ def _write_run(connection: Connection, plan: AuditPlan, previous: str | None) ->
     values = {
         "previous": previous,
         "name": plan.name,
-        "plan": asdict(plan),
+        "plan": plan.document(),
         "plan_digest": plan.digest,
         "max_attempts": plan.max_attempts,
         "payload": plan.payload,

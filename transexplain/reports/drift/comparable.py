@@ -64,9 +64,15 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
         "long texts",
         [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
     )
+    yield "stored texts", _stored_texts(plan)
     yield "reference group", plan.reference
     yield "smallest difference that matters", plan.practical
     yield "correction of p-values", plan.correction
+
+
+def _stored_texts(plan: AuditPlan) -> object:
+    asked = plan.privacy
+    return "full" if asked is None else [asked.store_text, asked.redact, asked.key]
 
 
 def _lexicons(before: AuditPlan, after: AuditPlan) -> Iterator[Disparity]:

@@ -1,0 +1,108 @@
+"""A redacted report: nothing of an item, nothing that rests on few, and a schema that it keeps."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from report_samples import biased_run
+
+from transexplain.errors import ConfigurationError
+from transexplain.reports import json_report
+from transexplain.reports.html import render
+from transexplain.reports.records import Confusion, FailureExample, FailureKind, Summary
+from transexplain.reports.redacted import redacted
+from transexplain.reports.redacted_groups import _large
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+
+
+@pytest.fixture
+def summary(db: Database) -> Summary:
+    found = summarise(db, biased_run(db))
+    failures = (
+        FailureKind(
+            kind="empty-text", count=40, examples=(FailureExample(item_id="id-77", message="m-88"),)
+        ),
+        FailureKind(kind="null", count=2, examples=()),
+    )
+    return replace(found, failures=failures)
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [one for entry in value.values() for one in strings(entry)]
+    if isinstance(value, list):
+        return [one for entry in value for one in strings(entry)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_texts_ids_and_messages_are_gone(summary: Summary) -> None:
+    shown = redacted(summary, 2)
+    page, document = render(shown), json.dumps(json_report.document(shown))
+    for item in summary.gallery.items:
+        assert item.text
+        assert item.text not in page
+        assert item.text not in document
+    ids = {item.item_id for item in summary.gallery.items}
+    assert ids
+    assert not ids & set(strings(json_report.document(shown)))
+    assert "id-77" not in page + document
+    assert "m-88" not in page + document
+    assert [item.item_id for item in shown.gallery.items][:2] == ["item 1", "item 2"]
+
+
+def test_examples_keep_their_colours_over_blocks(summary: Summary) -> None:
+    shown = redacted(summary)
+    for before, after in zip(summary.gallery.items, shown.gallery.items, strict=True):
+        for old, new in zip(before.explanations, after.explanations, strict=True):
+            assert [w.relevance for w in old.words] == [w.relevance for w in new.words]
+            assert after.text is not None
+            assert {after.text[w.start : w.end] for w in new.words} <= {"▮"}
+            assert old.words
+
+
+def test_rows_of_few_items_are_gone_and_others_stay(summary: Summary) -> None:
+    assert summary.groups is not None
+    documents = sorted(row.documents for row in summary.groups.rows)
+    fewest = documents[-1]
+    assert documents[0] <= fewest
+    for least in (2, fewest, fewest + 1):
+        shown = redacted(summary, least)
+        assert shown.groups is not None
+        wanted = [row for row in summary.groups.rows if row.documents >= least]
+        assert list(shown.groups.rows) == wanted
+        words = [w for view in shown.classes for w in (*view.raising_by_mean, *view.rare)]
+        assert all(word.documents >= least for word in words)
+        assert all(one.documents >= least for r in shown.groups.rankings for one in r.entities)
+        assert all(one.items >= least for one in shown.groups.outcomes)
+        assert render(shown)
+    assert [kind.kind for kind in redacted(summary, 3).failures] == ["empty-text"]
+
+
+def test_small_cells_say_so(summary: Summary) -> None:
+    table = Confusion(labels=("a", ""), predicted=("a", "b"), counts=((12, 3), (0, 9)), omitted=0)
+    shown = redacted(replace(summary, confusion=table), 10)
+    assert shown.confusion.counts == ((12, None), (0, None))
+    assert render(shown).count("&lt;&nbsp;10") == 2
+
+
+def test_rates_are_small_from_either_side() -> None:
+    assert [_large(count, 30, 10) for count in (0, 1, 10, 20, 21, 30)] == [
+        *(True, False, True),
+        *(True, False, True),
+    ]
+
+
+def test_the_schema_is_kept_and_the_note_is_there(summary: Summary) -> None:
+    shown = redacted(summary)
+    Draft202012Validator(json_report.schema()).validate(json_report.document(shown))
+    assert shown.fewest == 10
+    assert any("This report is redacted" in note for note in shown.notes)
+    assert summary.fewest is None
+
+
+def test_a_count_that_hides_nobody_is_refused(summary: Summary) -> None:
+    with pytest.raises(ConfigurationError, match="--min-count 1"):
+        redacted(summary, 1)

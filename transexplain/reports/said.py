@@ -1,0 +1,27 @@
+"""The sentences of a report, made of its figures: so that they always say what these say."""
+
+from dataclasses import replace
+
+from transexplain.reports.evaluation.faithfulness import sentences
+from transexplain.reports.headline import headline
+from transexplain.reports.previous import differences
+from transexplain.reports.records import Summary
+from transexplain.reports.scope import untested
+from transexplain.reports.verdict import verdict
+
+
+def with_sentences(summary: Summary) -> Summary:
+    """`summary` with its headline, its verdict and what was not tested written anew."""
+    lines = (
+        *headline(
+            summary.audited,
+            summary.counts,
+            summary.conservation,
+            summary.class_sensitivity,
+            summary.groups,
+            summary.failures,
+        ),
+        *sentences(summary.faithfulness, summary.audited.modality),
+        *differences(summary.previous, summary.counts),
+    )
+    return replace(summary, headline=lines, verdict=verdict(summary), untested=untested(summary))
