@@ -192,3 +192,43 @@ def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
     assert heads.is_visible()  # tables stay tables, whatever the paper's width
     paper = report.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
+
+
+def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
+    explained = []
+    for index in range(4):
+        outcome, one = explained_text(index, f"good tea {index}", "positive")
+        said = ("positive", "negative", "it's <b>")[index % 3]
+        explained.append((outcome, replace(one, class_name=said)))
+    found = opened(render(summarise(db, stored_run(db, explained))))
+    choice = found.page.get_by_role("combobox", name="Explained", exact=True)
+    choice.select_option("it's <b>")
+    assert found.shown == ["row-2"] and found.count == "1 of 4 examples"
+    classes = found.page.locator("article [data-class]:visible").evaluate_all(
+        "all => all.map(one => one.dataset.class)"
+    )
+    assert classes == ["it's <b>"]
+    found.page.get_by_role("button", name="Clear").click()
+    assert found.page.locator("article [data-class]:visible").count() == 4
+    assert found.complaints == []
+
+
+def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened: Open) -> None:
+    """A weak text is pale beside strong ones, and full on its own scale."""
+    explained = [explained_text(n, "good tea", "positive") for n in range(12)]
+    outcome, weak = explained_text(12, "good faint", "positive")
+    explained.append((outcome, replace(weak, relevance=weak.relevance * np.float32(0.01))))
+    found = opened(render(summarise(db, stored_run(db, explained))))
+
+    def opacities() -> list[float]:
+        colours = found.page.locator(".tx .p").evaluate_all(
+            "all => all.filter(one => one.textContent === 'good')"
+            ".map(one => getComputedStyle(one).backgroundColor)"
+        )
+        return sorted(float(one.rstrip(")").split(",")[3]) for one in colours)
+
+    shared = opacities()
+    assert shared[0] == pytest.approx(0.72 * 0.01, abs=0.003)
+    assert shared[-1] == pytest.approx(0.72, abs=0.01)
+    found.page.get_by_role("radio", name="each its own").check()
+    assert opacities() == pytest.approx([0.72] * len(shared), abs=0.01)

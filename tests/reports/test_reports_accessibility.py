@@ -1,0 +1,73 @@
+"""Pages as axe-core sees them: no fault that it calls serious or critical, light or dark."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser_pages import Open, Opened
+from evaluation_samples import plan_of, scores, stored
+from report_samples import biased_run, write_picture
+from test_reports_summary import image_run
+
+from transexplain.bias.sheet import precisions
+from transexplain.evaluations import MetricSpec
+from transexplain.reports import EVALUATION_REPORTS
+from transexplain.reports.evaluation import tabulate
+from transexplain.reports.html import render
+from transexplain.reports.redacted import redacted
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+GRAVE = ("serious", "critical")
+#: axe takes the places that the browser guesses for articles out of sight for their real ones
+WHOLE = ".item{content-visibility:visible!important}"
+
+
+def faults(found: Opened) -> list[tuple[str, str]]:
+    """(rule, element) of every grave fault, with everything unfolded."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = found.page
+    page.add_style_tag(content=WHOLE)
+    page.locator("details").evaluate_all("all => all.forEach(one => (one.open = true))")
+    for chart in page.locator(".chart:visible").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator("xpath=self::*[contains(@class,'drawn')]").wait_for()
+    answer: dict[str, Any] = Axe().run(page).response
+    return [
+        (one["id"], node["html"][:200])
+        for one in answer["violations"]
+        if one["impact"] in GRAVE
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_report_of_texts(db: Database, opened: Open, scheme: str) -> None:
+    checked = precisions([("anns", True), ("anns", False)])
+    summary = summarise(db, biased_run(db, sensitivity=0.9), precisions=checked)
+    assert faults(opened(render(summary), color_scheme=scheme)) == []
+    assert faults(opened(render(redacted(summary)), color_scheme=scheme)) == []
+
+
+def test_a_report_of_pictures(db: Database, opened: Open, tmp_path: "Path") -> None:
+    for index in range(6):
+        write_picture(tmp_path, f"cat/{index}.png")
+    assert faults(opened(render(summarise(db, image_run(db, tmp_path))))) == []
+
+
+def test_an_evaluation(db: Database, opened: Open) -> None:
+    spec = MetricSpec(name="comprehensiveness")
+    values = {"lrp": [0.1, 0.2, 0.3], "random": [0.4, 0.2, 0.1]}
+    run = stored(db, plan_of(list(values), spec), scores("comprehensiveness", values), 3)
+    assert faults(opened(EVALUATION_REPORTS.load("html")(tabulate(db, run)))) == []
+
+
+def test_a_fault_would_be_found(db: Database, opened: Open) -> None:
+    document = render(summarise(db, biased_run(db)))
+    spoiled = document.replace("<main>", '<main><img src="data:,"><p style="color:#ddd">pale</p>')
+    found = {rule for rule, _ in faults(opened(spoiled))}
+    assert {"image-alt", "color-contrast"} <= found
