@@ -232,3 +232,16 @@ def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened:
     assert shared[-1] == pytest.approx(0.72, abs=0.01)
     found.page.get_by_role("radio", name="each its own").check()
     assert opacities() == pytest.approx([0.72] * len(shared), abs=0.01)
+
+
+def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, opened: Open) -> None:
+    names = tuple(f"a class with a rather long name {n}" for n in range(8))
+    explained = []
+    for index in range(24):
+        outcome, one = explained_text(index, "good tea", names[index % 8])
+        outcome = replace(outcome, predicted=names[index % 7], logits=(0.0,) * 8)
+        explained.append((outcome, replace(one, class_name=names[index % 7])))
+    run = stored_run(db, explained, model=ModelRef(source="m", classes=names, digest="d"))
+    found = opened(render(summarise(db, run)))
+    found.page.set_viewport_size({"width": 400, "height": 800})
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") == 400

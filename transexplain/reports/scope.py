@@ -36,7 +36,9 @@ def _data(summary: Summary) -> _Found:
     if counts.truncated:
         yield (
             "The ends of long texts",
-            f"{counts.truncated:,} items were longer than the model reads; the rest was not seen.",
+            f"{things(audited.modality, counts.truncated)} "
+            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; the rest "
+            "was not seen.",
             "long_text: window",
         )
     unlabelled = counts.done - counts.labelled
