@@ -97,6 +97,16 @@ def test_what_was_not_tested_is_told_with_a_remedy(db: Database) -> None:
     assert "Accuracy and errors" not in found
 
 
+def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
+    outcome, one = explained_text(0, "good", "positive")
+    contrast = replace(one, target="contrast:positive-negative", class_name="positive-negative")
+    found = summarise(db, stored_run(db, [(outcome, contrast)], targets=(contrast.target,)))
+    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
+    own = replace(one, target="mine", class_name="mine")
+    found = summarise(db, stored_run(db, [(outcome, own)], targets=("mine",)))
+    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
+
+
 def test_what_was_tested_is_not_listed(db: Database) -> None:
     summary = biased(db)
     rows = tuple(row for row in groups_in(summary).rows if row.verdict == "difference")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from transexplain.reports.records import Groups, Summary
 from transexplain.reports.section_records import Untested
 from transexplain.reports.verdict import by_verdict
-from transexplain.reports.wording import named, short, things
+from transexplain.reports.wording import named, short, spoken, things
 
 
 def untested(summary: Summary) -> tuple[Untested, ...]:
@@ -72,8 +72,7 @@ def _explanations(summary: Summary) -> _Found:
         "otherwise.",
         "transexplain evaluate measures several side by side.",
     )
-    shown = {view.class_name for view in summary.classes}
-    unseen = [name for name in audited.classes if name not in shown]
+    unseen = _unexplained(summary)
     if unseen and summary.counts.done and not summary.classes_omitted:
         yield (
             f"What speaks for {named(unseen)}",
@@ -86,6 +85,19 @@ def _explanations(summary: Summary) -> _Found:
             "No sample was measured.",
             "evaluation: {items: 32}",
         )
+
+
+def _unexplained(summary: Summary) -> list[str]:
+    """Classes of the model for which nothing was explained; a contrast explains both of its own.
+
+    A class of the user's own may hold any of the model's: then none is named.
+    """
+    classes = summary.audited.classes
+    shown: set[str] = set()
+    for view in summary.classes:
+        both = spoken(view.target, view.class_name, classes).split(" over ")
+        shown.update(both if set(both) <= set(classes) else (view.class_name,))
+    return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
 def _groups(summary: Summary) -> _Found:
