@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browser_pages import Open, Opened
 from evaluation_samples import plan_of, scores, stored
-from report_samples import biased_run, write_picture
+from report_samples import biased_run, explained_text, stored_run, write_picture
 from test_reports_summary import image_run
 
 from transexplain.bias.sheet import precisions
@@ -71,3 +71,14 @@ def test_a_fault_would_be_found(db: Database, opened: Open) -> None:
     spoiled = document.replace("<main>", '<main><img src="data:,"><p style="color:#ddd">pale</p>')
     found = {rule for rule, _ in faults(opened(spoiled))}
     assert {"image-alt", "color-contrast"} <= found
+
+
+def test_long_texts_scroll_by_keyboard(db: Database, opened: Open) -> None:
+    explained = [explained_text(n, "good tea and bad Bob " * 120, "positive") for n in range(3)]
+    found = opened(render(summarise(db, stored_run(db, explained))))
+    assert faults(found) == []
+    box = found.page.get_by_role("region", name="text of row-0, explained for positive").first
+    assert box.evaluate("one => one.scrollHeight > one.clientHeight + 50")
+    box.focus()
+    found.page.keyboard.press("End")
+    found.page.wait_for_function("one => one.scrollTop > 50", arg=box.element_handle())
