@@ -12,9 +12,8 @@ from report_samples import Visible, biased_run, explained_text, stored_run
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.reports import class_charts, live, word_plane
 from transexplain.reports.charts import Series, stroke
-from transexplain.reports.class_records import RareWord
+from transexplain.reports.class_records import ClassView, RareWord
 from transexplain.reports.html import render
-from transexplain.reports.records import ClassView
 from transexplain.reports.summary import summarise
 from transexplain.reports.templating import runnable
 from transexplain.store.database import Database

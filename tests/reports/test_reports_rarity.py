@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
+from transexplain.reports.class_records import ClassView
 from transexplain.reports.html import render
-from transexplain.reports.records import ClassView
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 

@@ -10,8 +10,9 @@ from report_samples import biased_run
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports import json_report
+from transexplain.reports.class_records import Confusion
 from transexplain.reports.html import render
-from transexplain.reports.records import Confusion, FailureExample, FailureKind, Summary
+from transexplain.reports.records import FailureExample, FailureKind, Summary
 from transexplain.reports.redacted import redacted
 from transexplain.reports.redacted_groups import _large
 from transexplain.reports.summary import summarise

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from transexplain.reports import live
 from transexplain.reports.charts import Series, Stroke, stroke
+from transexplain.reports.class_records import ClassView
 from transexplain.reports.escaping import encodable
 from transexplain.reports.live import Drawing
-from transexplain.reports.records import ClassView
 
 _SIZES = 5  #: of type, in the cloud
 

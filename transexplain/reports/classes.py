@@ -7,10 +7,9 @@ from transexplain.bias.aggregates import ShardAggregate, WordTotal
 from transexplain.bias.heatmap_totals import MeanHeatmap
 from transexplain.bias.position_totals import PartTotal
 from transexplain.bias.seen_totals import ClassKey, SeenTotals
-from transexplain.reports.class_records import PositionPart
+from transexplain.reports.class_records import ClassView, Confusion, PositionPart, WordRow
 from transexplain.reports.gallery import grid_of
 from transexplain.reports.rarity import with_rare_words
-from transexplain.reports.records import ClassView, Confusion, WordRow
 
 WORDS = 10  #: in each list
 CLASSES = 24  #: (target, class) pairs shown

@@ -14,12 +14,13 @@ from transexplain.bias.removals import RemovalStatistic
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
 from transexplain.reports import class_charts, controls, forest, live, word_plane
+from transexplain.reports.class_records import ClassView, WordRow
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.marked import marked_html, marks_css
 from transexplain.reports.pictures import Shown, mean_heatmap, show
-from transexplain.reports.records import ClassView, Groups, StatementKind, Summary, WordRow
+from transexplain.reports.records import Groups, StatementKind, Summary
 from transexplain.reports.templating import environment, script, sort_value, storable
 from transexplain.reports.wording import (
     named,

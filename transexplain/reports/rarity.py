@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.reports.class_records import Overlap, RareWord
-from transexplain.reports.records import ClassView
+from transexplain.reports.class_records import ClassView, Overlap, RareWord
 
 TOP = 20  #: words of a class
 RAISING, LOWERING = 40, 20  #: words of a class in its drawings

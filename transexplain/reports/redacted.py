@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from transexplain.errors import ConfigurationError
+from transexplain.reports.class_records import ClassView, Confusion
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem
-from transexplain.reports.records import Audited, ClassView, Confusion, Previous, Summary
+from transexplain.reports.records import Audited, Previous, Summary
 from transexplain.reports.redacted_groups import keys_of, redacted_groups
 from transexplain.reports.said import with_sentences
 from transexplain.reports.wording import short

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from transexplain.reports import charts
-from transexplain.reports.class_records import RareWord
+from transexplain.reports.class_records import ClassView, RareWord
 from transexplain.reports.escaping import encodable
 from transexplain.reports.live import Drawing
-from transexplain.reports.records import ClassView
 
 if TYPE_CHECKING:
     import altair as alt
