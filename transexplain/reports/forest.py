@@ -137,7 +137,7 @@ def _svg(content: str, label: str, name: str = "", height: int = _HEIGHT) -> Mar
     """Only numbers and words of this module get here: nothing needs escaping."""
     return Markup(
         f'<svg class="fp {name}" role="img" aria-label="{label}" width="100%" height="{height}">'
-        f"{content}</svg>"
+        f"<title>{label}</title>{content}</svg>"
     )
 
 
