@@ -25,13 +25,15 @@ def export(
     *,
     form: Format,
     output: Output = None,
+    redact: opt.Redact = False,
+    min_count: opt.MinCount = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Write a run's attributions, tables or findings for other programs; docs/export.md."""
     from transexplain.exports.exporting import export as export_run
 
     with opt.open_store(opt.settings_with(db)) as store:
-        text = export_run(store, run_id, form, output)
+        text = export_run(store, run_id, form, output, redact=redact, min_count=min_count)
     if text is not None:
         typer.echo(text, nl=False)
     else:

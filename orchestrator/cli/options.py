@@ -68,6 +68,11 @@ DatabaseUrl = Annotated[
     typer.Option("--db", help="SQLAlchemy URL; default $TRANSEXPLAIN_DATABASE_URL or SQLite here"),
 ]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
+Redact = Annotated[bool, typer.Option("--redact", help="without texts, ids, and rows of few items")]
+MinCount = Annotated[
+    int | None,
+    typer.Option("--min-count", help="items behind a row, with --redact; default: 10"),
+]
 RunId = Annotated[str, typer.Argument(help="run id, its beginning, or `latest`")]
 Previous = Annotated[
     str | None,

@@ -94,13 +94,8 @@ def report(
         Path | None,
         typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),
     ] = None,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="without texts, ids, and rows of few items")
-    ] = False,
-    min_count: Annotated[
-        int | None,
-        typer.Option("--min-count", help="items behind a row, with --redact; default: 10"),
-    ] = None,
+    redact: opt.Redact = False,
+    min_count: opt.MinCount = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

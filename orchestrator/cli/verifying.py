@@ -85,7 +85,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
 
     Exit code 1 where a check fails.
     """
-    from transexplain.store import runs
+    from transexplain.store import run_names
     from transexplain.verifying import VerifyRequest
     from transexplain.verifying import verify as checks_of
 
@@ -101,7 +101,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
         snapshot_dir=settings.snapshot_dir,
     )
     with opt.open_store(settings) as store:
-        run = runs.get(store, run_id).id
+        run = run_names.id_of(store, run_id)
         found = _told(checks_of(store, run, asked, manifest_file), silent=json_)
     if _concluded(run, found, json_):
         raise typer.Exit(1)

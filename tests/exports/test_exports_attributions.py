@@ -138,7 +138,7 @@ def synthetic(count: int) -> Iterator[dict[str, Any]]:
 
 
 def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: int) -> int:
-    monkeypatch.setattr(parquet, "iter_rows", lambda _, __: synthetic(count))
+    monkeypatch.setattr(parquet, "iter_rows", lambda *_, **__: synthetic(count))
     tracemalloc.start()
     try:
         export(db, "latest", "parquet", path)
@@ -168,7 +168,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
     path.parent.mkdir()
     path.write_bytes(b"old")
 
-    def breaks(*_: object) -> Iterator[dict[str, Any]]:
+    def breaks(*_: object, **__: object) -> Iterator[dict[str, Any]]:
         yield from synthetic(5)
         raise ConfigurationError("it broke")
 

@@ -4,19 +4,27 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attribution_rows import rows_of_run, write_rows
 from PIL import Image
+from report_samples import explained_text
 from tiny_audit import make_audit
 from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
 
 from transexplain.errors import ConfigurationError
+from transexplain.explaining import Explained
 from transexplain.manifests import manifest_of
+from transexplain.plans import AuditPlan, SourceFile
+from transexplain.store import runs
 from transexplain.store.database import open_database
-from transexplain.verifying import VerifyRequest
+from transexplain.verifying import Check, VerifyRequest
+from transexplain.verifying.differences import Largest, differences
+from transexplain.verifying.inputs import input_checks
 from transexplain.verifying.verify import drawn
 
 ALL = {
@@ -122,6 +130,66 @@ def test_what_moved_is_named_and_can_be_pointed_to(run: Run, tmp_path: Path) -> 
     assert "--data-root" in lost["dataset files"].text
     assert not failed(found), found
     assert not failed(run.checks())
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(run: Run, tmp_path: Path) -> None:
+    plan, root = stored_plan(run), tmp_path / "root"
+    one, two = (
+        SourceFile(path=f"/data/{name}/x.csv", sha256=sha256(name.encode()).hexdigest())
+        for name in ("train", "dev")
+    )
+    both = replace(plan, dataset=replace(plan.dataset, files=(one, two)))
+    for name in ("train", "dev"):
+        (root / name).mkdir(parents=True)
+        (root / name / "x.csv").write_text(name)
+
+    def dataset_files(place: Path) -> Check:
+        asked = VerifyRequest(data_root=place)
+        (found,) = [c for c in input_checks(both, asked) if c.name == "dataset files"]
+        return found
+
+    assert dataset_files(root).status == "PASS"
+    (root / "x.csv").write_text("neither")
+    assert dataset_files(root).status == "PASS", "the most folders decide"
+    (root / "data").mkdir()
+    shutil.move(root / "train", root / "data" / "train")
+    assert dataset_files(root).status == "PASS", "from the root of its path on"
+    (root / "dev" / "x.csv").write_text("other")
+    assert "dev/x.csv has changed" in dataset_files(root).text
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (flat / "x.csv").write_text("train")
+    told = dataset_files(flat)
+    assert told.status == "FAIL"
+    assert "cannot be both /data/train/x.csv and /data/dev/x.csv" in told.text
+
+
+def test_folders_before_a_step_up_are_no_places(tmp_path: Path) -> None:
+    (tmp_path / "root" / "d").mkdir(parents=True)
+    (tmp_path / "x.csv").write_text("outside")
+    asked = VerifyRequest(data_root=tmp_path / "root")
+    assert asked.file_of("/d/../../x.csv") == tmp_path / "root" / "x.csv"
+
+
+def test_a_tie_may_be_explained_for_the_other_class() -> None:
+    outcome, stored = explained_text(0, "good", None)
+    outcome = replace(outcome, logits=(1.0, 1.001), predicted="positive")
+    stored = replace(stored, target="predicted", class_index=1, class_name="positive", logit=1.001)
+    again = Explained(
+        item=None,
+        outcome=replace(outcome, predicted="negative"),
+        attributions=(replace(stored, class_index=0, class_name="negative", logit=1.0),),
+    )
+    assert not list(differences(outcome, [stored], again, 1e-2, Largest()))
+    assert list(differences(outcome, [stored], again, 1e-4, Largest()))
+    fixed = replace(stored, target="class:positive")
+    other = replace(again, attributions=(replace(again.attributions[0], target=fixed.target),))
+    assert list(differences(outcome, [fixed], other, 1e-2, Largest())), "no logit chose that class"
+
+
+def stored_plan(run: Run) -> AuditPlan:
+    with open_database(run.url) as db:
+        return runs.get(db, run.id).plan
 
 
 def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:

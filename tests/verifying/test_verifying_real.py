@@ -38,6 +38,22 @@ def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
         assert failed(run.checks(items=0)) == ["model files"]
 
 
+@pytest.mark.parametrize(("dtype", "least"), [("float16", 1e-4), ("bfloat16", 1e-3)])
+def test_half_precision_moves_and_is_allowed_to(
+    shared_dir: Path, tmp_path: Path, dtype: str, least: float
+) -> None:
+    with audited_in(
+        tmp_path,
+        model={"source": str(shared_dir / "real/models/minilm-sst2"), "dtype": dtype},
+        data={"source": str(shared_dir / "real/text/sst2_dev.tsv.gz"), "limit": 24},
+        evaluation={"items": 0},
+    ) as (db, run_id):
+        run = Run(folder=tmp_path, url=url_of(db), id=run_id)
+        assert not failed(run.checks(items=24, batch_tokens=1))
+        strict = run.checks(items=24, batch_tokens=1, tolerance=least)
+    assert failed(strict) == ["explained again"], "other batches do differ"
+
+
 def url_of(db: Database) -> str:
     assert db.path is not None
     return f"sqlite:///{db.path}"

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from verified_runs import Run, audited, change_plan, execute, failed, flipped, rows, tampered
+
+from orchestrator.cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -165,31 +168,65 @@ def test_one_row_of_the_store(
     assert any(named in found[name].text for name in checks), found
 
 
-def test_relevance_that_was_changed_with_its_digest_is_found_by_explaining(
-    run: Run, tmp_path: Path
-) -> None:
-    url = run.copy(tmp_path / "forged.db")
-    # both signs turned: sums of ledgers are left out, so that only the model can tell
+def forge(url: str, run_id: str) -> None:
+    """Turn both signs of relevance, and write the digests that the changed rows have.
+
+    Sums of ledgers are left out, so that only the model can tell.
+    """
     execute(
         url,
         "UPDATE attribution SET scale = -scale, inputs = NULL, special = NULL, embeddings = NULL, "
         "biases = NULL, rules = NULL, total = NULL, gap = NULL, magnitude = NULL, kinds = NULL "
         "WHERE run_id = :id",
-        id=run.id,
+        id=run_id,
     )
-    forged = {int(i): text for i, text in digests_of(url, run.id).items()}
+    forged = {int(i): text for i, text in digests_of(url, run_id).items()}
     for index, digest in forged.items():
         execute(
             url,
             'UPDATE shard SET digest = :digest WHERE run_id = :id AND "index" = :at',
             digest=digest,
-            id=run.id,
+            id=run_id,
             at=index,
         )
+
+
+def test_relevance_that_was_changed_with_its_digest_is_found_by_explaining(
+    run: Run, tmp_path: Path
+) -> None:
+    url = run.copy(tmp_path / "forged.db")
+    forge(url, run.id)
     found = run.checks(url, items=20)
     assert found["stored results"].status == "PASS", "every digest was forged"
     assert "explained again" in failed(found)
     assert "relevance differs by" in found["explained again"].text
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_allowed_another_batch_and_no_forgery(tmp_path: Path, dtype: str) -> None:
+    model = {"source": str(tmp_path / "model"), "dtype": dtype}
+    made = audited(tmp_path, model=model, targets=["predicted", "top:2", "class:good"])
+    for tokens in (1, 10_000):
+        found = made.checks(items=20, batch_tokens=tokens)
+        assert not failed(found), found
+    url = made.copy(tmp_path / "forged.db")
+    forge(url, made.id)
+    found = made.checks(url, items=20)
+    assert found["stored results"].status == "PASS", "every digest was forged"
+    assert "relevance differs by" in found["explained again"].text
+    assert "explained again" in failed(found)
+
+
+@pytest.mark.parametrize("plan", ["{", "", "5", "null", "[]", "{}", '{"name": 7}'])
+def test_a_plan_that_cannot_be_read_fails_by_name(run: Run, tmp_path: Path, plan: str) -> None:
+    url = run.copy(tmp_path / "broken.db")
+    execute(url, "UPDATE run SET plan = :plan WHERE id = :id", plan=plan, id=run.id)
+    found = run.checks(url)
+    assert "plan" in failed(found), found
+    assert "explained again" not in found
+    said = CliRunner().invoke(app, ["verify", run.id, "--db", url])
+    assert said.exit_code == 1, said.output
+    assert "FAIL  plan:" in said.output
 
 
 def digests_of(url: str, run_id: str) -> dict[int, str]:

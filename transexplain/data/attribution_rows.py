@@ -67,7 +67,7 @@ class RowReader:
         Raises ItemError null, empty-text, invalid-utf8, malformed-row, length-mismatch,
         not-finite, bad-offsets, token-not-found, unknown-class.
         """
-        text = text_of(self._cell(cells, "text"), self._columns["text"])
+        text = self._text(cells)
         tokens = self._tokens(cells, text)
         scores = self._numbers(cells, "scores")
         if scores is None:
@@ -95,6 +95,18 @@ class RowReader:
             scores=scores,
             notes=(_NO_LOGIT,) if logit is None else (),
         )
+
+    def _text(self, cells: Mapping[str, Any]) -> str:
+        column, given = self._columns["text"], self._cell(cells, "text")
+        if given is None and (self._cell(cells, "tokens") or self._cell(cells, "offsets")):
+            raise ItemError(
+                "null",
+                f"column {column!r} is null beside the tokens, as in an export of a run with "
+                "store_text: hashed or none, or with --redact: texts were not stored, and an "
+                "import needs them to find who is mentioned. Fill the column from the data, or "
+                "run the audit again with the lexicon",
+            )
+        return text_of(given, column)
 
     def _cell(self, cells: Mapping[str, Any], meaning: str) -> Any:
         return cells.get(self._columns[meaning]) if meaning in self._columns else None

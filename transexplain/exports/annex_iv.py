@@ -1,9 +1,10 @@
 """A run as a part of the technical documentation of Annex IV of Regulation (EU) 2024/1689.
 
-The points are named in our own words; what each asks for stands in the Regulation.
+The points are named in our own words; what each asks for stands in the Regulation. The data of an
+audit are testing data, so they belong to point 2(g); 2(d) is about the data of training.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from transexplain.exports.facts import (
@@ -28,15 +29,21 @@ _NO_ADVICE = (
     "check it and to add intended purpose, dates and names."
 )
 _NOT_FILLED = (
-    "1: the system as a whole: purpose, provider, versions, hardware, interface, instructions",
-    "2(a) to 2(c): how it was developed, its design choices and architecture",
-    "2(d): the training data; only the data of this audit is described above",
+    "1(a) to 1(h): the system as a whole: purpose, provider, versions, what it works with, forms "
+    "of delivery, hardware, interface, instructions",
+    "2(a) to 2(c): how it was developed, its design choices, architecture and computing resources",
+    "2(d): the data it was trained on, and how; the data of this audit stand under 2(g)",
     "2(e), 2(f), 2(h): human oversight, changes planned in advance, cybersecurity",
+    "2(g): robustness, other requirements of Chapter III, Section 2, and signatures",
+    "3: the accuracy to be expected for the intended purpose, human oversight, what the input data "
+    "have to be",
     "4: why these metrics are the right ones for this system",
-    "5 and 6: risk management, and changes over the lifetime (`transexplain compare` gives facts "
-    "about one change of the model)",
+    "5: the risk management system of Article 9",
+    "6: changes over the lifetime (`transexplain compare` gives facts about one change of the "
+    "model)",
     "7 and 8: standards applied and the declaration of conformity",
-    "9: the plan for monitoring after release (`transexplain schedule` repeats an audit)",
+    "9: how performance is judged after release, with the plan for monitoring it (`transexplain "
+    "schedule` repeats an audit)",
 )
 
 
@@ -47,13 +54,13 @@ def render(summary: Summary) -> str:
         "# Annex IV of Regulation (EU) 2024/1689: facts from a bias audit",
         "",
         _NO_ADVICE,
-        *_section("2(d) Data: what was audited", _data(summary)),
+        *_section("2(g) Testing data: what was audited", _data(summary)),
         *_section("2(g) Validation and testing: procedure", _procedure(summary)),
         *_section("2(g) Metrics: accuracy", _accuracy(summary)),
         *_section("2(g) Metrics: effects that may discriminate", _effects(summary)),
         *_section("2(g) Test log", _log(audited)),
         *_section("3 Accuracy for specific groups", _group_accuracy(summary.groups)),
-        *_section("3 Foreseeable risks of discrimination", _risks(summary)),
+        *_section("3 Sources of risk: discrimination", _risks(summary)),
         *_section("3 Limitations", untested(summary)),
         "",
         "## Points that this audit does not fill",
@@ -77,9 +84,18 @@ def _data(summary: Summary) -> Iterator[str]:
         yield f"{summary.counts.labelled:,} items have a label of a class."
     confusion = summary.confusion
     for label, row in zip(confusion.labels, confusion.counts, strict=True):
-        yield f"Labelled {label or 'not at all'}: {sum(count or 0 for count in row):,} items."
+        yield f"Labelled {label or 'not at all'}: {_labelled(row, summary.fewest)}."
     for group, source in (summary.groups.sources if summary.groups else {}).items():
         yield f"Group {group}, source of its terms: {short(source) or 'not given'}."
+
+
+def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
+    """How many items a row of the confusion table holds; cells that redaction took are unknown."""
+    shown, hidden = sum(count for count in row if count is not None), row.count(None)
+    if not hidden:
+        return f"{shown:,} items"
+    cells = "a cell" if hidden == 1 else f"{hidden} cells"
+    return f"{shown:,} items, and {cells} of fewer than {fewest} that cannot be told"
 
 
 def _procedure(summary: Summary) -> Iterator[str]:

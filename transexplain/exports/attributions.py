@@ -20,10 +20,12 @@ Row = dict[str, Any]
 LEDGER = ("inputs", "special", "embeddings", "biases", "rules", "total", "gap", "magnitude")
 
 
-def iter_rows(db: Database, run: AuditRun) -> Iterator[Row]:
+def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterator[Row]:
     """Every attribution with what is known of its item; a page of rows is held at a time.
 
-    Raises ConfigurationError where the run was changed meanwhile.
+    Redacted, a row says nothing that the data said: its id is the number of its row, its tokens
+    are numbered, and text, offsets, source and metadata are None. Raises
+    ConfigurationError where the run was changed meanwhile.
     """
     items, kept = results.iter_items(db, run.id), metadata_of(run.plan)
     item: ItemOutcome | ItemFailure | None = None
@@ -36,7 +38,8 @@ def iter_rows(db: Database, run: AuditRun) -> Iterator[Row]:
                 )
         if isinstance(item, ItemOutcome):
             own = {name: _clean(item.meta.get(name)) for name in kept}
-            yield {**own, **_row(item, one)}
+            row = _row(item, one)
+            yield {**dict.fromkeys(own), **_unsaid(row)} if redacted else {**own, **row}
 
 
 def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
@@ -46,6 +49,15 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
     """
     names = (plan.matching.column, plan.slice)
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _unsaid(row: Row) -> Row:
+    """The row without what the data said; offsets go, too, because they tell the words' lengths."""
+    found = {**row, "id": str(row["idx"]), "meta": "{}"}
+    found |= {name: None for name in ("text", "offsets", "source") if name in row}
+    if "tokens" in row:
+        found["tokens"] = [str(place) for place in range(len(row["tokens"]))]
+    return found
 
 
 def _clean(text: str | None) -> str | None:

@@ -10,34 +10,35 @@ from typing import Any
 from transexplain.evaluations import MetricScore
 from transexplain.exports.columns import cells_of, columns_of
 from transexplain.exports.files import new_folder
-from transexplain.exports.kinds import check_over
+from transexplain.exports.kinds import Redaction, check_over, summary_of
 from transexplain.exports.tables import Cells, Table, tables_of
 from transexplain.plans import AuditRun
 from transexplain.reports.escaping import encodable, spreadsheet_safe
-from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types import ItemFailure, ItemOutcome, Mention
 
 
-def write(db: Database, run: AuditRun, path: Path) -> None:
+def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None = None) -> None:
     """Write the tables into the new folder `path`.
 
-    A cell that a spreadsheet would compute has an apostrophe before it; NUL becomes the replacement
-    character. Raises ConfigurationError: the run is not over, or `path` holds something or cannot
-    be written.
+    Redacted, those are left out that have a row for each item. A cell that a spreadsheet would
+    compute has an apostrophe before it; NUL becomes the replacement character. Raises
+    ConfigurationError: the run is not over, or `path` holds something or cannot be written.
     """
     check_over(run, "CSV")
+    stored = iter(()) if redaction else _stored(db, run)
     with new_folder(path) as folder:
-        for table in chain(_stored(db, run), _found(db, run)):
+        for table in chain(stored, _found(db, run, redaction)):
             _write_table(table, folder / f"{table.name}.csv")
 
 
-def _found(db: Database, run: AuditRun) -> Iterator[Table]:
+def _found(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator[Table]:
     if run.plan.task == "evaluation":
         return iter(())
-    return tables_of(summarise(db, run.id, gallery=0), merged(db, run.id))
+    fewest = redaction.fewest if redaction else 0
+    return tables_of(summary_of(db, run, redaction), merged(db, run.id), fewest)
 
 
 def _stored(db: Database, run: AuditRun) -> Iterator[Table]:

@@ -109,7 +109,20 @@ def checks(summary: Summary) -> Iterator[str]:
         yield from sentences(summary.groups)
 
 
+def redaction(summary: Summary) -> str | None:
+    """What a redacted export has left out; None for one that is not."""
+    if summary.fewest is None:
+        return None
+    return (
+        "Redacted: ids, texts and messages of items are left out, and so are groups, rates and "
+        f"counts behind which fewer than {summary.fewest} items stand."
+    )
+
+
 def untested(summary: Summary) -> Iterator[str]:
-    """What nobody may conclude from this run."""
+    """What nobody may conclude from this run, or from what was left out of it."""
+    said = redaction(summary)
+    if said is not None:
+        yield said
     for one in summary.untested:
         yield f"{one.what}: {one.why}"

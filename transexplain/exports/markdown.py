@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.swaps import SwapStatistic
-from transexplain.exports.facts import compared, interval, verdict_counts
+from transexplain.exports.facts import compared, interval, redaction, verdict_counts
 from transexplain.findings import GroupStatistic
 from transexplain.reports.controls import sentences, surviving
 from transexplain.reports.escaping import markdown_text
@@ -39,6 +39,7 @@ def render(summary: Summary) -> str:
         *_controls(summary.groups),
         *_changes(summary.previous),
         *_failures(summary.failures),
+        *_redacted(summary),
         "",
         f"Run {audited.run_id}, method {_cell(audited.method)}, plan {audited.plan_digest[:12]}, "
         f"TransExplain {audited.version}.",
@@ -57,10 +58,11 @@ def _groups(summary: Summary) -> Iterator[str]:
     groups = summary.groups
     counts = verdict_counts(groups)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    many = sum(counts.values())
     yield from ("", "### Groups", "")
     yield (
-        f"{sum(counts.values())} comparisons: {said or 'none could be made'}. A difference that "
-        f"matters is beyond ±{groups.practical:g} {summary.audited.unit}."
+        f"{many} comparison{'' if many == 1 else 's'}: {said or 'none could be made'}. A "
+        f"difference that matters is beyond ±{groups.practical:g} {summary.audited.unit}."
     )
     unlearnt = (
         {_key(row) for row in surviving(groups, groups.randomised)} if groups.randomised else set()
@@ -120,6 +122,12 @@ def _changes(previous: Previous | None) -> Iterator[str]:
 
 def _number(value: float | None) -> str:
     return "not known" if value is None else signed(value)
+
+
+def _redacted(summary: Summary) -> Iterator[str]:
+    said = redaction(summary)
+    if said is not None:
+        yield from ("", said)
 
 
 def _failures(found: Sequence[FailureKind]) -> Iterator[str]:

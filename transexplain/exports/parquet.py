@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import transexplain
 from transexplain.exports.attributions import LEDGER, Row, iter_rows, metadata_of
 from transexplain.exports.files import replacing
-from transexplain.exports.kinds import check_explained, check_over
+from transexplain.exports.kinds import Redaction, check_explained, check_over
 from transexplain.plans import AuditRun
 from transexplain.store.database import Database
 
@@ -72,7 +72,7 @@ def schema_of(run: AuditRun) -> pa.Schema:
     return pa.schema([*columns, *own], metadata=about)
 
 
-def write(db: Database, run: AuditRun, path: Path) -> None:
+def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None = None) -> None:
     """Write every attribution, a row group at a time.
 
     Raises ConfigurationError: the run is an evaluation or not over, or `path` cannot be written.
@@ -80,11 +80,12 @@ def write(db: Database, run: AuditRun, path: Path) -> None:
     check_explained(run, "Parquet")
     check_over(run, "Parquet")
     schema = schema_of(run)
+    rows = iter_rows(db, run, redacted=redaction is not None)
     with (
         replacing(path) as partial,
         pq.ParquetWriter(partial, schema, compression="zstd") as writer,
     ):
-        for group in _groups(iter_rows(db, run)):
+        for group in _groups(rows):
             table = pa.Table.from_pylist(group, schema=schema)
             writer.write_table(table, row_group_size=len(group))
 

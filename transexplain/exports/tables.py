@@ -34,11 +34,15 @@ class Table:
     rows: Iterable[Cells]
 
 
-def tables_of(summary: Summary, total: ShardAggregate) -> Iterator[Table]:
-    """Every table of an audit's statistics, also those without a row."""
+def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Iterator[Table]:
+    """Every table of an audit's statistics, also those without a row.
+
+    Entities and words that fewer than `fewest` items hold are left out; `summary` is redacted
+    already where it is to be.
+    """
     yield from _group_tables(summary.groups)
-    yield Table(name="entities", columns=_ENTITY, rows=_entities(total))
-    yield _records("words", WordTotal, _words(total), *_CLASS, "mean")
+    yield Table(name="entities", columns=_ENTITY, rows=_entities(total, fewest))
+    yield _records("words", WordTotal, _words(total, fewest), *_CLASS, "mean")
     measured = summary.faithfulness.rows if summary.faithfulness else ()
     yield _records("faithfulness", FaithfulnessRow, (({}, one) for one in measured))
 
@@ -68,7 +72,7 @@ def _records(name: str, record: type, rows: Iterable[tuple[Cells, Any]], *before
     )
 
 
-def _entities(total: ShardAggregate) -> Iterator[Cells]:
+def _entities(total: ShardAggregate, fewest: int) -> Iterator[Cells]:
     """Every entity of every group; shrunken where there are enough of them to be ranked."""
     believed = {
         (ranking.target, ranking.class_name, one.entity): one
@@ -77,6 +81,8 @@ def _entities(total: ShardAggregate) -> Iterator[Cells]:
     }
     for (target, class_name), strata in by_class(total.entities).items():
         for row in total.entities.rows(strata):
+            if row.documents < fewest:
+                continue
             one = believed.get((target, class_name, row.entity))
             low, high = one.interval if one else (None, None)
             yield {
@@ -89,9 +95,11 @@ def _entities(total: ShardAggregate) -> Iterator[Cells]:
             }
 
 
-def _words(total: ShardAggregate) -> Iterator[tuple[Cells, WordTotal]]:
+def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[Cells, WordTotal]]:
     for target, class_name in total.class_keys:
         for one in total.words(target, class_name):
+            if one.documents < fewest:
+                continue
             mean = one.relevance / one.mentions
             yield {"target": target, "class_name": class_name, "mean": mean}, one
 

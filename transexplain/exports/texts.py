@@ -3,28 +3,27 @@
 from transexplain.exports import annex_iv as annex
 from transexplain.exports import markdown as comment
 from transexplain.exports import model_card as card
-from transexplain.exports.kinds import check_explained
+from transexplain.exports.kinds import Redaction, check_explained, summary_of
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Summary
-from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
 
-def markdown(db: Database, run: AuditRun) -> str:
+def markdown(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """See `exports.markdown`; raises ConfigurationError for an evaluation."""
-    return comment.render(_summary(db, run, "summary for a pull request"))
+    return comment.render(_summary(db, run, redaction, "summary for a pull request"))
 
 
-def model_card(db: Database, run: AuditRun) -> str:
+def model_card(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """See `exports.model_card`; raises ConfigurationError for an evaluation."""
-    return card.render(_summary(db, run, "model card"))
+    return card.render(_summary(db, run, redaction, "model card"))
 
 
-def annex_iv(db: Database, run: AuditRun) -> str:
+def annex_iv(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """See `exports.annex_iv`; raises ConfigurationError for an evaluation."""
-    return annex.render(_summary(db, run, "Annex IV block"))
+    return annex.render(_summary(db, run, redaction, "Annex IV block"))
 
 
-def _summary(db: Database, run: AuditRun, form: str) -> Summary:
+def _summary(db: Database, run: AuditRun, redaction: Redaction | None, form: str) -> Summary:
     check_explained(run, form)
-    return summarise(db, run.id, gallery=0)
+    return summary_of(db, run, redaction)

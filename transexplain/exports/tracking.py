@@ -8,10 +8,11 @@ from typing import Any
 from transexplain.errors import ConfigurationError
 from transexplain.exports import csv_tables, texts
 from transexplain.exports.facts import compared, verdict_counts
+from transexplain.exports.kinds import Redaction, summary_of
 from transexplain.plans import AuditRun
 from transexplain.reports.json_report import render
 from transexplain.reports.records import Summary
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import GALLERY
 from transexplain.reports.wording import short
 from transexplain.store.database import Database
 
@@ -87,15 +88,18 @@ def parameters_of(summary: Summary) -> dict[str, str]:
     }
 
 
-def findings(db: Database, run: AuditRun, folder: Path) -> Summary:
+def findings(
+    db: Database, run: AuditRun, folder: Path, redaction: Redaction | None = None
+) -> Summary:
     """Write the report as JSON, the Markdown texts and the tables into `folder`.
 
     Attributions are not among them: they may be large, and `export --format parquet` writes them.
     Raises ConfigurationError: the run is an evaluation or not over.
     """
-    csv_tables.write(db, run, folder / "tables")
-    (folder / "summary.md").write_text(texts.markdown(db, run), encoding="utf-8")
-    (folder / "model-card.md").write_text(texts.model_card(db, run), encoding="utf-8")
-    summary = summarise(db, run.id)
+    csv_tables.write(db, run, folder / "tables", redaction)
+    (folder / "summary.md").write_text(texts.markdown(db, run, redaction), encoding="utf-8")
+    card = texts.model_card(db, run, redaction)
+    (folder / "model-card.md").write_text(card, encoding="utf-8")
+    summary = summary_of(db, run, redaction, GALLERY)
     (folder / "report.json").write_text(render(summary), encoding="ascii")
     return summary

@@ -3,13 +3,13 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transexplain.exports.kinds import check_explained, check_over
+from transexplain.exports.kinds import Redaction, check_explained, check_over
 from transexplain.exports.tracking import findings, metrics_of, parameters_of, require
 from transexplain.plans import AuditRun
 from transexplain.store.database import Database
 
 
-def log(db: Database, run: AuditRun) -> str:
+def log(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """Log configuration, metrics and files; returns a line that names the run.
 
     `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` say where. Raises ConfigurationError: wandb is
@@ -19,7 +19,7 @@ def log(db: Database, run: AuditRun) -> str:
     check_over(run, "log for Weights & Biases")
     wandb = require("wandb")
     with TemporaryDirectory() as name:
-        summary = findings(db, run, Path(name))
+        summary = findings(db, run, Path(name), redaction)
         with wandb.init(
             name=f"{run.plan.name}-{run.id}", job_type="audit", config=parameters_of(summary)
         ) as made:

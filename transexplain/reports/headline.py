@@ -45,9 +45,10 @@ def _coverage(
     total = things(audited.modality, counts.total)
     if counts.failed:
         kinds = named([f"{kind.count:,} {kind.kind}" for kind in failures])
+        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
         yield Statement(
             kind="fact",
-            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed ({kinds}).",
+            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
         )
     elif counts.pending:
         yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")

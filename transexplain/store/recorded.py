@@ -10,6 +10,8 @@ from transexplain.store.database import Database
 from transexplain.store.runs import require
 from transexplain.store.schema import item, run, shard
 
+_TOGETHER = 4096  #: rows that are fetched together
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedRun:
@@ -93,13 +95,21 @@ def stored_rows(db: Database, run_id: str, start: int, stop: int) -> set[int]:
         return set(connection.execute(query).scalars())
 
 
-def explained_rows(db: Database, run_id: str) -> Iterator[tuple[int, str]]:
-    """(row, item id) of every item that was explained, by row."""
+def explained_rows(
+    db: Database, run_id: str, rows: range | None = None
+) -> Iterator[tuple[int, str]]:
+    """(row, item id) of every item that was explained, by row; of these `rows` alone if given.
+
+    Read as they are asked for, never all at once.
+    """
     query = (
         select(item.c.index, item.c.item_id)
         .where(item.c.run_id == run_id, item.c.error_kind.is_(None))
         .order_by(item.c.index)
+        .execution_options(yield_per=_TOGETHER)
     )
+    if rows is not None:
+        query = query.where(item.c.index >= rows.start, item.c.index < rows.stop)
     with db.read() as connection:
         for row, name in connection.execute(query):
             yield int(row), str(name)

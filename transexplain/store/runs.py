@@ -8,16 +8,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, select, update
 
-from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, AuditRun, Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.plan_json import plan_of
 from transexplain.store.records import SHARD_STATES, RunProgress
+from transexplain.store.run_names import named_run, unknown_run
 from transexplain.store.schema import run, shard
 from transexplain.surroundings import planned_here
-
-_RECENT = 5
 
 
 def create(
@@ -80,21 +78,8 @@ def get(db: Database, run_id: str) -> AuditRun:
     Raises ConfigurationError, naming the recent runs, where there is none or more than one.
     """
     with db.read() as connection:
-        query = select(run)
-        if run_id == "latest":
-            query = query.order_by(run.c.created.desc(), run.c.id.desc()).limit(1)
-        else:
-            begins = run.c.id.startswith(run_id, autoescape=True)
-            tail = run.c.id.contains(f"-{run_id}", autoescape=True)
-            query = query.where(or_(begins, tail)).limit(_RECENT)
-        found = connection.execute(query).all()
-        exact = [row for row in found if row.id == run_id] or found
-        if not run_id or not exact:
-            raise _unknown(connection, run_id)
-        if len(exact) > 1:
-            ids = ", ".join(row.id for row in exact)
-            raise ConfigurationError(f"run {run_id!r} could be any of {ids}; write more of it")
-        return _audit_run(connection, exact[0])
+        name = named_run(connection, run_id)
+        return _audit_run(connection, connection.execute(select(run).where(run.c.id == name)).one())
 
 
 def list_runs(db: Database, limit: int = 50) -> list[AuditRun]:
@@ -213,18 +198,11 @@ def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[A
     query = select(*columns).where(run.c.id == run_id)
     row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
     if row is None:
-        raise _unknown(connection, run_id)
+        raise unknown_run(connection, run_id)
     return row
 
 
 _LIGHT = ("id", "name", "state", "max_attempts", "payload", "created", "finished")
-
-
-def _unknown(connection: Connection, run_id: str) -> ConfigurationError:
-    newest = select(run.c.id, run.c.name).order_by(run.c.created.desc()).limit(_RECENT)
-    recent = [f"{row.id} ({row.name})" for row in connection.execute(newest)]
-    listed = f"recent runs: {', '.join(recent)}" if recent else "this database holds no runs yet"
-    return ConfigurationError(f"no run {run_id!r}; {listed}")
 
 
 def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:

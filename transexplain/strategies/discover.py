@@ -35,13 +35,14 @@ def discover(
         seed: of the sample, the clustering and the tests.
 
     Raises ConfigurationError for an unknown run, target or class, for a run without stored
-    relevance, and for a sample that is too small.
+    relevance or, of texts, without words, and for a sample that is too small.
     """
     if sample < one_class.FEWEST:
         raise ConfigurationError(
             f"a sample of {sample} cannot be clustered; give {one_class.FEWEST} or more"
         )
     run = runs.get(db, run_id)
+    _check_words(run)
     asked = _target(run, target)
     draw = Draw(sample, seed)
     draw.add_all(results.iter_explained(db, run.id, target=asked))
@@ -61,6 +62,17 @@ def discover(
         classes=tuple(judged),
         omitted=len(draw.counts) - len(names),
     )
+
+
+def _check_words(run: AuditRun) -> None:
+    privacy = run.plan.privacy
+    wordless = privacy is not None and privacy.store_text == "none"
+    if wordless and run.plan.dataset.modality == "text":
+        raise ConfigurationError(
+            f"run {run.id} was made with store_text: none, so its words, which strategies are "
+            "made of, are not stored. Run the audit again with store_text: hashed, which tells "
+            "words apart without keeping them"
+        )
 
 
 def _target(run: AuditRun, target: str | None) -> str:

@@ -78,10 +78,26 @@ def _files(name: str, files: Sequence[SourceFile], asked: VerifyRequest) -> Chec
         unlisted = "not listed in the plan (pictures, very many files, or an older version)"
         none = "no files: from the data, or of an older version"
         return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
-    faults = [fault for one in files if (fault := _file_fault(one, asked))]
+    faults = [*_doubled(files, asked)]
+    faults = faults or [fault for one in files if (fault := _file_fault(one, asked))]
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
+
+
+def _doubled(files: Sequence[SourceFile], asked: VerifyRequest) -> Iterator[str]:
+    """Files of different content that would be looked for in one place."""
+    first: dict[Path, SourceFile] = {}
+    for one in files:
+        if one.path.startswith(BUILTIN):
+            continue
+        place = asked.file_of(one.path)
+        other = first.setdefault(place, one)
+        if other.sha256 != one.sha256:
+            yield (
+                f"{place} cannot be both {other.path} and {one.path}; keep the folders that tell "
+                "them apart below --data-root"
+            )
 
 
 def _file_fault(planned: SourceFile, asked: VerifyRequest) -> str | None:

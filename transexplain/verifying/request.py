@@ -67,9 +67,20 @@ class VerifyRequest:
         return replace(planned, snapshot=str(found.absolute()), root=root)
 
     def file_of(self, planned: str) -> Path:
-        """A data file or lexicon where it is now."""
+        """A data file or lexicon where it is now.
+
+        Below `data_root` the most folders of its planned path that are there decide: of
+        `/data/train/texts.csv` first `data/train/texts.csv`, then `train/texts.csv`, then
+        `texts.csv`.
+        """
         path = Path(planned)
-        return path if self.data_root is None else self.data_root / path.name
+        if self.data_root is None:
+            return path
+        parts = path.parts[1:] if path.anchor else path.parts
+        if ".." in parts:  # what is before it is not the file's place
+            parts = parts[len(parts) - parts[::-1].index("..") :]
+        places = [self.data_root.joinpath(*parts[first:]) for first in range(len(parts))]
+        return next((place for place in places if place.is_file()), self.data_root / path.name)
 
 
 def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Check:

@@ -2,7 +2,7 @@
 
 import hashlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,18 +36,21 @@ def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | Non
     items again. `manifest` is a file that the store's manifest has to equal to the byte. Raises
     ConfigurationError for an unknown run; everything wrong with it is a FAIL.
     """
-    run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
+    try:
+        run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
+    except (ValueError, TypeError) as error:  # what is no JSON is told before anything else
+        yield judged("plan", [f"the stored plan, or what was recorded beside it: {error}"], "")
+        return
     if manifest is not None:
         yield _manifest(db, run_id, manifest)
     yield from stored_checks(db, run, shards)
     try:
         plan = runs.get(db, run_id).plan
     except TransExplainError as error:
-        yield judged("plan", [str(error)], "")
+        yield judged("plan's content", [str(error)], "")
         return
-    rows = list(explained_rows(db, run_id))
-    sample = drawn(rows, asked.items, asked.seed)
-    yield from consistency_checks(db, run_id, _shards_of(shards, rows, sample))
+    sample = drawn(explained_rows(db, run_id), asked.items, asked.seed)
+    yield from consistency_checks(db, run_id, _shards_of(db, run_id, shards, sample))
     yield from input_checks(plan, asked)
     yield _software(run, shards)
     if sample:
@@ -56,7 +59,7 @@ def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | Non
         yield note("explained again", "no item: none was asked for, or none is stored")
 
 
-def drawn(rows: Sequence[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
+def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
     """`count` of (row, item id), in their order: those whose hash with the seed is smallest."""
 
     def key(entry: tuple[int, str]) -> bytes:
@@ -71,8 +74,9 @@ def _here(plan: AuditPlan, asked: VerifyRequest) -> AuditPlan:
 
 
 def _shards_of(
+    db: Database,
+    run_id: str,
     shards: Sequence[RecordedShard],
-    rows: Sequence[tuple[int, str]],
     sample: Sequence[tuple[int, str]],
 ) -> list[tuple[int, list[str]]]:
     """Some finished shards that hold items of the sample, with the ids of all their items."""
@@ -80,7 +84,8 @@ def _shards_of(
     for one in shards:
         inside = range(one.start, one.stop)
         if one.state == "done" and any(row in inside for row, _ in sample):
-            found.append((one.index, [name for row, name in rows if row in inside]))
+            ids = [name for _, name in explained_rows(db, run_id, inside)]
+            found.append((one.index, ids))
         if len(found) == _SHARDS:
             break
     return found

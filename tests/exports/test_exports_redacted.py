@@ -1,0 +1,172 @@
+"""Redacted exports: nothing that an item said, nothing that rests on few, or a clear refusal."""
+
+import csv
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from evaluation_samples import plan_of, scores, stored
+from report_samples import ANNS, BOBS, explained_text, stored_run
+from test_exports_trackers import Told, fake_mlflow, fake_wandb
+from typer.testing import CliRunner
+
+from orchestrator.cli.main import app
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MetricSpec
+from transexplain.exports import EXPORTS, FILES, TRACKERS, annex_iv
+from transexplain.exports.exporting import export
+from transexplain.plans import Matching
+from transexplain.reports.summary import summarise
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types import EntityGroup, ItemFailure
+
+SECRET = "zyxhaldane"
+#: 24 items mention Anns, 9 Bobs, three nobody; ids, texts and metadata hold the secret
+FEW = 10
+
+
+def secret_run(db: Database) -> str:
+    explained = []
+    for number in range(36):
+        name = ANNS[number % 6] if number < 24 else BOBS[number % 6] if number < 33 else "Nobody"
+        text = f"{name} was {'good' if number % 3 else 'bad'} {SECRET}{number}"
+        meta = {"author": f"{SECRET} author", "part": f"{SECRET} part"}
+        label = ("negative", "positive")[number % 3 > 0]
+        one = explained_text(number, text, label, item_id=f"{SECRET}-{number}", meta=meta)
+        explained.append(one)
+    failure = ItemFailure(item_id=f"{SECRET}-f", index=36, kind="null", message=f"{SECRET} is null")
+    groups = [EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS)]
+    matching = Matching(column="author")
+    return stored_run(db, explained, [failure], groups=groups, matching=matching)
+
+
+def everything(folder: Path) -> Mapping[str, str]:
+    """Every file, as text: of Parquet the rows and the metadata."""
+    found = {}
+    for path in (one for one in folder.rglob("*") if one.is_file()):
+        if path.suffix == ".parquet":
+            about = pq.read_schema(path).metadata
+            found[path.name] = repr(pq.read_table(path).to_pylist()) + repr(about)
+        else:
+            found[path.name] = path.read_text(encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize("form", [f for f in EXPORTS if f not in ("schema", *TRACKERS)])
+def test_no_export_tells_a_secret(db: Database, tmp_path: Path, form: str) -> None:
+    run_id, folder = secret_run(db), tmp_path / "out"
+    place = folder / ("run" if form == "csv" else f"run.{form}")
+    told = FILES if form in FILES else ()
+    export(db, run_id, form, folder / f"whole.{form}")
+    before = "".join(everything(folder).values())
+    assert SECRET in before or not told, "the search finds it where it is"
+    export(db, run_id, form, place, redact=True)
+    files = everything(folder / "run") if form == "csv" else {form: everything(folder)[place.name]}
+    assert files
+    assert SECRET not in "".join(files.values()).lower()
+
+
+@pytest.mark.parametrize(("name", "fake"), [("mlflow", fake_mlflow), ("wandb", fake_wandb)])
+def test_trackers_are_given_no_secret(
+    db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
+) -> None:
+    run_id, told = secret_run(db), Told()
+    monkeypatch.setitem(sys.modules, name, fake(told))
+    export(db, run_id, name, None)
+    assert SECRET in "".join(told.files.values())
+    export(db, run_id, name, None, redact=True)
+    said = json.dumps([told.files, told.params])
+    assert SECRET not in said
+    assert json.loads(told.files["report.json"])["fewest"] == FEW
+    assert {"summary.md", "model-card.md", "report.json"} < set(told.files)
+    assert not any("predictions" in one or "mentions" in one for one in told.files)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_rows_keep_their_numbers_and_nothing_else(db: Database, tmp_path: Path, form: str) -> None:
+    run_id, path = secret_run(db), tmp_path / f"run.{form}"
+    export(db, run_id, form, path, redact=True)
+    rows: list[dict[str, Any]] = (
+        pq.read_table(path).to_pylist()
+        if form == "parquet"
+        else [json.loads(line) for line in path.read_text().splitlines()]
+    )
+    attributions = list(results.iter_attributions(db, run_id))
+    assert len(rows) == len(attributions) == 36
+    for row, one in zip(rows, attributions, strict=True):
+        assert row["attributions"] == one.relevance.tolist()
+        assert row["tokens"] == [str(place) for place in range(one.relevance.size)]
+        assert row["id"] == str(row["idx"])
+        assert (row["text"], row["offsets"], row["author"]) == (None, None, None)
+        assert row["meta"] in ("{}", {})
+        assert row["logit"] == one.logit
+
+
+def test_tables_tell_only_what_enough_items_share(db: Database, tmp_path: Path) -> None:
+    run_id = secret_run(db)
+    export(db, run_id, "csv", tmp_path / "all")
+    export(db, run_id, "csv", tmp_path / "few", redact=True, min_count=4)
+
+    def rows(folder: str, name: str) -> list[dict[str, str]]:
+        with (tmp_path / folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    shown = {path.stem for path in (tmp_path / "few").iterdir()}
+    assert not shown & {"predictions", "failures", "mentions", "metrics"}
+    assert {"groups", "entities", "words"} <= shown
+    for name in ("groups", "entities", "words"):
+        wanted = [one for one in rows("all", name) if int(one["documents"]) >= 4]
+        assert rows("few", name) == wanted
+        assert name == "groups" or len(wanted) < len(rows("all", name))
+
+
+def test_texts_say_that_they_are_redacted_and_count_no_hidden_cell(db: Database) -> None:
+    run_id = secret_run(db)
+    for form in ("markdown", "model-card", "annex-iv"):
+        plain, text = (export(db, run_id, form, None, redact=redact) for redact in (False, True))
+        assert plain is not None and "Redacted" not in plain
+        assert text is not None and "Redacted" in text
+        assert f"fewer than {FEW} items" in text
+        assert "()" not in text, "no kind of failure is frequent"
+        assert "bobs" in plain and "| bobs |" not in text
+    found = summarise(db, run_id)
+    counts = tuple((None, count) for _, count in found.confusion.counts)
+    hidden = replace(found, confusion=replace(found.confusion, counts=counts), fewest=FEW)
+    for label, (_, count) in zip(found.confusion.labels, counts, strict=True):
+        line = f"Labelled {label}: {count} items, and a cell of fewer than {FEW}"
+        assert line in annex_iv.render(hidden)
+
+
+def refused(db: Database, run_id: str, form: str, folder: Path, said: str, **asked: Any) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        export(db, run_id, form, folder / "out", **asked)
+    assert not (folder / "out").exists()
+
+
+def test_what_redacting_cannot_mean_is_refused(db: Database, tmp_path: Path) -> None:
+    run_id = secret_run(db)
+    refused(db, run_id, "schema", tmp_path, "nothing of the data", redact=True)
+    refused(db, run_id, "csv", tmp_path, "hides nobody", redact=True, min_count=1)
+    refused(db, run_id, "csv", tmp_path, "give both", min_count=5)
+    for form in ("parquet", "jsonl"):
+        refused(db, run_id, form, tmp_path, "is of one item", redact=True, min_count=5)
+    found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
+    evaluation = stored(db, plan_of(["lrp", "random"], MetricSpec(name="hiding")), found, 2)
+    refused(db, evaluation, "csv", tmp_path, "a row per item", redact=True)
+
+
+def test_from_the_command_line(db: Database, tmp_path: Path) -> None:
+    run_id, url = secret_run(db), f"sqlite:///{tmp_path / 'exports.db'}"
+    command = ["export", run_id, "--format", "markdown", "--db", url]
+    said = CliRunner().invoke(app, [*command, "--redact", "--min-count", "3"])
+    assert said.exit_code == 0, said.output
+    assert "fewer than 3 items" in said.output
+    assert SECRET not in said.output
+    wrong = CliRunner().invoke(app, [*command, "--min-count", "3"])
+    assert wrong.exit_code != 0
