@@ -41,6 +41,8 @@ class Mentioning:
                 ranks = ranks_in_item(attribution, told)
                 aggregate.entities.add(self._stratum(attribution, outcome), told, magnitude, ranks)
                 mentions += told
+        if aggregate.gaps is not None:
+            aggregate.gaps.add(attributions, {one.group for one in mentions})
         self._count_second(attributions, outcome, aggregate)
         return found.matches, mentions
 

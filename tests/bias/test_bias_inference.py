@@ -87,10 +87,32 @@ def test_groups_of_a_large_pool_share_their_labellings(monkeypatch: pytest.Monke
         permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b])), seed=("other",))
         for a, b in CUTS
     ]
-    monkeypatch.setattr(permutation, "_KEPT", 0)
+    monkeypatch.setattr(permutation, "_SHARED", 0)
     own = [permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b]))) for a, b in CUTS]
     assert own == pytest.approx(shared, abs=0.05)  # 3 standard errors of 1,999 permutations
     assert own != shared
+
+
+def test_orders_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    made = permutation._ordered
+    monkeypatch.setattr(
+        permutation, "_ordered", lambda pool, count: drawn.append(pool) or made(pool, count)
+    )
+    orders = permutation._Orders()
+    first = orders.of(600, 50)
+    assert first.shape == (50, 600)
+    assert (np.sort(first, axis=1) == np.arange(600)).all()
+    monkeypatch.setattr(permutation, "_KEPT", 2 * first.nbytes + 50)
+    orders.of(599, 50)
+    assert orders.of(600, 50) is first and drawn == [600, 599]
+    orders.of(598, 50)  # there is no room for a third: that asked for longest ago goes
+    assert orders.of(600, 50) is first and drawn == [600, 599, 598]
+    orders.of(599, 50)
+    assert drawn == [600, 599, 598, 599]
+    monkeypatch.setattr(permutation, "_KEPT", 0)
+    again = orders.of(601, 50)
+    assert orders.of(601, 50) is again, "the last is kept, whatever its size"
 
 
 def test_a_large_pool_holds_its_level() -> None:

@@ -15,6 +15,7 @@ from report_samples import (
     explained_text,
     stored_run,
 )
+from sqlalchemy import select, update
 
 from transexplain.bias.splits import Reversal, Split
 from transexplain.evaluations import MetricScore, MetricSpec
@@ -23,8 +24,11 @@ from transexplain.reports.html import render
 from transexplain.reports.json_report import render as render_json
 from transexplain.reports.records import Groups, Summary
 from transexplain.reports.summary import summarise
-from transexplain.store import runs
+from transexplain.reports.tallies import merged
+from transexplain.store import mentioned, runs
 from transexplain.store.database import Database
+from transexplain.store.mentioned import mean_gaps
+from transexplain.store.schema import shard_aggregate
 from transexplain.types import EntityGroup
 
 FILLERS = tuple(f"filler{'abcdefghijkl'[i]}" for i in range(12))
@@ -169,6 +173,35 @@ def test_quality_by_group(db: Database) -> None:
     text = seen(render(summarise(db, run_id)))
     assert "Explanations by group" in text
     assert "too few 3 texts" in text
+
+
+def test_gaps_of_the_totals_are_those_of_the_rows(db: Database) -> None:
+    run = runs.get(db, biased_run(db, shard_size=7))
+    totals = merged(db, run.id).gaps
+    assert totals is not None
+    by_rows, by_totals = quality_by_group(db, run), quality_by_group(db, run, totals)
+    assert [one.group for one in by_totals] == ["all items", "anns", "bobs"]
+    for left, right in zip(by_rows, by_totals, strict=True):
+        assert replace(left, gap=None) == replace(right, gap=None)
+        assert left.gap == pytest.approx(right.gap, rel=1e-12)
+
+
+def test_a_shard_without_gaps_has_the_rows_read(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = biased_run(db, shard_size=7)
+    found = groups_in(summarise(db, run_id)).quality
+    one = (shard_aggregate.c.run_id == run_id) & (shard_aggregate.c.shard == 2)
+    with db.begin() as connection:
+        payload = connection.execute(select(shard_aggregate.c.payload).where(one)).scalar_one()
+        del payload["gaps"]
+        connection.execute(update(shard_aggregate).where(one).values(payload=payload))
+    read = []
+    monkeypatch.setattr(mentioned, "mean_gaps", lambda *of: read.append(of) or mean_gaps(*of))
+    again = groups_in(summarise(db, run_id)).quality
+    assert len(read) == 1
+    assert [(o.group, o.items) for o in again] == [(o.group, o.items) for o in found]
+    assert [o.gap for o in again] == pytest.approx([o.gap for o in found], rel=1e-12)
 
 
 def test_the_reference_comes_first(db: Database) -> None:

@@ -260,7 +260,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
     import gc
     import weakref
 
-    from transexplain.store import readers, results
+    from transexplain.store import pages, results
 
     alive: set[int] = set()
     most = 0
@@ -275,7 +275,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
             most = max(most, len(alive))
             yield one
 
-    monkeypatch.setattr(readers, "_PAGE", 4)
+    monkeypatch.setattr(pages, "_PAGE", 4)
     monkeypatch.setattr(results, "iter_attributions", counted)
     run = biased_run(db)
     gc.disable()

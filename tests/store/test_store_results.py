@@ -21,7 +21,7 @@ from store_samples import (
 
 from transexplain.errors import ItemError
 from transexplain.plans import Shard, ShardResult
-from transexplain.store import readers, results, runs, shards
+from transexplain.store import pages, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.types import Attribution, ItemFailure
 
@@ -125,7 +125,7 @@ def test_logits_are_exact(db: Database) -> None:
 def test_pages_meet_without_gap_or_overlap(
     db: Database, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_PAGE", page)
+    monkeypatch.setattr(pages, "_PAGE", page)
     run_id = saved(db, *map(make_result, make_shards(7, 3)))
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
     found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
@@ -134,6 +134,10 @@ def test_pages_meet_without_gap_or_overlap(
     chosen = ["id-6", "id-0", "nobody", "id-3", "id-0"]
     some = results.iter_attributions(db, run_id, item_ids=chosen, target="predicted")
     assert [one.item_id for one in some] == ["id-0", "id-3", "id-6"]
+    both = results.iter_attributions(db, run_id, item_ids=chosen)
+    assert [(one.item_id, one.target) for one in both] == [
+        (f"id-{n}", target) for n in (0, 3, 6) for target in targets
+    ]
 
 
 def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
@@ -146,7 +150,7 @@ def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
 def test_a_reader_that_stops_halfway_holds_nothing(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_PAGE", 1)
+    monkeypatch.setattr(pages, "_PAGE", 1)
     run_id = saved(db, make_result(Shard(index=0, start=0, stop=3)))
     reading = results.iter_items(db, run_id)
     next(reading)

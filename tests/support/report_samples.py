@@ -196,11 +196,13 @@ def _shard_result(
         aggregate.add(outcome, [attribution])
         if sensitivity is not None:
             aggregate.add_sensitivity(sensitivity)
-        if matcher and outcome.text:
-            found = mentions_of(attribution, matcher.find(outcome.text))
+        found = mentions_of(attribution, matcher.find(outcome.text or "")) if matcher else []
+        if found:
             stratum = Stratum(attribution.target, attribution.class_name, outcome.predicted)
             aggregate.entities.add(stratum, found, float(np.abs(attribution.relevance).sum()))
             mentions.extend(found)
+        assert aggregate.gaps is not None
+        aggregate.gaps.add([attribution], {one.group for one in found})
     return ShardResult(
         shard=shard,
         outcomes=tuple(one[0] for one in inside),

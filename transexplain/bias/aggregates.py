@@ -11,16 +11,17 @@ from typing import Any
 from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.gap_totals import GapTotals
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
 from transexplain.bias.position_totals import PositionTotals
 from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
-_VERSION = 4
-#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions and
-#: what was seen
-_READ = (2, 3, _VERSION)
+VERSION = 4
+#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
+#: and what was seen
+_READ = (2, 3, VERSION)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +55,8 @@ class ShardAggregate:
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
     seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
+    #: of items in which mentions were looked for; None: an older shard is among it
+    gaps: GapTotals | None = field(default_factory=GapTotals)
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions.
@@ -107,6 +110,7 @@ class ShardAggregate:
         for entity, count in other.dropped.items():
             self.dropped[entity] = self.dropped.get(entity, 0) + count
         self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
+        self.gaps = self.gaps.merge(other.gaps) if self.gaps and other.gaps else None
         return self
 
     @property
@@ -137,7 +141,7 @@ class ShardAggregate:
         """The totals as JSON values; equal totals give equal JSON."""
         by_label = sorted(self.predictions.items(), key=lambda e: (e[0][0] or "", e[0][1], e[1]))
         return {
-            "version": _VERSION,
+            "version": VERSION,
             "items": self.items,
             "truncated": self.truncated,
             "sensitivity": self._sensitivity,
@@ -153,6 +157,7 @@ class ShardAggregate:
             "checked": self.checked.to_json(),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
             "seen": None if self.seen is None else self.seen.to_json(),
+            "gaps": None if self.gaps is None else self.gaps.to_json(),
         }
 
     @classmethod
@@ -185,6 +190,7 @@ class ShardAggregate:
             checked=Checked.from_json(content.get("checked", {"swaps": content.get("swaps", ())})),
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
             seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
+            gaps=_gaps(content.get("gaps")),
         )
 
     def _add_text(self, attribution: Attribution) -> None:
@@ -207,6 +213,10 @@ class ShardAggregate:
         rows, cols = attribution.relevance.shape
         cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
         self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), 1, cells)
+
+
+def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
+    return None if content is None else GapTotals.from_json(content)
 
 
 def _read(attribution: Attribution) -> list[float]:

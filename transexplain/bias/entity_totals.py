@@ -14,7 +14,7 @@ from transexplain.bias.exact import exact, total
 from transexplain.bias.histogram import Histogram
 from transexplain.types import Mention
 
-_WIDTH = 11  #: numbers in the totals of an entity
+ROW_WIDTH = 11  #: numbers in the totals of an entity
 
 
 class Stratum(NamedTuple):
@@ -164,7 +164,7 @@ class EntityTotals:
         for part in content:
             stratum = Stratum(*part["stratum"])
             found._rows[stratum] = rows = dict(_flat(part["rows"]))
-            if rows and len(next(iter(rows.values()))) < _WIDTH:
+            if rows and len(next(iter(rows.values()))) < ROW_WIDTH:
                 found._rows[stratum] = {key: _widened(entry) for key, entry in rows.items()}
             found._documents[stratum] = dict(part["documents"])
             found._pairs[stratum] = dict(_flat(part["pairs"]))
@@ -191,4 +191,4 @@ def _flat(
 
 
 def _widened(entry: list[int]) -> list[int]:
-    return entry + [0] * (_WIDTH - len(entry))
+    return entry + [0] * (ROW_WIDTH - len(entry))

@@ -1,7 +1,8 @@
 """Whether entities differ by more than the luck of their labels, or of their signs."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ PERMUTATIONS = 9_999
 _FEWER = 1_999  #: for pools of entities so large that the permutations would take seconds
 _LARGE_POOL = 2_000
 _SHARING_POOL = 500  #: entities from which on groups take their labellings from the same orders
-_CELLS = 4_000_000  #: entities times permutations that are in memory at once
-_KEPT = 40_000_000  #: the same of the orders that are kept for the next group: 160 MB
+_CELLS = 250_000  #: entities times permutations that are summed at once: 2 MB, as caches hold
+_SHARED = 40_000_000  #: the same of orders that groups share
+_KEPT = 200_000_000  #: bytes of such orders that are kept for the next group, of all pools' sizes
 _EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
 _CLOSE = 1e-12  #: relative; statistics this near are one: sums in another order differ in bits
 
@@ -50,14 +52,14 @@ def permutation_p(
 
 def _labellings(
     pool: int, size: int, drawn: int, seed: Sequence[object]
-) -> Iterator[NDArray[np.signedinteger[Any]]]:
+) -> Iterator[NDArray[np.integer[Any]]]:
     """`drawn` random sets of `size` places of the pool, some (sets, size) at a time.
 
     From a large pool all groups take theirs from the same random orders: drawing orders anew for
     each takes nearly all of the time, and a p is no less valid for another's having the same.
     """
-    if pool > _SHARING_POOL and pool * drawn <= _KEPT:
-        orders = _orders(pool, drawn)
+    if pool > _SHARING_POOL and pool * drawn <= _SHARED:
+        orders = _ORDERS.of(pool, drawn)
         for start in range(0, drawn, max(1, _CELLS // size)):
             yield orders[start : start + max(1, _CELLS // size), :size]
         return
@@ -66,11 +68,35 @@ def _labellings(
         yield random.random((rows, pool)).argpartition(size - 1, axis=1)[:, :size]
 
 
-@lru_cache(maxsize=2)
-def _orders(pool: int, drawn: int) -> NDArray[np.int32]:
-    """(drawn, pool) random orders of the places of a large pool."""
+class _Orders:
+    """Random orders of the places of large pools; those asked for last stay in memory.
+
+    Groups of one table have pools of a dozen sizes, which come back in every table.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int], NDArray[np.unsignedinteger[Any]]] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, pool: int, drawn: int) -> NDArray[np.unsignedinteger[Any]]:
+        """(drawn, pool) places, every row an order."""
+        with self._lock:
+            found = self._kept.pop((pool, drawn), None)
+            if found is None:
+                found = _ordered(pool, drawn)
+                room = _KEPT - found.nbytes
+                while self._kept and sum(one.nbytes for one in self._kept.values()) > room:
+                    self._kept.popitem(last=False)
+            self._kept[pool, drawn] = found
+        return found
+
+
+_ORDERS = _Orders()
+
+
+def _ordered(pool: int, drawn: int) -> NDArray[np.unsignedinteger[Any]]:
     random = generator("orders of a large pool", pool, drawn)
-    places = np.tile(np.arange(pool, dtype=np.int32), (drawn, 1))
+    places = np.tile(np.arange(pool, dtype=np.min_scalar_type(pool)), (drawn, 1))
     return random.permuted(places, axis=1, out=places)
 
 
@@ -105,9 +131,7 @@ def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(np.abs(sums), dtype=np.float64)
 
 
-def welch_t(
-    pool: NDArray[np.float64], chosen: NDArray[np.signedinteger[Any]]
-) -> NDArray[np.float64]:
+def welch_t(pool: NDArray[np.float64], chosen: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """|t| (permutations,) of the `chosen` (permutations, size) entities against the others.
 
     `pool` (entities,) has a mean near 0, so that sums of squares keep their digits.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from transexplain.bias.cells import Cell, by_group
+from transexplain.bias.cells import Cell
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.sampling import generator
@@ -51,15 +51,17 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
     turns = dict(zip(names, random.integers(2**31, size=len(names)).tolist(), strict=True))
     dealt = {name: sorted(groups[names[place]]) for name, place in zip(names, order, strict=True)}
     for cell in cells:
-        members = by_group(_moved(cell, dealt, turns))
+        members: dict[str, list[EntityRow]] = {}
+        for group, row in _moved(cell, dealt, turns):
+            members.setdefault(group, []).append(row)
         documents = {group: sum(one.documents for one in of) for group, of in members.items()}
         yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
 def _moved(
     cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
-) -> Iterator[EntityRow]:
-    """The rows of each entity under its new groups, in an order drawn for the entity.
+) -> Iterator[tuple[str, EntityRow]]:
+    """The new groups of each entity, each with a row of it, in an order drawn for the entity.
 
     An entity of several groups has the same row in each where a lexicon says so, and rows of its
     own where they are regions of one picture.
@@ -70,4 +72,4 @@ def _moved(
             rows.setdefault(row.entity, []).append(row)
     for entity, own in sorted(rows.items()):
         for place, group in enumerate(dealt[entity], start=turns[entity]):
-            yield replace(own[place % len(own)], group=group)
+            yield group, own[place % len(own)]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from transexplain.bias.gap_totals import GapTotals
 from transexplain.bias.intervals import MIN_ENTITIES
 from transexplain.bias.outcomes import ALL_ITEMS
 from transexplain.metrics import metric_facts
@@ -17,13 +18,18 @@ MIN_ITEMS = MIN_ENTITIES  #: a mean over fewer says more about luck than about t
 _SHOWN = 5  #: entities of a group that were left out
 
 
-def quality_by_group(db: Database, run: AuditRun) -> tuple[GroupQuality, ...]:
+def quality_by_group(
+    db: Database, run: AuditRun, totals: GapTotals | None = None
+) -> tuple[GroupQuality, ...]:
     """One row per mentioned group, by name, after that of the reference or of all items.
 
     Nothing where there are neither ledgers nor scores. A metric of the whole sample, which no
-    item has a value of, is left out.
+    item has a value of, is left out. Gaps are those of `totals`; without any, all rows are read.
     """
-    gaps = mentioned.mean_gaps(db, run.id)
+    if totals is None:
+        gaps = mentioned.mean_gaps(db, run.id)
+    else:
+        gaps = {group: mentioned.MeanOfItems(*mean) for group, mean in totals.means().items()}
     plan = run.plan.evaluation
     scores = mentioned.mean_scores(db, run.id, audited_label(run, plan)) if plan else {}
     groups = {group for group in (*gaps, *(key[0] for key in scores)) if group != mentioned.ALL}

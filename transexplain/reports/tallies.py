@@ -8,6 +8,7 @@ from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.background import with_backgrounds
 from transexplain.bias.cells import Cell, cells_of
 from transexplain.bias.finding import column_group
+from transexplain.bias.gathering import gathered
 from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table, table_of
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
@@ -70,11 +71,8 @@ def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
 
 def merged(db: Database, run_id: str) -> ShardAggregate:
     """The aggregates of every saved shard together."""
-    total = ShardAggregate()
     with _uncollected():
-        for payload in results.aggregates(db, run_id):
-            total.merge(ShardAggregate.from_json(payload))
-    return total
+        return gathered(results.aggregates(db, run_id))
 
 
 @contextmanager
@@ -129,7 +127,7 @@ def groups_of(
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
         splits=parts,
         dropped=dropped_by_group(total.dropped),
-        quality=quality_by_group(db, run),
+        quality=quality_by_group(db, run, total.gaps),
         matching=matching_of(plan, totals, total.dropped, precisions),
         precision=next((one for one in precisions if one.group == ALL), None),
     )

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from sqlalchemy import Dialect, Double, LargeBinary, Text
 from sqlalchemy.ext.compiler import compiles
@@ -68,7 +69,7 @@ class PackedJson(TypeDecorator[Any]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Any:
         """The document; None for NULL."""
-        return None if value is None else json.loads(zlib.decompress(value))
+        return None if value is None else read_json(zlib.decompress(value))
 
 
 class Doubles(TypeDecorator[tuple[float, ...]]):
@@ -105,6 +106,17 @@ def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **_: Any) -> str:
 def _postgresql_time(element: DatabaseTime, compiler: SQLCompiler, **_: Any) -> str:
     # the clock, not the transaction's start: a claim may have waited for a lock
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+def read_json(text: bytes) -> Any:
+    """The document, in half of the time that `json` takes, integers of any size among it.
+
+    Raises ValueError where it is none.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)  # says where, as of every other document
 
 
 def _dump(value: Any) -> str:

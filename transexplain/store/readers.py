@@ -4,17 +4,18 @@ Every page is a short transaction of its own, so that a slow reader blocks nobod
 stops halfway leaves nothing open. Order is that of the dataset.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Column, Row, Select, select, tuple_
+from sqlalchemy import Row, select
 
 from transexplain.evaluations import MetricScore
 from transexplain.store import features as positions
 from transexplain.store.codec import EncodedRelevance, decode
 from transexplain.store.database import Database
+from transexplain.store.pages import pages, pages_of
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, mention, score
@@ -26,9 +27,6 @@ from transexplain.types import (
     Mention,
     PatchGrid,
 )
-
-_PAGE = 512  # rows
-Value = TypeVar("Value")
 
 
 def iter_items(
@@ -45,8 +43,8 @@ def iter_items(
     if only_failed:
         query = query.where(item.c.error_kind.is_not(None))
     if item_ids is None:
-        return map(_item, _rows(db, query, (item.c.index,)))
-    return map(_item, _chosen(db, run_id, query, (item.c.index,), item_ids))
+        return map(_item, pages(db, query, (item.c.index,)))
+    return map(_item, pages_of(db, run_id, query, (item.c.index,), item_ids))
 
 
 def failures(db: Database, run_id: str) -> list[ItemFailure]:
@@ -76,8 +74,8 @@ def iter_attributions(
     if target is not None:
         query = query.where(attribution.c.target == target)
     if item_ids is None:
-        return _attributions(_rows(db, query, _ATTRIBUTION_KEY))
-    return _attributions(_chosen(db, run_id, query, _ATTRIBUTION_KEY, item_ids))
+        return _attributions(pages(db, query, _ATTRIBUTION_KEY))
+    return _attributions(pages_of(db, run_id, query, _ATTRIBUTION_KEY, item_ids))
 
 
 def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[str, str]]:
@@ -92,7 +90,7 @@ def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[
         .join(item)
         .where(attribution.c.run_id == run_id, attribution.c.target == target)
     )
-    return ((row.item_id, row.class_name) for row in _rows(db, query, _ATTRIBUTION_KEY))
+    return ((row.item_id, row.class_name) for row in pages(db, query, _ATTRIBUTION_KEY))
 
 
 def iter_mentions(
@@ -106,8 +104,8 @@ def iter_mentions(
     columns = [column for column in mention.c if column.name != "run_id"]
     query = select(*columns, item.c.item_id).join(item).where(mention.c.run_id == run_id)
     if item_ids is None:
-        return map(_mention, _rows(db, query, _MENTION_KEY))
-    return map(_mention, _chosen(db, run_id, query, _MENTION_KEY, item_ids))
+        return map(_mention, pages(db, query, _MENTION_KEY))
+    return map(_mention, pages_of(db, run_id, query, _MENTION_KEY, item_ids))
 
 
 def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
@@ -115,7 +113,7 @@ def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
     _check(db, run_id)
     columns = [column for column in score.c if column.name != "run_id"]
     query = select(*columns, item.c.item_id).join(item).where(score.c.run_id == run_id)
-    return map(_score, _rows(db, query, (score.c.item, score.c.ordinal)))
+    return map(_score, pages(db, query, (score.c.item, score.c.ordinal)))
 
 
 _ATTRIBUTION_KEY = (attribution.c.item, attribution.c.ordinal)
@@ -125,45 +123,6 @@ _MENTION_KEY = (mention.c.item, mention.c.ordinal)
 def _check(db: Database, run_id: str) -> None:
     with db.read() as connection:
         require(connection, run_id)
-
-
-def _rows(db: Database, query: Select[Any], key: Sequence[Column[int]]) -> Iterator[Row[Any]]:
-    """The rows of `query` by ascending `key`; each page starts after the last key read."""
-    query = query.order_by(*key).limit(_PAGE)
-    page = query
-    while True:
-        with db.read() as connection:
-            rows = connection.execute(page).all()
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        last = tuple(rows[-1]._mapping[column] for column in key)
-        page = query.where(tuple_(*key) > last)
-
-
-def _chosen(
-    db: Database,
-    run_id: str,
-    query: Select[Any],
-    key: Sequence[Column[int]],
-    item_ids: Iterable[str],
-) -> Iterator[Row[Any]]:
-    """As `_rows`, of these items only; the first column of `key` is the item."""
-    for some in _chunks(_indices(db, run_id, item_ids)):
-        yield from _rows(db, query.where(key[0].in_(some)), key)
-
-
-def _indices(db: Database, run_id: str, item_ids: Iterable[str]) -> list[int]:
-    found: list[int] = []
-    for some in _chunks(list(dict.fromkeys(item_ids))):
-        query = select(item.c.index).where(item.c.run_id == run_id, item.c.item_id.in_(some))
-        with db.read() as connection:
-            found += connection.execute(query).scalars()
-    return sorted(found)
-
-
-def _chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
-    return (values[start : start + _PAGE] for start in range(0, len(values), _PAGE))
 
 
 def _item(row: Row[Any]) -> ItemOutcome | ItemFailure:

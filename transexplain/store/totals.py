@@ -1,20 +1,25 @@
 """Totals over a run that the database adds up itself; one row per group, never per item."""
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, LargeBinary, case, func, select, type_coerce
 
+from transexplain.store.columns import read_json
 from transexplain.store.database import Database
 from transexplain.store.records import ConservationSummary
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, shard_aggregate
 
+_TOGETHER = 16  #: aggregates that are read at once: a few megabytes
+
 
 def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
-    """The aggregate of every saved shard, by shard index, one in memory at a time.
+    """The aggregate of every saved shard, by shard index; a few are in memory, still packed.
 
     Raises ConfigurationError for an unknown run.
     """
@@ -22,7 +27,35 @@ def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
     with db.read() as connection:
         require(connection, run_id)
         indices = sorted(connection.execute(saved).scalars())
-    return (aggregate(db, run_id, index) for index in indices)
+    blocks = [indices[at : at + _TOGETHER] for at in range(0, len(indices), _TOGETHER)]
+    return _ahead(lambda block: _unpacked(db, run_id, block), blocks)
+
+
+def _ahead(
+    read: Callable[[list[int]], list[bytes]], blocks: Iterable[list[int]]
+) -> Iterator[dict[str, Any]]:
+    """The documents of all blocks; the next one is read and unpacked while these are looked at."""
+    with ThreadPoolExecutor(1, thread_name_prefix="aggregates") as reader:
+        coming: Future[list[bytes]] | None = None
+        for block in (*blocks, None):
+            here, coming = coming, None if block is None else reader.submit(read, block)
+            if here is not None:
+                yield from map(read_json, here.result())
+
+
+def _unpacked(db: Database, run_id: str, indices: list[int]) -> list[bytes]:
+    """The aggregates of these shards as JSON; raises KeyError where one is gone meanwhile."""
+    packed = type_coerce(shard_aggregate.c.payload, LargeBinary)
+    query = (
+        select(packed)
+        .where(shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard.in_(indices))
+        .order_by(shard_aggregate.c.shard)
+    )
+    with db.read() as connection:
+        found = connection.execute(query).scalars().all()
+    if len(found) != len(indices):
+        raise KeyError(f"of {len(indices)} shards' aggregates {len(found)} are there")
+    return [zlib.decompress(one) for one in found]
 
 
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:

@@ -1,0 +1,143 @@
+"""Totals straight from what is stored are those that merging the shards gives, to the bit."""
+
+import json
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from entity_samples import POSITIVE, mention
+from hypothesis import given
+from hypothesis import strategies as st
+from test_bias_aggregates import image, outcome, text
+
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.exact_columns import ExactColumn
+from transexplain.bias.gap_totals import ALL, GapTotals
+from transexplain.bias.gathering import gathered
+from transexplain.errors import ConfigurationError
+from transexplain.types import Ledger
+
+#: squares of the larger ones, and some sums of them, are beyond 64 bits in units of 2**-50
+RELEVANCE = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from([None, "yes", "no"]),
+        st.lists(
+            st.tuples(st.sampled_from("ABC"), st.sampled_from("aAbcÉ"), RELEVANCE),
+            min_size=1,
+            max_size=5,
+        ),
+    ),
+    max_size=12,
+)
+
+
+def part(items: list) -> ShardAggregate:
+    total = ShardAggregate()
+    for label, words in items:
+        values = [value for *_, value in words]
+        written = text(" ".join(word for _, word, _ in words), values)
+        total.add(outcome(label), [written, image([values], class_name=str(label))])
+        found = [mention(group, word, value) for group, word, value in words]
+        for stratum in (POSITIVE, POSITIVE._replace(label=label or "")):
+            total.entities.add(stratum, found, magnitude=9.0, ranks=[0.5] * len(found))
+        total.second.add(POSITIVE, found[:1], magnitude=9.0)
+        total.add_dropped([(found[0].group, found[0].entity)])
+    return total
+
+
+def slowly(payloads: list) -> ShardAggregate:
+    total = ShardAggregate()
+    for payload in payloads:
+        total.merge(ShardAggregate.from_json(payload))
+    return total
+
+
+@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False), st.booleans())
+def test_the_same_bits_in_any_cut_and_order(
+    items: list, size: int, rng: random.Random, old: bool
+) -> None:
+    payloads = [
+        json.loads(json.dumps(part(items[at : at + size]).to_json()))
+        for at in range(0, len(items), size)
+    ]
+    rng.shuffle(payloads)
+    if old and payloads:
+        payloads[0] |= {"version": 3, "seen": None, "gaps": None}
+    before = json.dumps(payloads)
+    found = gathered(iter(payloads))
+    assert json.dumps(found.to_json()) == json.dumps(slowly(payloads).to_json())
+    assert json.dumps(payloads) == before, "what was read is left alone"
+    if not old:
+        assert json.dumps(found.to_json()) == json.dumps(part(items).to_json())
+
+
+def test_no_shard_at_all() -> None:
+    assert gathered([]).to_json() == ShardAggregate().to_json()
+
+
+def test_rows_of_another_length_are_refused() -> None:
+    payload = part([("yes", [("A", "a", 1.0)])]).to_json()
+    payload["words"][0]["words"]["a"] = [1, 1, 5]
+    with pytest.raises(ConfigurationError, match=r"3 numbers in 1 rows, not 4 .*run the audit"):
+        gathered([payload])
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"version 1.*run the audit again"):
+        gathered([ShardAggregate().to_json() | {"version": 1}])
+
+
+NUMBERS = st.one_of(
+    st.integers(-(2**63) - 2, 2**63 + 2),
+    st.sampled_from([2**63 - 1, -(2**63), 2**62, -(2**62), 2**200]),
+    st.integers(-9, 9),
+)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3_000), NUMBERS, max_size=4), max_size=12))
+def test_a_column_adds_integers_of_any_size(rows: list[dict[int, int]]) -> None:
+    column, expected = ExactColumn(), [0] * 3_001
+    for row in rows:
+        column.add(np.array(list(row), dtype=np.intp), list(row.values()), 3_001)
+        for place, number in row.items():
+            expected[place] += number
+    assert column.sums(3_001) == expected
+
+
+def test_a_column_outgrows_64_bits_by_addition_alone() -> None:
+    column = ExactColumn()
+    for _ in range(40):
+        column.add(np.array([7, 2]), [2**60 + 1, -(2**60) - 3], 9)
+    assert column.sums(9) == [0, 0, -40 * (2**60 + 3), 0, 0, 0, 0, 40 * (2**60 + 1), 0]
+
+
+def ledger(gap: float, magnitude: float = 2.0) -> Ledger:
+    return Ledger(
+        inputs=0.0,
+        special=0.0,
+        embeddings=0.0,
+        biases=0.0,
+        rules=0.0,
+        total=0.0,
+        gap=gap,
+        magnitude=magnitude,
+    )
+
+
+def test_gaps_by_hand() -> None:
+    bare = text("a", [1.0])
+    one, other = replace(bare, ledger=ledger(4e-17)), replace(bare, ledger=ledger(-1e-17, 0.0))
+    first, second = GapTotals(), GapTotals()
+    first.add([one, other], {"A", "B"})
+    second.add([one], {"A"})
+    second.add([bare], {"C"})
+    for merged in (
+        GapTotals().merge(first).merge(second),
+        GapTotals.from_json(json.loads(json.dumps(second.to_json()))).merge(first),
+    ):
+        found = merged.means()
+        assert {group: items for group, (items, _) in found.items()} == {ALL: 2, "A": 2, "B": 1}
+        assert found["A"][1] == found[ALL][1] == pytest.approx(5e-17 / 3, rel=1e-12)
+        assert found["B"][1] == pytest.approx(1.5e-17, rel=1e-12)

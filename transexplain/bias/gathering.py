@@ -1,0 +1,141 @@
+"""The aggregates of all shards of a run together, straight from what is stored.
+
+`ShardAggregate.merge` makes a list of every word and entity of every shard. Here each has a number
+for good, and the sums of a shard are added to columns at these numbers.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+
+from transexplain.bias.aggregates import VERSION, ShardAggregate
+from transexplain.bias.entity_totals import ROW_WIDTH, EntityTotals, Stratum
+from transexplain.bias.exact_columns import ExactColumn
+from transexplain.bias.histogram import Histogram
+from transexplain.errors import ConfigurationError
+
+_Key = tuple[str, ...]
+#: a key; the names in it, each once; their rows, one after the other
+_Part = tuple[_Key, Iterable[Any], Iterable[int]]
+
+
+def gathered(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
+    """What `ShardAggregate.merge` makes of these payloads, to the bit; one at a time in memory.
+
+    Raises ConfigurationError for a payload of a version that is not read, or one whose rows are
+    not of the length that this version writes.
+    """
+    total, words, entities, second = ShardAggregate(), _Table(4), _Entities(), _Entities()
+    for payload in payloads:
+        if payload.get("version") != VERSION:
+            total.merge(ShardAggregate.from_json(payload))
+            continue
+        rest = {**payload, "words": (), "entities": (), "second": ()}
+        total.merge(ShardAggregate.from_json(rest))
+        words.add(
+            _part((one["target"], one["class_name"]), one["words"]) for one in payload["words"]
+        )
+        entities.add(payload["entities"])
+        second.add(payload["second"])
+    found = {(key[0], key[1]): entries for key, entries in words.parts()}
+    return total.merge(
+        ShardAggregate(_words=found, entities=entities.total(), second=second.total())
+    )
+
+
+def _part(key: _Key, rows: Mapping[str, list[int]]) -> _Part:
+    return key, rows, chain.from_iterable(rows.values())
+
+
+class _Numbers(dict[Any, int]):
+    """A number for every name, the next one for a new name."""
+
+    def __init__(self, further: Iterator[int]) -> None:
+        super().__init__()
+        self._further = further
+
+    def __missing__(self, name: Any) -> int:
+        self[name] = number = next(self._further)
+        return number
+
+
+class _Table:
+    """Rows of exact sums by key and name."""
+
+    def __init__(self, width: int) -> None:
+        self._columns = [ExactColumn() for _ in range(width)]
+        self._length = 0  # rows
+        further = count()
+        self._numbers: defaultdict[_Key, _Numbers] = defaultdict(lambda: _Numbers(further))
+
+    def add(self, parts: Iterable[_Part]) -> None:
+        """Add the rows of one shard, in which no key comes twice."""
+        numbers: list[int] = []
+        values: list[int] = []
+        for key, names, rows in parts:
+            numbers += map(self._numbers[key].__getitem__, names)
+            values += rows
+        if not numbers:
+            return
+        width = len(self._columns)
+        if len(values) != width * len(numbers):
+            raise ConfigurationError(
+                f"a shard's aggregate has {len(values)} numbers in {len(numbers)} rows, not "
+                f"{width} in each: run the audit again"
+            )
+        places = np.array(numbers, dtype=np.intp)
+        self._length = max(self._length, int(places.max()) + 1)
+        for number, column in enumerate(self._columns):
+            column.add(places, values[number::width], self._length)
+
+    def parts(self) -> Iterator[tuple[_Key, dict[Any, list[int]]]]:
+        """The sums of every key, by name."""
+        columns = (column.sums(self._length) for column in self._columns)
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        for key, numbers in self._numbers.items():
+            yield key, {name: rows[number] for name, number in numbers.items()}
+
+
+class _Entities:
+    """What `EntityTotals` holds, its long tables in columns."""
+
+    def __init__(self) -> None:
+        self._rest = EntityTotals()
+        self._rows, self._pairs, self._sizes = _Table(ROW_WIDTH), _Table(4), _Table(1)
+
+    def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        """Add what `EntityTotals.to_json` wrote of one shard."""
+        rest = ({**part, "rows": {}, "pairs": {}, "sizes": {}} for part in parts)
+        self._rest.merge(EntityTotals.from_json(rest))
+        for table, name in ((self._rows, "rows"), (self._pairs, "pairs")):
+            table.add(
+                _part((*part["stratum"], group), rows)
+                for part in parts
+                for group, rows in part[name].items()
+            )
+        flat = (
+            ((*part["stratum"], group), list(chain.from_iterable(counts)))
+            for part in parts
+            for group, counts in part["sizes"].items()
+        )
+        self._sizes.add((key, counts[::2], counts[1::2]) for key, counts in flat)
+
+    def total(self) -> EntityTotals:
+        """Of all shards."""
+        rows, pairs = (_by_stratum(table) for table in (self._rows, self._pairs))
+        sizes: dict[Stratum, dict[str, Histogram]] = {}
+        for (*stratum, group), counts in self._sizes.parts():
+            histogram = Histogram({place: count for place, (count,) in counts.items()})
+            sizes.setdefault(Stratum(*stratum), {})[group] = histogram
+        return self._rest.merge(EntityTotals(_rows=rows, _pairs=pairs, _sizes=sizes))
+
+
+def _by_stratum(table: _Table) -> dict[Stratum, dict[tuple[str, str], list[int]]]:
+    found: dict[Stratum, dict[tuple[str, str], list[int]]] = {}
+    for (*stratum, first), entries in table.parts():
+        kept = found.setdefault(Stratum(*stratum), {})
+        kept.update({(first, second): entry for second, entry in entries.items()})
+    return found
