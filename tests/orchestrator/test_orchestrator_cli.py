@@ -30,7 +30,7 @@ def test_run_status_report(call, tmp_path: Path) -> None:
     assert "40 texts were explained; none failed" in said
     assert re.search(r"accuracy 0\.\d{3}", said)
     (html,) = (tmp_path / "audits").glob("tiny-*.html")
-    assert html.read_text(encoding="utf-8").count("<script") == 1, "the page's own"
+    assert html.read_text(encoding="utf-8").count("<script>") == 3, "the page's own and the charts'"
     (data,) = (tmp_path / "audits").glob("tiny-*.json")
     assert json.loads(data.read_text(encoding="utf-8"))["counts"]["done"] == 40
     code, said = call("status", "--json")
@@ -199,7 +199,7 @@ def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
     assert document["counts"]["truncated"] >= 1
     (page,) = (tmp_path / "audits").glob("odd-*.html")
     html = page.read_text(encoding="utf-8")
-    assert html.count("<script") == 1, "the page's own, none of the texts"
+    assert html.count("<script>") == 3, "the page's own and the charts', none of the texts"
     assert "&lt;" in html
     assert call("run", spec, "--data", "odd.jsonl", "--set", "tolerance=0.6")[0] == 0
     code, said = call("run", spec, "--data", "odd.jsonl", "--set", "long_text=error")
