@@ -64,7 +64,7 @@ def strip(row: GroupStatistic, axis: Axis) -> Markup:
     ]
     sign = "pos" if row.difference > 0 else "neg"
     label = f"difference {number(row.difference)}, interval {number(low)} to {number(high)}"
-    return _svg("".join(parts), label, f"fp-{tone(row)} fp-{sign}")
+    return _row("".join(parts), label, f"fp-{tone(row)} fp-{sign}")
 
 
 def scale(axis: Axis) -> Markup:
@@ -92,7 +92,7 @@ def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
     sure = low > 0.0 or high < 0.0
     sign = "pos" if value > 0 else "neg"
     label = f"{number(value)}, interval {number(low)} to {number(high)}"
-    return _svg("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
+    return _row("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
 
 
 def box(spread: Quantiles, axis: Axis) -> Markup:
@@ -108,7 +108,7 @@ def box(spread: Quantiles, axis: Axis) -> Markup:
         f'y2="{middle + 8}"/>',
     ]
     label = f"median {number(spread.median)}, half of the mentions within "
-    return _svg("".join(parts), f"{label}{number(spread.lower)} to {number(spread.upper)}")
+    return _row("".join(parts), f"{label}{number(spread.lower)} to {number(spread.upper)}")
 
 
 def _ground(axis: Axis) -> str:
@@ -133,11 +133,16 @@ def _arrow(axis: Axis, end: float, y: float) -> str:
     )
 
 
+def _row(content: str, label: str, name: str = "") -> Markup:
+    """A strip that tells its numbers under the pointer."""
+    return _svg(f"<title>{label}</title>{content}", label, name)
+
+
 def _svg(content: str, label: str, name: str = "", height: int = _HEIGHT) -> Markup:
     """Only numbers and words of this module get here: nothing needs escaping."""
     return Markup(
         f'<svg class="fp {name}" role="img" aria-label="{label}" width="100%" height="{height}">'
-        f"<title>{label}</title>{content}</svg>"
+        f"{content}</svg>"
     )
 
 
