@@ -22,7 +22,7 @@ from transexplain.reports.records import (
 )
 from transexplain.reports.said import with_sentences
 from transexplain.reports.survey import failures, survey
-from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
+from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged, uncollected
 from transexplain.store import runs
 from transexplain.store.database import Database
 
@@ -54,7 +54,9 @@ def summarise(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    return with_sentences(_measured(db, run, gallery, precisions))
+    with uncollected():
+        found = _measured(db, run, gallery, precisions)
+    return with_sentences(found)
 
 
 def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Precision]) -> Summary:

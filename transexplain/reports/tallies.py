@@ -71,12 +71,12 @@ def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
 
 def merged(db: Database, run_id: str) -> ShardAggregate:
     """The aggregates of every saved shard together."""
-    with _uncollected():
+    with uncollected():
         return gathered(results.aggregates(db, run_id))
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without the search for cycles: totals have none, and looking through them takes as long."""
     was = gc.isenabled()
     gc.disable()
