@@ -101,12 +101,10 @@ def report(
 ) -> None:
     """Write the report of an audit or evaluation again, or print it as JSON."""
     from orchestrator import finish
-    from transexplain.reports.redacted import FEWEST
+    from transexplain.reports.redacted import fewest_of
     from transexplain.store import runs
 
-    if min_count is not None and not redact:
-        raise ConfigurationError("--min-count is for --redact; give both")
-    fewest = (min_count if min_count is not None else FEWEST) if redact else None
+    fewest = fewest_of(redact, min_count)
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
         wanted = finish.Wanted(checked=checked, fewest=fewest)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Summary
-from transexplain.reports.redacted import FEWEST, redacted
+from transexplain.reports.redacted import FEWEST, fewest_of, redacted
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -47,9 +47,8 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
     Raises ConfigurationError: a format or a run that redacting means nothing for, or a `min_count`
     without `redact`, below 2, or for rows of single items.
     """
-    if not redact:
-        if min_count is not None:
-            raise ConfigurationError("--min-count is for --redact; give both")
+    fewest = fewest_of(redact, min_count)
+    if fewest is None:
         return None
     if form not in (*_OF_FINDINGS, *_OF_ITEMS):
         raise ConfigurationError(f"{form} holds nothing of the data; leave out --redact")
@@ -63,9 +62,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
             f"every row of {form} is of one item, so --min-count would leave out all of them; "
             "leave it out, or export csv, which tells counts over items"
         )
-    if min_count is not None and min_count < 2:
-        raise ConfigurationError(f"--min-count {min_count} hides nobody; give at least 2")
-    return Redaction() if min_count is None else Redaction(fewest=min_count)
+    return Redaction(fewest=fewest)
 
 
 def summary_of(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from jinja2 import Template
 from markupsafe import Markup
 
 from transexplain.bias.randomised import RandomisedRow
@@ -90,36 +89,36 @@ _VOCABULARY = {
 
 def render(summary: Summary) -> str:
     """One self-contained HTML page; pictures that can be opened are embedded."""
-    page = _template().render(
-        _VOCABULARY,
-        s=summary,
-        audited=summary.audited,
-        counts=summary.counts,
-        findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
-        tables=tuple(_tables(summary.groups)) if summary.groups else (),
-        heatmaps=_heatmaps(summary),
-        gallery=_gallery(summary),
-        bar=data_uri(colour_bar()),
-        word_lists=_word_lists,
-        text_of=lambda item, one: _text_of(item, one, summary.gallery.scale),
-        picture_of=lambda item: _picture_of(summary, item),
-        spread_axis=_spread_axis,
-        ranking_axis=_ranking_axis,
-        row_of=lambda check: _row_of(summary.groups, check),
-        scripts=(script("page.js"), *(live.scripts() if _has_charts(summary) else ())),
-        class_charts=class_charts,
-        word_plane=word_plane,
-        marks_css=marks_css(),
-        breakable=_breakable,
-        spoken=lambda target, name: spoken(target, name, summary.audited.classes),
-        noun=lambda count: things(summary.audited.modality, count),
-        moment=moment,
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            _VOCABULARY,
+            s=summary,
+            audited=summary.audited,
+            counts=summary.counts,
+            findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
+            tables=tuple(_tables(summary.groups)) if summary.groups else (),
+            heatmaps=_heatmaps(summary),
+            gallery=_gallery(summary),
+            bar=data_uri(colour_bar()),
+            word_lists=_word_lists,
+            text_of=lambda item, one: _text_of(item, one, summary.gallery.scale),
+            picture_of=lambda item: _picture_of(summary, item),
+            spread_axis=_spread_axis,
+            ranking_axis=_ranking_axis,
+            row_of=lambda check: _row_of(summary.groups, check),
+            scripts=(script("page.js"), *(live.scripts() if _has_charts(summary) else ())),
+            class_charts=class_charts,
+            word_plane=word_plane,
+            marks_css=marks_css(),
+            breakable=_breakable,
+            spoken=lambda target, name: spoken(target, name, summary.audited.classes),
+            noun=lambda count: things(summary.audited.modality, count),
+            moment=moment,
+        )
     )
     return storable(page)
-
-
-def _template() -> Template:
-    return environment().get_template("report.html.j2")
 
 
 def _has_charts(summary: Summary) -> bool:

@@ -1,19 +1,20 @@
 """How entities were found in the items, group by group, and how far that can be trusted."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.sheet import Precision
 from transexplain.plans import AuditPlan
+from transexplain.reports.group_records import Dropped
 from transexplain.reports.section_records import GroupMatching
 
 
 def matching_of(
     plan: AuditPlan,
     totals: EntityTotals,
-    dropped: Mapping[tuple[str, str], int],
+    dropped: Iterable[Dropped],
     precisions: Sequence[Precision] = (),
 ) -> tuple[GroupMatching, ...]:
     """One row per group of the plan, then per group that only the data has; each by the plan.
@@ -23,15 +24,13 @@ def matching_of(
     Args:
         plan: of the run.
         totals: mentions of every entity.
-        dropped: (group, entity) -> places left out as ordinary words.
+        dropped: places left out as ordinary words, by group.
         precisions: from a sheet that a person filled.
     """
     mentions, items = _counted(plan, totals)
     checked = {one.group: one for one in precisions}
     terms = {group.name: len(set(group.terms)) for group in plan.groups}
-    left: Counter[str] = Counter()
-    for (group, _), count in dropped.items():
-        left[group] += count
+    left = {one.group: one.count for one in dropped}
     return tuple(
         GroupMatching(
             group=name,
@@ -39,7 +38,7 @@ def matching_of(
             entities=len(mentions[name]),
             mentions=mentions[name].total(),
             items=items[name],
-            dropped=left[name],
+            dropped=left.get(name, 0),
             precision=checked.get(name),
             **_most(mentions[name]),
         )

@@ -24,6 +24,25 @@ class _InDocuments(Protocol):
 _Counted = TypeVar("_Counted", bound=_InDocuments)
 
 
+def fewest_of(redact: bool, min_count: int | None) -> int | None:
+    """The items behind every row that `--redact` and `--min-count` ask for; None: nothing is.
+
+    Raises ConfigurationError for a `min_count` without `redact` or below 2.
+    """
+    if not redact:
+        if min_count is not None:
+            raise ConfigurationError("--min-count is for --redact; give both")
+        return None
+    fewest = FEWEST if min_count is None else min_count
+    _check(fewest)
+    return fewest
+
+
+def _check(fewest: int) -> None:
+    if fewest < 2:
+        raise ConfigurationError(f"--min-count {fewest} hides nobody; give at least 2")
+
+
 def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     """The summary without texts, ids and pictures, and without what rests on few items.
 
@@ -33,8 +52,7 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     keep their colours over blocks, and are numbered. The headline is written anew from what is
     left. Raises ConfigurationError for `fewest` below 2.
     """
-    if fewest < 2:
-        raise ConfigurationError(f"--min-count {fewest} hides nobody; give at least 2")
+    _check(fewest)
     groups = redacted_groups(summary.groups, fewest) if summary.groups else None
     kept = keys_of(groups)
     previous = _previous(summary.previous, kept)

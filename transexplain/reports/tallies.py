@@ -110,6 +110,7 @@ def groups_of(
     rows = _with_measures(plan, total, cells, table_of(cells, rules))
     parts = splits(totals, rows, rules)
     control = placebo(cells, rules)
+    dropped = dropped_by_group(total.dropped)
     mentioned = {row.group for row in rows}
     return Groups(
         rows=tuple(with_reversals(rows, parts)),
@@ -126,9 +127,9 @@ def groups_of(
         planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
         splits=parts,
-        dropped=dropped_by_group(total.dropped),
+        dropped=dropped,
         quality=quality_by_group(db, run, total.gaps),
-        matching=matching_of(plan, totals, total.dropped, precisions),
+        matching=matching_of(plan, totals, dropped, precisions),
         precision=next((one for one in precisions if one.group == ALL), None),
     )
 
