@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from explainer_samples import UNAIDED
 from PIL import Image
 from tiny_models import bert, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
-from transexplain.methods import METHODS
 from transexplain.types import Attribution, ItemFailure
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "film film"]
@@ -61,8 +61,7 @@ def test_one_attribution_per_item_and_target_in_input_order(text_model) -> None:
         assert one.ledger.inputs + one.ledger.special == pytest.approx(one.relevance.sum())
 
 
-#: decoded-gradcam needs a language-model head: tests/methods/test_methods_layer.py
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "decoded-gradcam"])
+@pytest.mark.parametrize("method", UNAIDED)
 def test_batches_change_nothing(text_model, method: str) -> None:
     together = te.explain(text_model, TEXTS, method, batch_tokens=10_000)
     alone = te.explain(text_model, TEXTS, method, batch_tokens=1)

@@ -34,8 +34,9 @@ def found(model: LoadedModel) -> list[Compared]:
 def test_every_method_speaks_or_says_why_not(found: list[Compared]) -> None:
     assert [one.method for one in found] == list(METHODS)
     silent = {one.method: one.error for one in found if not one.attributions}
-    assert set(silent) == {"decoded-gradcam"}
+    assert set(silent) == {"decoded-gradcam", "learned"}
     assert "language-model head" in str(silent["decoded-gradcam"])
+    assert "transexplain train" in str(silent["learned"])
     for one in found:
         assert one.seconds > 0
         assert len(one.attributions) == (0 if one.error else 2)
@@ -51,7 +52,7 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
     page = Visible(te.render.comparison(found))
     for one in found:
         assert one.method in page.text
-    assert page.text.count("unbelievably") == 2 * (len(METHODS) - 1)
+    assert page.text.count("unbelievably") == 2 * (len(METHODS) - 2)
     assert "Not defined for this model" in page.text
     assert page.text.count("the same whatever class is asked") >= 4
     assert "Red speaks for the class, blue against it" in " ".join(page.text.split())

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("settings", "surroundings", "spans"),
     ("registry", "targets"),
     ("migrations",),
-    ("engine", "models", "data", "store"),
+    ("engine", "models", "learned", "data", "store"),
     ("methods", "manifests"),
     ("bias", "metrics"),
     ("explaining", "strategies"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from explainer_samples import UNAIDED
 from tiny_audit import make_audit
 from tiny_models import bert, text_items, vit, wordpiece
 
@@ -22,7 +23,6 @@ from transexplain.errors import ConfigurationError, ItemError, SpecError
 from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Request, Stopped, explain_items
 from transexplain.explaining.joining import window_weights
-from transexplain.methods import METHODS
 from transexplain.models.base import Encoded, LoadedModel, Windows
 from transexplain.models.windows import cut
 from transexplain.settings import Settings
@@ -233,8 +233,7 @@ def closes(one: Attribution) -> None:
         assert one.ledger.total == pytest.approx(one.logit, rel=1e-11)
 
 
-#: without a language-model head to decode by
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "decoded-gradcam"])
+@pytest.mark.parametrize("method", UNAIDED)
 def test_every_method_is_joined_and_batches_change_nothing(model: LoadedModel, method: str) -> None:
     options = {"target": ["top:2", "contrast:good-bad"], "stride": 4}
     items = text_items(SHORT, LONG)

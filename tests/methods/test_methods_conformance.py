@@ -1,11 +1,17 @@
 """What holds of every method in the registry, over ten kinds of architecture."""
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from architectures_measured import TOGETHER, ready
+from explainer_samples import write_explainer
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
@@ -43,7 +49,16 @@ NO_GLOBAL_MAP = {"Swin": "windows", "DINOv2": "pools"}
 
 def params_of(name: str, method: str) -> dict[str, Any]:
     texts = ready(name).architecture.modality == "text"
-    return {**FAST.get(method, {}), **(FOR_TEXTS.get(method, {}) if texts else {})}
+    given = {"explainer": explainer_of(name)} if method == "learned" else {}
+    return {**given, **FAST.get(method, {}), **(FOR_TEXTS.get(method, {}) if texts else {})}
+
+
+@cache
+def explainer_of(name: str) -> str:
+    """An explainer of the architecture that has learned nothing."""
+    folder = Path(tempfile.mkdtemp(prefix="explainer-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(write_explainer(ready(name).model, folder, items_of(name)))
 
 
 def items_of(name: str) -> list[Item]:
@@ -161,7 +176,7 @@ def test_contrasts_and_own_classes(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_costs_are_declared(method: str) -> None:
-    params = FAST.get(method, {})
+    params = params_of("BERT", method)
     cost = cost_of(MethodSpec(name=method, params=params), 8)
     forwards, backwards = cost.of(1)
     assert forwards >= 1

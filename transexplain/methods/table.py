@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transexplain.methods import gradient_costs, perturbation_costs
+from transexplain.methods import gradient_costs, learned_costs, perturbation_costs
 from transexplain.methods.facts import MethodFacts, no_backward, relevance_and_gradient
 
 _LRP = "transexplain.methods.relevance:explain"
@@ -161,6 +161,15 @@ LAYER = {
     ),
 }
 
+LEARNED = {
+    "learned": MethodFacts(
+        place="transexplain.methods.learned:explain",
+        source="TransExplain, section 4; the form of the explainer is ours",
+        modalities=("text", "image"),
+        cost=learned_costs.learned,
+    ),
+}
+
 FLOOR = {
     "random": MethodFacts(
         place="transexplain.methods.random:explain",
@@ -177,5 +186,6 @@ TABLE: dict[str, MethodFacts] = {
     **ATTENTION,
     **PERTURBATION,
     **LAYER,
+    **LEARNED,
     **FLOOR,
 }

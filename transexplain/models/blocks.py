@@ -207,7 +207,7 @@ class _Hooks:
     def on_layer(self, _block: nn.Module, _args: Any, output: Any) -> Any:
         if threading.get_ident() != self.thread:
             return None
-        found = _first_float(output)
+        found = first_float(output)
         number = len(self.outputs)
         self.outputs.append(found)
         if found is None:
@@ -219,10 +219,11 @@ class _Hooks:
 
     def on_base(self, _base: nn.Module, _args: Any, output: Any) -> None:
         if threading.get_ident() == self.thread:
-            self.encoded = _first_float(output if isinstance(output, Tensor) else output[0])
+            self.encoded = first_float(output if isinstance(output, Tensor) else output[0])
 
 
-def _first_float(output: Any) -> Tensor | None:
+def first_float(output: Any) -> Tensor | None:
+    """The first float tensor of what a layer takes or gives; None where there is none."""
     values = output if isinstance(output, tuple | list) else (output,)
     floats = (v for v in values if isinstance(v, Tensor) and v.is_floating_point())
     return next(floats, None)

@@ -1,0 +1,1 @@
+"""Explainers that learn: a small network that predicts relevance from hidden states."""

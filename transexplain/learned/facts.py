@@ -1,0 +1,133 @@
+"""What an explainer's file says about itself: for which model, taught by what, how well."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
+
+VERSION = 1
+_KEY = "transexplain.explainer"  #: of the metadata of the safetensors file
+_LONGEST = 1 << 24  #: bytes of a header that are read
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """Everything that the shape of an explainer's weights follows from."""
+
+    layers: tuple[int, ...]  #: hidden states that are read; 0: the input of the first layer
+    widths: tuple[int, ...]  #: D of each of them
+    classes: int  #: C
+    width: int  #: of the explainer's own hidden vectors
+    depth: int  #: attention layers of its own
+    heads: int
+    conserve: bool  #: positions are made to sum to the logit minus predicted constants
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """How near an explainer comes to its teacher, over items that it did not learn from."""
+
+    items: int
+    rank_correlation: float  #: Spearman's, over an item's own positions, mean over items
+    relative_error: float  #: |learned - taught| / |taught|, Euclidean, median over items
+    by_class: Mapping[str, float] = field(default_factory=dict)  #: rank correlation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """The header of an explainer's file."""
+
+    architecture: Architecture
+    base: str  #: digest of the model whose hidden states it reads
+    base_name: str  #: where that model lay
+    classes: tuple[str, ...]
+    teacher: MethodSpec
+    at: str  #: leaf that the teacher measured at
+    mode: str  #: `separate` or `joint`
+    forwards: float  #: operations of an explanation, in forward passes of the base
+    agreement: Agreement | None = None
+    version: int = VERSION
+
+    def to_metadata(self) -> dict[str, str]:
+        """As the metadata of a safetensors file, which holds texts alone."""
+        return {_KEY: json.dumps(asdict(self), sort_keys=True)}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str] | None, where: str) -> "Facts":
+        """Read what `to_metadata` wrote; raises ConfigurationError."""
+        text = (metadata or {}).get(_KEY)
+        if text is None:
+            raise ConfigurationError(
+                f"{where} holds no explainer; `transexplain train` writes one as "
+                "explainer.safetensors"
+            )
+        content = json.loads(text)
+        if content.get("version") != VERSION:
+            raise ConfigurationError(
+                f"the explainer {where} is of version {content.get('version')}, this software "
+                f"reads {VERSION}: train it again"
+            )
+        shape, agreement = content.pop("architecture"), content.pop("agreement")
+        return cls(
+            **{
+                **content,
+                "architecture": Architecture(
+                    **{**shape, "layers": tuple(shape["layers"]), "widths": tuple(shape["widths"])}
+                ),
+                "agreement": None if agreement is None else Agreement(**agreement),
+                "classes": tuple(content["classes"]),
+                "teacher": MethodSpec(**content["teacher"]),
+            }
+        )
+
+    def refuse(self, *, digest: str, source: str, where: str) -> None:
+        """Raise ConfigurationError unless the model with `digest` is the base."""
+        if digest != self.base:
+            raise ConfigurationError(
+                f"the explainer {where} was trained for another model: for the one with digest "
+                f"{self.base[:12]} ({self.base_name}), and {source} has {digest[:12]}. Train one "
+                "for this model: `transexplain train` with `optimisation: {epochs: 0}` leaves the "
+                "model as it is"
+            )
+
+
+def read_facts(path: str | Path) -> Facts:
+    """The facts in the header of the file at `path`; no weight is read.
+
+    Raises ConfigurationError where it is no explainer.
+    """
+    file = Path(path).expanduser()
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if not 0 < length <= _LONGEST:
+                raise ValueError("its header has no plausible length")
+            header = json.loads(opened.read(length))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read the explainer {path}: {error.strerror or error}; give the "
+            "explainer.safetensors that `transexplain train` wrote"
+        ) from None
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not a safetensors file: {error}") from None
+    return Facts.from_metadata(header.get("__metadata__"), str(path))
+
+
+def digest_of(path: str | Path) -> str:
+    """Sha256 of the bytes of the file at `path`."""
+    digest = hashlib.sha256()
+    with Path(path).expanduser().open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def as_parameters(path: str | Path) -> dict[str, Any]:
+    """The parameters of method `learned` that name the file at `path` and its bytes."""
+    return {"explainer": str(Path(path).expanduser().absolute()), "sha256": digest_of(path)}

@@ -1,0 +1,191 @@
+"""The network: hidden states of a classifier in, relevance of every position and class out.
+
+The form is ours; the paper of TransExplain, section 4, leaves it open. The hidden states of a few
+layers, each normalised, are projected into one narrow space and added, with the logits. One or two
+pre-norm attention layers (Xiong et al. 2020) let positions see each other, a linear map gives one
+number for each position and class, and a factor for the item, predicted as well, brings them back
+to logits. It costs a few per cent of the classifier's own pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transexplain.learned.facts import Architecture
+
+_WIDEST = 4.0  #: standard deviations that a predicted scale may lie from the mean
+_EPSILON = 1e-12  #: of an item whose relevance is zero everywhere
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What an explainer says of a batch."""
+
+    shape: Tensor  #: (B, T, C) relevance in units of the item's scale; 0 at padding
+    log_scale: Tensor  #: (B,) standardised
+    scale: Tensor  #: (B,) root mean square of relevance, in logits
+    constants: Tensor | None  #: (B, C) standardised logits that are at no position
+
+    @property
+    def relevance(self) -> Tensor:
+        """(B, T, C) in logits."""
+        return self.shape * self.scale[:, None, None]
+
+
+class Explainer(nn.Module):
+    """Predicts what a relevance method would say, from hidden states (B, T, D) of some layers.
+
+    The buffers hold the scales of what it learned from: mean and standard deviation of the log of
+    an item's root mean square of relevance, and of the constants of every class, in logits.
+    """
+
+    log_mean: Tensor
+    log_deviation: Tensor
+    constant_mean: Tensor
+    constant_deviation: Tensor
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        one, width = architecture, architecture.width
+        self.architecture = architecture
+        self.read = nn.ModuleList(nn.Linear(size, width) for size in one.widths)
+        self.read_logits = nn.Linear(one.classes, width)
+        self.layers = nn.ModuleList(_Layer(width, one.heads) for _ in range(one.depth))
+        self.norm = nn.LayerNorm(width)
+        self.to_relevance = nn.Linear(width, one.classes)
+        self.to_scale = _head(width, 1)
+        self.to_constants = _head(width, one.classes) if one.conserve else None
+        self.register_buffer("log_mean", torch.zeros(()))
+        self.register_buffer("log_deviation", torch.ones(()))
+        self.register_buffer("constant_mean", torch.zeros(one.classes))
+        self.register_buffer("constant_deviation", torch.ones(one.classes))
+
+    def forward(
+        self,
+        states: Sequence[Tensor],
+        mask: Tensor,
+        logits: Tensor,
+        scale: Tensor | None = None,
+    ) -> Prediction:
+        """The relevance of every position for every class.
+
+        Args:
+            states: (B, T, D) for each layer of the architecture.
+            mask: (B, T) true where an item has a position.
+            logits: (B, C) of the classifier.
+            scale: (B,) of the items where it is known, as in training; else it is predicted.
+        """
+        seen = self._seen(states, mask, logits)
+        inside = mask.unsqueeze(-1)
+        count = inside.sum(dim=1).clamp(min=1)
+        pooled = (seen * inside).sum(dim=1) / count
+        log_scale = self.to_scale(pooled).squeeze(-1)
+        if scale is None:
+            bounded = log_scale.clamp(-_WIDEST, _WIDEST)
+            scale = torch.exp(self.log_mean + self.log_deviation * bounded)
+        shape = self.to_relevance(seen) * inside
+        if self.to_constants is None:
+            return Prediction(shape, log_scale, scale, None)
+        constants = self.to_constants(pooled)
+        wanted = logits - (self.constant_mean + self.constant_deviation * constants)
+        missing = wanted / scale.unsqueeze(-1) - shape.sum(dim=1)
+        shape = shape + (missing / count).unsqueeze(1) * inside
+        return Prediction(shape, log_scale, scale, constants)
+
+    def _seen(self, states: Sequence[Tensor], mask: Tensor, logits: Tensor) -> Tensor:
+        """(B, T, width) what is known of every position."""
+        known = self.read_logits(logits).unsqueeze(1)
+        for read, state in zip(self.read, states, strict=True):
+            known = known + read(F.layer_norm(state, state.shape[-1:]))
+        for layer in self.layers:
+            known = layer(known, mask)
+        found: Tensor = self.norm(known)
+        return found
+
+    @torch.no_grad()
+    def calibrate(self, scales: Tensor, constants: Tensor, momentum: float = 1.0) -> None:
+        """Move the buffers to scales (N,) and constants (N, C) of items to learn from.
+
+        `momentum` is how far: 1 forgets what was. A class whose constants are unknown (NaN)
+        for every item keeps what it has.
+        """
+        logs = torch.log(scales.double().clamp(min=_EPSILON))
+        self.log_mean.lerp_(logs.mean().float(), momentum)
+        self.log_deviation.lerp_(logs.std(correction=0).clamp(min=1e-2).float(), momentum)
+        known = ~constants.isnan()
+        count = known.sum(dim=0).clamp(min=1)
+        filled = constants.double().nan_to_num()
+        mean = filled.sum(dim=0) / count
+        spread = ((((filled - mean) * known) ** 2).sum(dim=0) / count).sqrt().clamp(min=1e-2)
+        moved = momentum * known.any(dim=0).float()
+        self.constant_mean.lerp_(mean.float(), moved)
+        self.constant_deviation.lerp_(spread.float(), moved)
+
+
+def explanation_loss(
+    explainer: Explainer,
+    prediction: Prediction,
+    *,
+    relevance: Tensor,
+    known: Tensor,
+    mask: Tensor,
+    constants: Tensor,
+) -> Tensor:
+    """Mean squared error on the items' own scales.
+
+    Args:
+        explainer, prediction: the network, and what it said given the items' scales.
+        relevance: (B, T, C) of the teacher, in logits; ignored where it is not known.
+        known: (B, C) classes that the teacher explained.
+        mask: (B, T) as in `Explainer.forward`.
+        constants: (B, C) logits minus the sums of relevance over positions.
+
+    Returns the sum of the errors of relevance (mean over positions and known classes) and, a
+    tenth as heavy, of the scales and the constants in their standard deviations.
+    """
+    scale = item_scale(relevance, known, mask)
+    counted = mask.unsqueeze(-1) & known.unsqueeze(1)
+    error = (prediction.shape - relevance / scale[:, None, None]) ** 2
+    loss = (error * counted).sum() / counted.sum().clamp(min=1)
+    logs = (scale.log() - explainer.log_mean) / explainer.log_deviation
+    loss = loss + 0.1 * ((prediction.log_scale - logs) ** 2).mean()
+    if prediction.constants is not None:
+        wanted = (constants - explainer.constant_mean) / explainer.constant_deviation
+        off = (prediction.constants - wanted.nan_to_num()) ** 2 * known
+        loss = loss + 0.1 * off.sum() / known.sum().clamp(min=1)
+    return loss
+
+
+def item_scale(relevance: Tensor, known: Tensor, mask: Tensor) -> Tensor:
+    """(B,) root mean square of relevance (B, T, C) over positions (B, T) and classes (B, C)."""
+    counted = mask.unsqueeze(-1) & known.unsqueeze(1)
+    squares = torch.where(counted, relevance, 0.0).square().sum(dim=(1, 2))
+    return (squares / counted.sum(dim=(1, 2)).clamp(min=1)).sqrt().clamp(min=_EPSILON)
+
+
+def _head(width: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, out))
+
+
+class _Layer(nn.Module):
+    """Pre-norm self-attention and a feed-forward part of twice the width."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, width) -> (B, T, width); positions outside of `mask` (B, T) are not seen."""
+        items, positions, width = hidden.shape
+        parts = self.qkv(self.norm_attention(hidden)).view(items, positions, 3, self.heads, -1)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
+        hidden = hidden + self.mix(mixed.transpose(1, 2).reshape(items, positions, width))
+        found: Tensor = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
+        return hidden + found
