@@ -28,13 +28,16 @@ class Estimate:
     windows: float  #: mean over a sample; 1 where texts are not read in windows
     forwards: float  #: for one item of that length, with all its targets
     backwards: float
+    exact: str = ""  #: method of the exact sample, whose mean part is counted above; "": none
+    exact_share: float = 0.0  #: of the items
 
     def spoken(self) -> str:
-        """Three lines for the terminal."""
+        """Three lines for the terminal, one more for an exact sample."""
+        sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
         return (
             f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
             f"{self.positions:.0f} positions on average\n"
-            f"{self.method} ({self.source}), in {self.unit}\n"
+            f"{self.method} ({self.source}), in {self.unit}\n{sample}"
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all"
         )
@@ -52,6 +55,10 @@ def estimate(prepared: Prepared) -> Estimate:
     )
     positions, windows = _sizes(prepared)
     forwards, backwards = cost_of(plan.method, round(positions / windows)).of(targets)
+    exact = plan.exact
+    if exact is not None:
+        more = cost_of(exact.method, round(positions / windows)).of(targets)
+        forwards, backwards = forwards + exact.share * more[0], backwards + exact.share * more[1]
     facts = facts_of(plan.method.name)
     return Estimate(
         items=plan.dataset.rows,
@@ -64,6 +71,8 @@ def estimate(prepared: Prepared) -> Estimate:
         windows=windows,
         forwards=windows * forwards,
         backwards=windows * backwards,
+        exact=exact.method.name if exact else "",
+        exact_share=exact.share if exact else 0.0,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.checks import check_plan
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import group_fields, lexicon_groups
+from orchestrator.mixing import exact_plan
 from orchestrator.privacy import privacy_plan, private
 from orchestrator.sections import EvaluationSection
 from orchestrator.spec import AuditSpec
@@ -21,7 +22,6 @@ from transexplain.errors import (
     EngineError,
     ModelLoadError,
 )
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import bound, facts_of, unit_of
 from transexplain.plans import AuditPlan, Classification, DatasetRef, DatasetSpec, Shard, Task
 from transexplain.settings import Settings
@@ -54,8 +54,8 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
         EngineError: the model has an operator without a rule.
     """
-    bound(MethodSpec(name=spec.method.name, params=spec.method.params))  # told before loading
-    lexicons, privacy = lexicon_groups(spec), privacy_plan(spec)
+    bound(spec.explained_by)  # told before loading
+    lexicons, privacy, exact = lexicon_groups(spec), privacy_plan(spec), exact_plan(spec)
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
     if not dataset.rows:
         raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
@@ -71,7 +71,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         )
     plan = replace(_plan(spec, model, dataset), privacy=privacy, **groups)
     if task == "audit":
-        plan = private(replace(plan, check=check_plan(plan, spec.groups)))
+        plan = private(replace(plan, check=check_plan(plan, spec.groups), exact=exact))
     shards = make_shards(dataset.rows, spec.shard_size)
     warnings = [] if task == "evaluation" else list(_warnings(plan))
     first = _first_item(plan, shards)
@@ -117,7 +117,7 @@ def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPl
         name=spec.name,
         model=model.ref,
         dataset=dataset,
-        method=MethodSpec(name=spec.method.name, params=spec.method.params),
+        method=spec.explained_by,
         targets=tuple(short_form(target, names) for target in spec.targets),
         classifications=own,
         labels=spec.labels,
@@ -175,6 +175,9 @@ def _try_one(plan: AuditPlan, item: Item, model: "LoadedModel") -> None:
     """Explain an item, so that a model that cannot be explained fails here."""
     from transexplain.explaining import Request, explain_items
 
-    for done in explain_items(model, [item], Request.from_plan(plan)):
-        if done.failure is not None and done.failure.kind == "model-error":
-            raise ModelLoadError(f"the model cannot be explained: {done.failure.message}")
+    methods = [plan.method, *([plan.exact.method] if plan.exact else [])]
+    for method in methods:
+        request = replace(Request.from_plan(plan), method=method)
+        for done in explain_items(model, [item], request):
+            if done.failure is not None and done.failure.kind == "model-error":
+                raise ModelLoadError(f"the model cannot be explained: {done.failure.message}")

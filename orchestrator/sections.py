@@ -62,6 +62,19 @@ class MethodSection(Strict):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+class ExplainSection(Strict):
+    """A cheap method for every item, and an exact one on a sample that corrects it."""
+
+    method: str = Field(description="explains every item; in logits")
+    params: dict[str, Any] = Field(default_factory=dict)
+    exact: str = Field(default="lrp", description="explains the sample; in logits")
+    exact_params: dict[str, Any] = Field(default_factory=dict)
+    exact_sample: float = Field(
+        gt=0, le=1, allow_inf_nan=False, description="share of the items that are drawn for it"
+    )
+    seed: int = Field(default=0, description="of the drawing")
+
+
 class GroupsSection(Strict):
     """Entity groups whose relevance is compared."""
 

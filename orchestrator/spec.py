@@ -17,6 +17,7 @@ from orchestrator.sections import (
     ClassificationSection,
     DataSection,
     EvaluationSection,
+    ExplainSection,
     GroupsSection,
     MethodSection,
     ModelSection,
@@ -24,6 +25,7 @@ from orchestrator.sections import (
     from_string,
 )
 from transexplain.errors import ConfigurationError, SpecError
+from transexplain.evaluations import MethodSpec
 from transexplain.plans import Join, LongTexts, StoreText, check_long_texts
 
 
@@ -45,6 +47,9 @@ class AuditSpec(Strict):
     model: Annotated[ModelSection, from_string("source")]
     data: Annotated[DataSection, from_string("source")]
     method: Annotated[MethodSection, from_string("name")] = MethodSection()
+    explain: ExplainSection | None = Field(
+        default=None, description="instead of method: a cheap one with an exact sample"
+    )
     targets: Annotated[tuple[str | dict[str, Any], ...], BeforeValidator(_as_list)] = Field(
         default=("predicted",), min_length=1
     )
@@ -70,6 +75,22 @@ class AuditSpec(Strict):
     )
     tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
     max_attempts: int = Field(default=3, ge=1)
+
+    @model_validator(mode="after")
+    def _one_way_to_explain(self) -> "AuditSpec":
+        if self.explain is not None and "method" in self.model_fields_set:
+            raise ValueError(
+                "`method` and `explain` both say how items are explained; give `method` for one "
+                "method alone, or `explain` for a cheap one with an exact sample"
+            )
+        return self
+
+    @property
+    def explained_by(self) -> MethodSpec:
+        """The method that explains every item."""
+        if self.explain is not None:
+            return MethodSpec(name=self.explain.method, params=self.explain.params)
+        return MethodSpec(name=self.method.name, params=self.method.params)
 
     @model_validator(mode="after")
     def _long_texts_agree(self) -> "AuditSpec":
@@ -163,6 +184,7 @@ def _known(place: tuple[int | str, ...]) -> list[str]:
         "model": ModelSection,
         "data": DataSection,
         "method": MethodSection,
+        "explain": ExplainSection,
         "groups": GroupsSection,
         "classifications": ClassificationSection,
         "evaluation": EvaluationSection,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.checking import Checks
+from transexplain.checking import Checks, ExactChecks
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
@@ -63,6 +63,8 @@ def explain_shard(
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     if gathered.checks is not None:
         aggregate.checked.merge(gathered.checks.measure(Heartbeat(observer), caution.alone))
+    if gathered.exact is not None:
+        aggregate.checked.exact = gathered.exact.measure(Heartbeat(observer), caution.alone)
     return ShardResult(
         shard=shard,
         outcomes=tuple(gathered.outcomes),
@@ -85,6 +87,7 @@ class _Gathered:
         self.failures: list[ItemFailure] = []
         self.mentions: list[Mention] = []
         self.checks = Checks(plan, plan.check, model) if plan.check else None
+        self.exact = ExactChecks(plan, plan.exact, model) if plan.exact else None
         self._mentioning = Mentioning(plan) if plan.groups else None
 
     def add(self, done: Explained) -> None:
@@ -96,6 +99,8 @@ class _Gathered:
         self.outcomes.append(done.outcome)
         self.attributions.extend(done.attributions)
         self.aggregate.add(done.outcome, done.attributions)
+        if self.exact is not None:
+            self.exact.consider(done)
         if self._mentioning is not None:
             matches, mentions = self._mentioning.of(done, self.aggregate)
             self.mentions += mentions

@@ -17,6 +17,15 @@ class MethodSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExactPlan:
+    """Which items an exact method explains beside the plan's own, which is a cheap one."""
+
+    method: MethodSpec = field(default_factory=MethodSpec)
+    share: float  #: of the rows, above 0 and up to 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedMethod:
     """One row of every table."""
 

@@ -39,7 +39,7 @@ class Mentioning:
             if told:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, told)
-                aggregate.entities.add(self._stratum(attribution, outcome), told, magnitude, ranks)
+                aggregate.entities.add(self.stratum(attribution, outcome), told, magnitude, ranks)
                 mentions += told
         if aggregate.gaps is not None:
             aggregate.gaps.add(attributions, {one.group for one in mentions})
@@ -57,9 +57,10 @@ class Mentioning:
         for attribution in attributions:
             if told := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())
-                aggregate.second.add(self._stratum(attribution, outcome), told, magnitude)
+                aggregate.second.add(self.stratum(attribution, outcome), told, magnitude)
 
-    def _stratum(self, attribution: Attribution, outcome: ItemOutcome) -> Stratum:
+    def stratum(self, attribution: Attribution | Mention, outcome: ItemOutcome) -> Stratum:
+        """The cell of the statistics that an item's mentions for one target count in."""
         return Stratum(
             target=attribution.target,
             class_name=attribution.class_name,

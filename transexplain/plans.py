@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import EvaluationPlan, MethodSpec, MetricScore
+from transexplain.evaluations import EvaluationPlan, ExactPlan, MethodSpec, MetricScore
 from transexplain.findings import Correction
 from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
@@ -187,12 +187,14 @@ class AuditPlan:
     task: Task = "audit"
     second: tuple[EntityGroup, ...] = ()  #: by another lexicon, for robustness rows only
     privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
+    exact: ExactPlan | None = None  #: None: the method explains alone
 
     def document(self) -> dict[str, Any]:
-        """As JSON values; without `privacy` where nothing is asked, as before there was any."""
+        """As JSON values; without what is not asked and was not there before, so digests hold."""
         found = asdict(self)
-        if self.privacy is None:
-            del found["privacy"]
+        for name in ("privacy", "exact"):
+            if found[name] is None:
+                del found[name]
         return found
 
     @property

@@ -1,5 +1,6 @@
 """The audit specification: short and long forms, overrides, and errors that name the key."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,33 @@ def test_unreadable_files_and_bad_settings(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
     with pytest.raises(SpecError, match=r"latin.yaml"):
         load_spec(tmp_path / "latin.yaml")
+
+
+def test_a_cheap_method_with_an_exact_sample() -> None:
+    document = {"model": "m", "data": "d.csv"}
+    explain = {"method": "gradient-x-input", "exact_sample": 0.05}
+    spec = AuditSpec.model_validate({**document, "explain": explain})
+    assert spec.explain is not None
+    assert (spec.explain.exact, spec.explain.seed) == ("lrp", 0)
+    assert spec.explained_by.name == "gradient-x-input"
+    assert AuditSpec.model_validate(document).explained_by.name == "lrp"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["method=lrp", "explain.method=attnlrp", "explain.exact_sample=0.1"], "give `method` for"),
+        (["explain.method=attnlrp"], "explain.exact_sample"),
+        (["explain.method=attnlrp", "explain.exact_sample=0"], "explain.exact_sample"),
+        (["explain.method=attnlrp", "explain.exact_sample=1.5"], "explain.exact_sample"),
+        (
+            ["explain.method=attnlrp", "explain.exact_sample=1", "explain.share=2"],
+            "known here: method, params, exact, exact_params, exact_sample, seed",
+        ),
+    ],
+)
+def test_ways_to_explain_that_contradict_each_other(
+    tmp_path: Path, settings: list[str], said: str
+) -> None:
+    with pytest.raises(SpecError, match=re.escape(said)):
+        load_spec(written(tmp_path), settings=settings)

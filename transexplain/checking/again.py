@@ -52,3 +52,9 @@ def _same_class(attribution: Attribution) -> str:
     if attribution.class_index is None:
         return attribution.target
     return f"class:{attribution.class_name}"
+
+
+def in_the_place_of(done: Explained, pairs: Sequence[Pair]) -> Explained:
+    """The item as it ended, explained the other way, for the targets that were asked."""
+    named = tuple(replace(after, target=before.target, rank=before.rank) for before, after in pairs)
+    return replace(done, attributions=named)

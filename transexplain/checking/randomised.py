@@ -1,11 +1,10 @@
 """The drawn items explained by a model that knows nothing: its weights are drawn anew."""
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.randomised import RandomisedTotals
-from transexplain.checking.again import Pair, explained_again
+from transexplain.checking.again import explained_again, in_the_place_of
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
@@ -50,13 +49,7 @@ class Randomised:
                 continue
             found.items += 1
             self._mentioning.of(done, real)
-            self._mentioning.of(_in_the_place_of(done, pairs), random)
+            self._mentioning.of(in_the_place_of(done, pairs), random)
         found.real.merge(real.entities)
         found.randomised.merge(random.entities)
         return found
-
-
-def _in_the_place_of(done: Explained, pairs: list[Pair]) -> Explained:
-    """The item as it ended, explained by the other model, for the targets that were asked."""
-    named = tuple(replace(after, target=before.target, rank=before.rank) for before, after in pairs)
-    return replace(done, attributions=named)

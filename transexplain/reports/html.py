@@ -18,6 +18,7 @@ from transexplain.reports.evaluation.wording import change, probability, span, v
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.marked import marked_html, marks_css
+from transexplain.reports.mixed import agreement
 from transexplain.reports.pictures import Shown, mean_heatmap, show
 from transexplain.reports.records import Groups, StatementKind, Summary
 from transexplain.reports.templating import environment, script, sort_value, storable
@@ -73,6 +74,7 @@ _VOCABULARY = {
     "box": forest.box,
     "axis_scale": forest.scale,
     "controls": controls,
+    "agreement": agreement,
     "sort_value": sort_value,
     "tone": tone,
     "signed": signed,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transexplain.bias.mixed import Mixed
 from transexplain.bias.outcomes import GroupOutcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.planted import Planted
@@ -201,5 +202,6 @@ class Summary:
     verdict: Statement | None = None  #: the whole in one sentence
     untested: tuple[Untested, ...] = ()
     provenance: Provenance | None = None
+    mixed: Mixed | None = None  #: None: the method explained alone
     fewest: int | None = None  #: items that a row of a redacted report rests on; None: all are told
     schema_version: int = SCHEMA_VERSION

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from transexplain.errors import ConfigurationError
 from transexplain.reports.class_records import ClassView, Confusion
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem
+from transexplain.reports.mixed import redacted_mixed
 from transexplain.reports.records import Audited, Previous, Summary
 from transexplain.reports.redacted_groups import keys_of, redacted_groups
 from transexplain.reports.said import with_sentences
@@ -73,6 +74,7 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
         failures=failures,
         notes=(*summary.notes, _note(fewest)),
         previous=previous,
+        mixed=redacted_mixed(summary.mixed, fewest),
         fewest=fewest,
     )
     return with_sentences(found)

@@ -72,6 +72,13 @@ def _explanations(summary: Summary) -> _Found:
         "otherwise.",
         "transexplain evaluate measures several side by side.",
     )
+    if (mixed := summary.mixed) is not None:
+        yield (
+            f"What {mixed.exact} says of every item",
+            f"{mixed.method} approximates it; only {mixed.items:,} items were explained by both. "
+            "Words, heatmaps, rankings, splits and controls are the approximation's.",
+            f"method: {mixed.exact}",
+        )
     unseen = _unexplained(summary)
     if unseen and summary.counts.done and not summary.classes_omitted:
         yield (

@@ -12,6 +12,7 @@ from transexplain.plans import AuditRun
 from transexplain.reports.classes import confusion, views
 from transexplain.reports.evaluation.faithfulness import faithfulness
 from transexplain.reports.gallery import choose, collect
+from transexplain.reports.mixed import mixed_of
 from transexplain.reports.notes import notes
 from transexplain.reports.previous import compared
 from transexplain.reports.provenance import provenance_of
@@ -82,6 +83,7 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
         faithfulness=faithfulness(db, run),
         previous=compared(db, run, groups),
         provenance=provenance_of(manifest),
+        mixed=mixed_of(run.plan, total),
     )
 
 

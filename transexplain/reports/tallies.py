@@ -9,7 +9,7 @@ from transexplain.bias.background import with_backgrounds
 from transexplain.bias.cells import Cell, cells_of
 from transexplain.bias.finding import column_group
 from transexplain.bias.gathering import gathered
-from transexplain.bias.group_table import ALL_OTHERS, Rules, group_table, table_of
+from transexplain.bias.group_table import ALL_OTHERS, Rules
 from transexplain.bias.outcomes import outcomes
 from transexplain.bias.placebo import placebo
 from transexplain.bias.planted import planted
@@ -24,6 +24,7 @@ from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan, AuditRun
 from transexplain.reports.group_quality import dropped_by_group, quality_by_group
 from transexplain.reports.matching_quality import matching_of
+from transexplain.reports.mixed import compared
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.store import results, runs, totals
 from transexplain.store.database import Database
@@ -94,7 +95,7 @@ def rules_of(plan: AuditPlan) -> Rules:
 
 def group_rows(run: AuditRun, total: ShardAggregate) -> list[GroupStatistic]:
     """The group table alone, without the controls that `groups_of` adds."""
-    return group_table(total.entities, rules_of(run.plan))
+    return compared(run.plan, total, cells_of(total.entities), rules_of(run.plan))
 
 
 def groups_of(
@@ -107,7 +108,7 @@ def groups_of(
     rules = rules_of(plan)
     totals = total.entities
     cells = cells_of(totals)
-    rows = _with_measures(plan, total, cells, table_of(cells, rules))
+    rows = _with_measures(plan, total, cells, compared(plan, total, cells, rules))
     parts = splits(totals, rows, rules)
     control = placebo(cells, rules)
     dropped = dropped_by_group(total.dropped)

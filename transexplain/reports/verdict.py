@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from transexplain.findings import Verdict
 from transexplain.metrics.class_sensitivity import HARDLY
+from transexplain.reports.mixed import told
 from transexplain.reports.records import Groups, Statement, StatementKind, Summary
 from transexplain.reports.wording import named
 
@@ -16,6 +17,8 @@ def verdict(summary: Summary) -> Statement:
         return Statement(kind="unknown", text="Nothing was explained, so nothing can be said.")
     doubts = " ".join(_doubts(summary))
     kind, found = _found(summary)
+    if mixed := told(summary.mixed):
+        found = f"{found} {mixed}"
     so_far = "So far: " if summary.counts.pending else ""
     if not doubts:
         return Statement(kind=kind, text=f"{so_far}{found}")

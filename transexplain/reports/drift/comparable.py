@@ -57,6 +57,8 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     yield "data", plan.dataset.content[:12]
     yield "method", plan.method.name
     yield "parameters of the method", dict(plan.method.params)
+    exact = plan.exact
+    yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
     yield "targets", sorted(plan.targets)
     yield "classifications", {one.name: sorted(one.classes) for one in plan.classifications}
     yield "labels", dict(plan.labels)

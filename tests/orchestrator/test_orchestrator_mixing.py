@@ -1,0 +1,80 @@
+"""Audits that mix methods, from the specification to the plan and its cost."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_audit import make_audit
+
+from orchestrator.cost import estimate
+from orchestrator.mixing import exact_plan
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import AuditSpec, load_spec
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import ExactPlan, MethodSpec
+from transexplain.manifests.inputs import seeds
+from transexplain.settings import Settings
+from transexplain.store.plan_json import plan_from_json, plan_to_json
+
+
+def prepare(folder: Path, **keys: object) -> Prepared:
+    spec = load_spec(make_audit(folder, **keys), settings=("evaluation.items=0",))
+    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
+
+
+def test_the_plan_is_read_back_and_counted(tmp_path: Path) -> None:
+    explain = {
+        "method": "gradient-x-input",
+        "exact_params": {"epsilon": 0.1},
+        "exact_sample": 0.25,
+        "seed": 7,
+    }
+    prepared = prepare(tmp_path, explain=explain)
+    plan = prepared.plan
+    assert plan.method == MethodSpec(name="gradient-x-input")
+    wanted = MethodSpec(name="lrp", params={"epsilon": 0.1})
+    assert plan.exact == ExactPlan(method=wanted, share=0.25, seed=7)
+    read = plan_from_json(plan_to_json(plan))
+    assert read == plan and read.digest == plan.digest
+    assert dict(seeds(plan.document()))["exact.seed"] == 7
+    mixed = estimate(prepared)
+    cheap, exact = (
+        estimate(replace(prepared, plan=replace(plan, method=method, exact=None)))
+        for method in (plan.method, wanted)
+    )
+    assert mixed.forwards == pytest.approx(cheap.forwards + 0.25 * exact.forwards)
+    assert mixed.backwards == pytest.approx(cheap.backwards + 0.25 * exact.backwards)
+    assert "lrp on 25.0% of the items" in mixed.spoken()
+    assert "of the items" not in cheap.spoken()
+
+
+def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) -> None:
+    plan = prepare(tmp_path).plan
+    assert plan.exact is None
+    assert "exact" not in json.loads(plan_to_json(plan))
+    assert replace(plan, exact=ExactPlan(share=0.5)).digest != plan.digest
+
+
+@pytest.mark.parametrize(
+    ("explain", "said"),
+    [
+        ({"method": "rollout"}, "explain.method: 'rollout' measures score"),
+        ({"method": "gradient-x-input", "exact": "rollout"}, "explain.exact: 'rollout'"),
+        ({"method": "lrp"}, "are both 'lrp'"),
+        ({"method": "lrp", "exact": "no-such"}, "no-such"),
+        ({"method": "gradient-x-input", "exact_params": {"no": 1}}, "no parameter 'no'"),
+    ],
+)
+def test_methods_that_cannot_be_mixed(explain: dict[str, Any], said: str) -> None:
+    document = {"model": "m", "data": "d.csv", "explain": {"exact_sample": 0.1, **explain}}
+    with pytest.raises(ConfigurationError, match=said):
+        exact_plan(AuditSpec.model_validate(document))
+
+
+def test_one_method_with_two_sets_of_parameters_can_be_mixed() -> None:
+    explain = {"method": "lrp", "params": {"gamma": 0.25}, "exact_sample": 0.1}
+    spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "explain": explain})
+    found = exact_plan(spec)
+    assert found is not None and found.method == MethodSpec(name="lrp")
