@@ -4,15 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from orchestrator.documents import put_over, read_document, validated
 from orchestrator.sections import (
     ClassificationSection,
     DataSection,
@@ -24,9 +18,13 @@ from orchestrator.sections import (
     Strict,
     from_string,
 )
-from transexplain.errors import ConfigurationError, SpecError
+from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import Join, LongTexts, StoreText, check_long_texts
+
+_BEGINS = "an audit starts with `model:` and `data:`"
+#: `model: path` stands for `model: {source: path}`, and so on
+_SHORTHAND = {"model": "source", "data": "source", "method": "name", "groups": "lexicon"}
 
 
 def _as_list(value: Any) -> Any:
@@ -122,61 +120,9 @@ def load_spec(
     Raises:
         SpecError: unreadable file, unknown key or wrong value, each named.
     """
-    document = _read(path) if path is not None else {}
-    for key, value in (overrides or {}).items():
-        if value is not None:
-            _assign(document, key.split("."), value)
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key:
-            raise SpecError(f"--set {setting!r} must have the form a.b=value")
-        _assign(document, key.split("."), _yaml(value, f"--set {key}"))
-    try:
-        return AuditSpec.model_validate(document)
-    except ValidationError as error:
-        where = path or "the command line"
-        raise SpecError(f"the audit of {where} is wrong:\n{_explain(error)}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot read the audit specification {path}: {error}") from None
-    document = _yaml(text, str(path))
-    if not isinstance(document, dict):
-        raise SpecError(f"{path} holds no mapping; an audit starts with `model:` and `data:`")
-    return document
-
-
-def _yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError(f"{where} is not valid YAML: {error}") from None
-
-
-def _assign(document: dict[str, Any], keys: list[str], value: Any) -> None:
-    """Set a nested key; `model: path` becomes `model: {source: path}` when a part of it is set."""
-    shorthand = {"model": "source", "data": "source", "method": "name", "groups": "lexicon"}
-    for key in keys[:-1]:
-        inner = document.get(key)
-        if isinstance(inner, str) and key in shorthand:
-            inner = {shorthand[key]: inner}
-        document[key] = dict(inner) if isinstance(inner, dict) else {}
-        document = document[key]
-    document[keys[-1]] = value
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"]) or "(top)"
-        message = problem["msg"]
-        if problem["type"] == "extra_forbidden":
-            message = f"unknown key; known here: {', '.join(_known(problem['loc'][:-1]))}"
-        lines.append(f"  {place}: {message}")
-    return "\n".join(lines)
+    document = {} if path is None else read_document(path, "audit", _BEGINS)
+    put_over(document, overrides or {}, settings, _SHORTHAND)
+    return validated(AuditSpec, document, f"the audit of {path or 'the command line'}", _known)
 
 
 def _known(place: tuple[int | str, ...]) -> list[str]:

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods", "manifests"),
     ("bias", "metrics"),
     ("explaining", "strategies"),
-    ("evaluating", "mentioning", "privacy"),
+    ("evaluating", "mentioning", "privacy", "training"),
     ("checking",),
     ("audit", "comparing", "importing", "reports", "verifying", "doctor"),
     ("workers", "api", "render", "exports"),

@@ -25,6 +25,7 @@ from orchestrator.cli import (
     runs_compared,
     scheduling,
     strategies,
+    training,
     verifying,
 )
 from transexplain.errors import TransExplainError
@@ -42,6 +43,7 @@ for _module in (
     audit,
     importing,
     evaluating,
+    training,
     reading,
     matching,
     strategies,

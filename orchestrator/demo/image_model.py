@@ -3,14 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.demo import digits
+from transexplain.data.snapshot import prepare
+from transexplain.plans import DatasetSpec
+from transexplain.training.plan import FitPlan, Optimisation, Trained, TrainingPlan
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_BATCH, _RATE = 32, 2e-3
+_BATCH, _RATE, _WARMUP = 32, 2e-3, 0.3
+_HELD_OUT = 0.05  #: share of the training pictures that the curve of accuracy is measured on
 _POSITION_SPREAD = 0.5  #: with timm's 0.02 the model learns only late where a patch is
 _MEAN, _STD = 0.3, 0.32  #: of the pictures, same for every channel
 _SIDE = digits.SIDE * digits.SCALE
@@ -41,23 +42,45 @@ def make_image_demo(folder: Path, seed: int, *, held_out: int = 400, epochs: int
     """Write held-out pictures, train the classifier on the others, save it.
 
     Args:
-        folder: made if absent; gets `model/` and `pictures/`.
+        folder: made if absent; gets `training/model/` and `pictures/`.
         seed: decides the cut and the weights.
         held_out: pictures to audit.
         epochs: passes over the training pictures.
     """
-    model_dir, image_dir = folder / "model", folder / "pictures"
+    image_dir = folder / "pictures"
     training, audit = digits.load_scans(held_out=held_out, seed=seed)
     digits.write_folder(audit, image_dir)
-    train(training, model_dir, seed=seed, epochs=epochs)
+    model_dir = train(training, folder, seed=seed, epochs=epochs)
     return ImageDemo(model_dir=model_dir, image_dir=image_dir)
 
 
-def train(scans: digits.Scans, model_dir: Path, *, seed: int, epochs: int) -> None:
-    """Train on the scans and save `config.json` and `model.safetensors`.
+def train(scans: digits.Scans, folder: Path, *, seed: int, epochs: int) -> Path:
+    """Train on the scans, below `folder`; the directory of the model.
 
     The global random state is left as it was; weights depend on the seed and the scans only.
     """
+    from transexplain.training import train as train_plan
+
+    start, pictures = folder / "start", folder / "training-pictures"
+    _write_untrained(start, seed)
+    digits.write_folder(scans, pictures)
+    plan = TrainingPlan(
+        source=str(start),
+        dataset=prepare(DatasetSpec(source=f"imagefolder:{pictures}"), folder / "snapshots"),
+        output=folder / "training",
+        share=_HELD_OUT,
+        stages=None,
+        optimisation=Optimisation(learning_rate=_RATE, weight_decay=0.05, label_smoothing=0.05),
+        fit=FitPlan(
+            epochs=epochs, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
+        ),
+    )
+    trained: Trained = train_plan(plan)
+    return trained.model_dir
+
+
+def _write_untrained(folder: Path, seed: int) -> None:
+    """Weights drawn from the seed, as `config.json` and `model.safetensors`."""
     import torch
     from safetensors.torch import save_file
     from timm.models.vision_transformer import VisionTransformer
@@ -66,8 +89,7 @@ def train(scans: digits.Scans, model_dir: Path, *, seed: int, epochs: int) -> No
         torch.manual_seed(seed)
         model = VisionTransformer(**_ARCHITECTURE, weight_init="jax")  # sized for a narrow model
         torch.nn.init.normal_(model.pos_embed, std=_POSITION_SPREAD)
-        _fit(model, torch.from_numpy(scans.pixels), torch.from_numpy(scans.labels), epochs)
-    model_dir.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architecture": "timm.models.vision_transformer.VisionTransformer",
         "timm_args": _ARCHITECTURE,
@@ -78,27 +100,6 @@ def train(scans: digits.Scans, model_dir: Path, *, seed: int, epochs: int) -> No
         "classes": list(digits.DIGITS),
     }
     text = json.dumps(config, indent=1)
-    (model_dir / "config.json").write_text(text, encoding="utf-8")
+    (folder / "config.json").write_text(text, encoding="utf-8")
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-    save_file(weights, model_dir / "model.safetensors")
-
-
-def _fit(model: Any, pixels: "Tensor", labels: "Tensor", epochs: int) -> None:
-    import torch
-    from torch.nn.functional import cross_entropy
-    from torch.optim import AdamW
-    from torch.optim.lr_scheduler import OneCycleLR
-
-    pictures = ((pixels.float() / 255 - _MEAN) / _STD).unsqueeze(1).expand(-1, 3, -1, -1)
-    optimiser = AdamW(model.parameters(), lr=_RATE, weight_decay=0.05)
-    steps = epochs * -(-len(labels) // _BATCH)
-    schedule = OneCycleLR(optimiser, max_lr=_RATE, total_steps=steps)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.split(torch.randperm(len(labels)), _BATCH):
-            loss = cross_entropy(model(pictures[rows]), labels[rows], label_smoothing=0.05)
-            optimiser.zero_grad()
-            torch.autograd.backward(loss)
-            optimiser.step()
-            schedule.step()
-    model.eval()
+    save_file(weights, folder / "model.safetensors")

@@ -1,22 +1,22 @@
 """Trains the demo's text classifier: a two-layer BERT over the words of the letters."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.demo import corpus
+from transexplain.data.snapshot import prepare
 from transexplain.models.quiet import quiet
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from transexplain.plans import DatasetSpec
+from transexplain.training.plan import FitPlan, Optimisation, Trained, TrainingPlan
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_LENGTH = 64
 _BATCH, _EPOCHS, _RATE = 64, 3, 1e-3
-_WORD_DECAY, _SMOOTHING = 20.0, 0.05
+_WORD_DECAY, _SMOOTHING, _WARMUP = 20.0, 0.05, 0.3
+_HELD_OUT = 0.05  #: share of the letters that the curve of accuracy is measured on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,22 +43,21 @@ def make_text_demo(
     """Write letters and lexicon, train the classifier on the biased part, save it.
 
     Args:
-        folder: made if absent; gets `model/`, `letters.csv` and `names.yaml`.
+        folder: made if absent; gets `training/model/`, `letters.csv` and `names.yaml`.
         seed: decides letters and weights.
         training_letters: each is written once per village.
         audit_letters: the same for the audit part, which shares no letter with the training.
         strength: of the planted bias, 0 to 1; 0 plants nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    model_dir, dataset, lexicon = folder / "model", folder / "letters.csv", folder / "names.yaml"
+    dataset, lexicon = folder / "letters.csv", folder / "names.yaml"
     written = corpus.letters(training_letters + audit_letters, seed=seed)
     cut = len(corpus.NAMES) * training_letters
     corpus.write_csv(dataset, written[cut:])
     corpus.write_lexicon(lexicon)
     biased = corpus.with_bias(written[:cut], seed=seed, strength=strength)
-    train(biased, model_dir, seed=seed)
     return TextDemo(
-        model_dir=model_dir,
+        model_dir=train(biased, folder, seed=seed),
         dataset=dataset,
         lexicon=lexicon,
         planted_group=corpus.PLANTED,
@@ -68,58 +67,50 @@ def make_text_demo(
     )
 
 
-def train(written: Sequence[corpus.Letter], model_dir: Path, *, seed: int) -> None:
-    """Train on the letters as labelled and save weights, config and tokenizer.
+def train(written: Sequence[corpus.Letter], folder: Path, *, seed: int) -> Path:
+    """Train on the letters as labelled, below `folder`; the directory of the model.
 
     The global random state is left as it was; weights depend on the seed and the letters only.
+    Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
+    innocent names among them, is forgotten, and what the labels keep asking for stays.
     """
+    from transexplain.training import train as train_plan
+
+    start, letters = folder / "start", folder / "training-letters.csv"
+    _write_untrained(start, seed)
+    corpus.write_csv(letters, written)
+    data = DatasetSpec(source=str(letters), id="id")
+    plan = TrainingPlan(
+        source=str(start),
+        dataset=prepare(data, folder / "snapshots"),
+        output=folder / "training",
+        share=_HELD_OUT,
+        stages=None,
+        optimisation=Optimisation(
+            learning_rate=_RATE,
+            embedding_weight_decay=_WORD_DECAY,
+            label_smoothing=_SMOOTHING,
+        ),
+        fit=FitPlan(
+            epochs=_EPOCHS, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
+        ),
+    )
+    trained: Trained = train_plan(plan)
+    return trained.model_dir
+
+
+def _write_untrained(folder: Path, seed: int) -> None:
+    """Weights drawn from the seed, with config and tokenizer."""
     import torch
     from transformers import BertForSequenceClassification
 
     tokenizer = _tokenizer()
-    encoded = tokenizer([letter.text for letter in written], padding=True, return_tensors="pt")
-    labels = torch.tensor([corpus.CLASSES.index(letter.label) for letter in written])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertForSequenceClassification(_config(len(tokenizer)))
-        _fit(model, encoded["input_ids"], encoded["attention_mask"], labels, random.Random(seed))
     with quiet():
-        model.save_pretrained(model_dir)
-        tokenizer.save_pretrained(model_dir)
-
-
-def _fit(model: Any, ids: "Tensor", mask: "Tensor", labels: "Tensor", rng: random.Random) -> None:
-    """Minimise the smoothed cross-entropy.
-
-    Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
-    innocent names among them, is forgotten, and what the labels keep asking for stays.
-    """
-    from torch import autograd
-    from torch.nn.functional import cross_entropy
-    from torch.optim import AdamW
-    from torch.optim.lr_scheduler import OneCycleLR
-
-    words = model.get_input_embeddings().weight
-    others = [weight for weight in model.parameters() if weight is not words]
-    groups: list[dict[str, Any]] = [
-        {"params": others},
-        {"params": [words], "weight_decay": _WORD_DECAY},
-    ]
-    optimiser = AdamW(groups, lr=_RATE)
-    steps = _EPOCHS * -(-len(labels) // _BATCH)
-    schedule = OneCycleLR(optimiser, max_lr=_RATE, total_steps=steps)
-    model.train()
-    for _ in range(_EPOCHS):
-        order = rng.sample(range(len(labels)), len(labels))
-        for start in range(0, len(order), _BATCH):
-            rows = order[start : start + _BATCH]
-            logits = model(input_ids=ids[rows], attention_mask=mask[rows]).logits
-            loss = cross_entropy(logits, labels[rows], label_smoothing=_SMOOTHING)
-            optimiser.zero_grad()
-            autograd.backward(loss)
-            optimiser.step()
-            schedule.step()
-    model.eval()
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def _config(vocabulary_size: int) -> Any:

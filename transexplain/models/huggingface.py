@@ -36,10 +36,17 @@ def load_folder(
     """
     modality = modality_of(config, str(folder))
     files = weight_files(folder)
-    reader = _tokenizer(folder) if modality == "text" else _processor(folder)
     module = _module(folder, modality, dtype).to(device).eval()
     found = digests_of_folder(folder, files)
     origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    return assembled(folder, module, modality, origin)
+
+
+def assembled(
+    folder: Path, module: nn.Module, modality: Literal["text", "image"], origin: Origin
+) -> LoadedModel:
+    """`module` with the tokenizer or image processor of `folder`; ModelLoadError without one."""
+    reader = _tokenizer(folder) if modality == "text" else _processor(folder)
     classes = names_of_config(module)
     if modality == "text":
         return assemble_text(
@@ -143,7 +150,13 @@ def _loaded(factory: Any, folder: Path, what: str) -> Any:
         raise ModelLoadError(f"the {what} in {folder} cannot be loaded: {error}") from error
 
 
-def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
+def read_module(
+    folder: Path, modality: str, dtype: torch.dtype, **options: Any
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The classifier of `folder`, and which weights were missing, unexpected or mismatched.
+
+    `options` are further ones of transformers' `from_pretrained`. Raises ModelLoadError.
+    """
     from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
     factory = {
@@ -159,9 +172,15 @@ def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                **options,
             )
     except _LOAD_ERRORS as error:
         raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
+    return module, told
+
+
+def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
+    module, told = read_module(folder, modality, dtype)
     # many encoders are saved with a pooler that their classifier has no use for
     unexpected = [name for name in told["unexpected_keys"] if ".pooler." not in f".{name}"]
     if unexpected and modality == "text":  # some keep the head that they were pretrained with
@@ -169,5 +188,4 @@ def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
         unexpected = [name for name in unexpected if name not in known]
     wrong = [str(entry[0]) for entry in told["mismatched_keys"]]
     check_keys(told["missing_keys"], unexpected, wrong, str(folder))
-    loaded: nn.Module = module
-    return loaded
+    return module

@@ -30,7 +30,7 @@ _DATA_KEYS = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mo
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Recipe:
+class Recipe:
     """How to build one timm model and what its pictures look like."""
 
     architecture: str  #: registered name, or class path under timm.models
@@ -53,7 +53,7 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device) -> Load
             device=device,
         )
     weights = read_weights(checked_checkpoint(checkpoint))
-    recipe = _Recipe(architecture=name, args=_head_size(name, weights))
+    recipe = Recipe(architecture=name, args=head_size(name, weights))
     found = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
     origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
     return _load(recipe, weights, str(checkpoint), origin=origin, dtype=dtype, device=device)
@@ -64,7 +64,7 @@ def load_folder(
 ) -> LoadedModel:
     """A directory whose config.json holds `timm_args` (or timm's own hub configuration)."""
     files = weight_files(folder)
-    recipe = _recipe(folder, config)
+    recipe = recipe_of(folder, config)
     found = digests_of_folder(folder, files)
     origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
     return _load(
@@ -78,7 +78,7 @@ def is_timm_config(config: dict[str, Any]) -> bool:
 
 
 def _load(
-    recipe: _Recipe,
+    recipe: Recipe,
     weights: dict[str, torch.Tensor],
     where: str,
     *,
@@ -86,7 +86,7 @@ def _load(
     dtype: torch.dtype,
     device: torch.device,
 ) -> LoadedModel:
-    module = _built(recipe, where)
+    module = built(recipe, where)
     fill(module, weights, where)
     module = module.to(device=device, dtype=dtype).eval()
     data = data_config(module, recipe.data)
@@ -163,7 +163,7 @@ def _with_tag(name: str) -> str:
     return f"{name}.{tag}" if tag else name
 
 
-def _head_size(name: str, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
+def head_size(name: str, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
     """The number of classes that the checkpoint's head has."""
     import timm
 
@@ -176,7 +176,8 @@ def _head_size(name: str, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {}
 
 
-def _recipe(folder: Path, config: dict[str, Any]) -> _Recipe:
+def recipe_of(folder: Path, config: dict[str, Any]) -> Recipe:
+    """How the model of a directory is built; ModelLoadError for what its config.json lacks."""
     if "timm_args" in config:
         args, data, classes = config["timm_args"], config, config.get("classes")
         architecture = config.get("architecture", _DEFAULT_CLASS)
@@ -191,10 +192,11 @@ def _recipe(folder: Path, config: dict[str, Any]) -> _Recipe:
         classes = config.get("label_names", data.get("label_names"))
         architecture = config["architecture"]
     chosen = {key: data[key] for key in _DATA_KEYS if data.get(key) is not None}
-    return _Recipe(architecture=str(architecture), args=args, data=chosen, classes=classes)
+    return Recipe(architecture=str(architecture), args=args, data=chosen, classes=classes)
 
 
-def _built(recipe: _Recipe, where: str) -> nn.Module:
+def built(recipe: Recipe, where: str) -> nn.Module:
+    """The module with weights drawn from a copy of the random state; ModelLoadError."""
     import timm
 
     name = recipe.architecture
@@ -225,7 +227,7 @@ def _timm_class(path: str, where: str) -> type[nn.Module]:
     return found
 
 
-def _class_names(module: nn.Module, recipe: _Recipe, where: str) -> tuple[str, ...]:
+def _class_names(module: nn.Module, recipe: Recipe, where: str) -> tuple[str, ...]:
     count = int(getattr(module, "num_classes", 0) or 0)
     if count == 0:
         raise ModelLoadError(f"{where}: the model has no classifier (num_classes is 0)")

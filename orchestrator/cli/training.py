@@ -1,0 +1,127 @@
+"""The verb that trains classifiers: train."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options as opt
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from transexplain.training.plan import Trained
+
+_INTERRUPTED = 130
+SpecPath = Annotated[Path, typer.Argument(help="training specification (YAML)")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", help="folder; default: trainings/NAME")
+]
+Restart = Annotated[
+    bool, typer.Option("--restart", help="forget the checkpoints of the output and begin anew")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(train)
+
+
+def train(
+    spec: SpecPath,
+    *,
+    output: Output = None,
+    name: opt.Name = None,
+    set_: opt.Set = None,
+    restart: Restart = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Fine-tune a classifier in stages; run again after an interruption to go on."""
+    from orchestrator.dispatch.stopping import stopping
+    from orchestrator.training.plan import train_spec
+    from orchestrator.training.spec import load_training
+    from transexplain.settings import Settings
+
+    overrides = {"output": output, "name": name}
+    read = load_training(spec, overrides, set_ or ())
+    if restart:
+        from transexplain.training.classifier import forget
+
+        forget(Path(read.output or f"trainings/{read.name}").expanduser())
+    try:
+        with stopping() as stop, _shown(read.name, stop) as observer:
+            trained = train_spec(read, Settings.from_environment(), observer)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on with the training", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    _print(trained, as_json=as_json)
+
+
+class _Bar:
+    """Shows a fit as a progress bar with its losses; ends it when asked to stop."""
+
+    def __init__(self, bar: "Progress", label: str, stop: Event) -> None:
+        self.bar, self.stop, self.label = bar, stop, label
+        self.task = bar.add_task(label, total=None, said="")
+        self.metrics = ""
+
+    def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
+        """One step further."""
+        said = f"loss {losses['loss']:.4f}{self.metrics}"
+        self.bar.update(self.task, completed=step, total=steps, said=said)
+
+    def validated(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """One epoch further; written on a line of its own."""
+        self.metrics = "".join(f", {name} {value:.4f}" for name, value in metrics.items())
+        typer.echo(f"{self.label}: epoch {epoch}{self.metrics}", err=True)
+
+    def should_stop(self) -> bool:
+        """Whether Ctrl-C or SIGTERM came."""
+        return self.stop.is_set()
+
+
+@contextmanager
+def _shown(label: str, stop: Event) -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Left(),
+        TextColumn("{task.fields[said]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        yield _Bar(bar, label, stop)
+
+
+def _print(trained: "Trained", *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        told: dict[str, Any] = asdict(trained)
+        typer.echo(json.dumps(told, indent=1, default=str))
+        return
+    for failure in trained.failures[:5]:
+        typer.echo(f"left out {failure.item_id}: {failure.kind}: {failure.message}", err=True)
+    if trained.failures:
+        typer.echo(f"left out {len(trained.failures)} items in all", err=True)
+    measured = "nothing was held out"
+    if trained.metrics:
+        of = f"{trained.validation_examples} held-out items"
+        measured = f"accuracy {trained.metrics['accuracy']:.4f} over {of}"
+    ended = ", ended early" if trained.stopped_early else ""
+    typer.echo(f"{trained.examples} items, {trained.epochs} epochs{ended}: {measured}")
+    typer.echo(f"model    {trained.model_dir}")
+    typer.echo(f"history  {trained.history}")
+    typer.echo(f"curves   {', '.join(str(path) for path in trained.curves)}")
+    typer.echo(f"next: transexplain run --model {trained.model_dir} --data DATA")

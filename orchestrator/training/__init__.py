@@ -1,0 +1,1 @@
+"""Trainings as a person writes them: specification, presets, plan."""

@@ -1,0 +1,151 @@
+"""`transexplain train`: specification, presets, the verb."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_trainings import bert_folder, write_texts
+
+from orchestrator.training.plan import plan_training
+from orchestrator.training.presets import PRESETS, with_preset
+from orchestrator.training.spec import TrainingSpec, load_training
+from transexplain.errors import SpecError
+from transexplain.models.load import load_model
+from transexplain.settings import Settings
+from transexplain.training.plan import Stages
+
+Call = Callable[..., tuple[int, str]]
+
+
+def write(folder: Path, **keys: object) -> Path:
+    path = folder / "train.yaml"
+    document = {"name": "films", "model": str(folder / "bert"), "data": str(folder / "texts.csv")}
+    document |= {"optimisation": {"epochs": 2, "batch_size": 16, "learning_rate": 5e-3}}
+    document["stages"] = {"layers_per_interval": 3}
+    path.write_text(yaml.safe_dump(document | keys), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    bert_folder(tmp_path / "bert", layers=2)
+    write_texts(tmp_path / "texts.csv")
+    return write(tmp_path)
+
+
+def test_the_verb_trains_and_says_what_is_where(spec: Path, call: Call, tmp_path: Path) -> None:
+    code, said = call("train", str(spec))
+    assert code == 0, said
+    folder = Path("trainings/films")
+    for name in ("model", "history.json", "curves.png", "curves.svg"):
+        assert str(folder / name) in said
+        assert (tmp_path / folder / name).exists()
+    assert "accuracy" in said
+    assert f"transexplain run --model {folder / 'model'}" in said
+    assert load_model(tmp_path / folder / "model").classes == ("bad", "so-so", "good")
+
+
+def test_json_and_settings(spec: Path, call: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(
+        "train", str(spec), "--json", "--output", "mine", "--set", "optimisation.epochs=1"
+    )
+    assert code == 0, said
+    told = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
+    assert told["model_dir"] == "mine/model"
+    assert told["epochs"] == 1
+    assert 0 <= told["metrics"]["accuracy"] <= 1
+
+
+def test_other_settings_need_a_restart(spec: Path, call: Call) -> None:
+    assert call("train", str(spec))[0] == 0
+    code, said = call("train", str(spec), "--set", "seed=9")
+    assert (code, "--restart" in said) == (2, True)
+    assert call("train", str(spec), "--set", "seed=9", "--restart")[0] == 0
+
+
+def test_an_interrupted_training_says_how_to_go_on(
+    spec: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestrator.cli.training._Bar.should_stop", lambda self: True)
+        code, said = call("train", str(spec))
+    assert (code, "goes on" in said) == (130, True)
+    assert Path("trainings/films/fit/checkpoint.safetensors").is_file()
+    code, said = call("train", str(spec))
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"modle": "x"}, "modle: unknown key; known here: name, preset, model"),
+        ({"optimisation": {"lr": 1}}, "optimisation.lr: unknown key; known here: epochs"),
+        ({"optimisation": {"epochs": 0}}, "optimisation.epochs"),
+        ({"preset": "joint-sound"}, "joint-text, joint-vision, separate-text, separate-vision"),
+        ({"stages": {"decay": 2}}, "stages.decay"),
+        ({"classes": [True, False]}, "put it into quotes"),
+        ({"labels": {"dreadful": "awful"}, "data": "x.csv"}, "x.csv"),
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"validation": {"share": 0.2, "source": "x.csv"}}, "source and a share"),
+        ({"explainer": "joint"}, "explainer"),
+        ({"classes": ["bad", "good"]}, "'so-so'"),
+        ({"precision": "int8"}, "precision"),
+    ],
+)
+def test_bad_specifications_are_named(
+    spec: Path, tmp_path: Path, call: Call, keys: dict, said: str
+) -> None:
+    code, message = call("train", str(write(tmp_path, **keys)))
+    assert code == 2
+    assert said in message
+    assert "Traceback" not in message
+
+
+def test_a_file_that_is_not_there_is_named(call: Call) -> None:
+    code, said = call("train", "missing.yaml")
+    assert (code, "missing.yaml" in said) == (2, True)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_presets_are_whole_and_the_users_keys_win(spec: Path, tmp_path: Path, preset: str) -> None:
+    found = load_training(write(tmp_path, preset=preset, explainer="none"))
+    assert found.explainer.mode == "none"
+    assert found.optimisation.epochs == 2  # the user's
+    assert found.optimisation.head_learning_rate == 1e-3  # the preset's
+    assert found.stages is not None
+    assert found.stages.layers_per_interval == 3
+    plain = {"model": "m", "data": "d.csv"}
+    alone = TrainingSpec.model_validate(with_preset(plain, PRESETS[preset]))
+    assert alone.explainer.mode == preset.partition("-")[0]
+    assert alone.stages is not None
+    layers = 12
+    stages = 1 + -(-layers // alone.stages.layers_per_interval)
+    needed = alone.stages.head_epochs + (stages - 1) * alone.stages.interval_epochs
+    assert needed < alone.optimisation.epochs  # a model of 12 layers is unfrozen whole
+
+
+def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        classes=["bad", "so-so", "good"],
+        labels={0: "bad"},
+        stages="none",
+        validation=str(tmp_path / "texts.csv"),
+    )
+    settings = Settings(snapshot_dir=tmp_path / "snapshots")
+    plan = plan_training(load_training(path), settings)
+    assert plan.stages is None
+    assert plan.labels == {"0": "bad"}
+    assert plan.share == 0.0
+    assert plan.validation is not None
+    assert plan.validation.rows == 48
+    assert plan.optimisation.learning_rate == 5e-3
+    plan = plan_training(load_training(write(tmp_path)), settings)
+    assert (plan.share, plan.stages) == (0.1, Stages(layers_per_interval=3))
+
+
+def test_a_set_without_a_value_is_named(spec: Path) -> None:
+    with pytest.raises(SpecError, match=r"a\.b=value"):
+        load_training(spec, settings=["seed"])

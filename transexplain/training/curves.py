@@ -1,0 +1,125 @@
+"""Curves of a fit: losses and validation as pictures, JSON and CSV."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transexplain.training.history import History
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_WIDTH, _HEIGHT, _SCALE = 640, 220, 2.0
+#: Okabe & Ito's colours, which differ for every kind of colour blindness
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+def write_history(history: History, folder: Path) -> tuple[Path, Path]:
+    """Write `history.json` and `history.csv` (columns part, step, epoch, measure, value)."""
+    told, table = folder / "history.json", folder / "history.csv"
+    known = {
+        "steps": history.steps,
+        "epoch_steps": history.epoch_steps,
+        "unfrozen": [{"step": step, "stage": name} for step, name in history.unfrozen],
+        "best_epoch": history.best_epoch,
+        "best": history.best,
+        "training": history.training,
+        "validation": history.validation,
+    }
+    told.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("part", "step", "epoch", "measure", "value"))
+        writer.writerows(
+            (row["part"], int(row["step"]), row["epoch"], row["measure"], row["value"])
+            for row in _rows(history)
+        )
+    return told, table
+
+
+def draw_curves(history: History, folder: Path, monitor: str = "accuracy") -> tuple[Path, Path]:
+    """Write `curves.svg` and `curves.png`: losses, and the monitored measure by epoch.
+
+    Dashed verticals stand where layers were unfrozen, a dot at the best epoch.
+    """
+    import vl_convert
+
+    text = _chart(history, monitor).to_json()
+    svg, png = folder / "curves.svg", folder / "curves.png"
+    svg.write_text(vl_convert.vegalite_to_svg(text, allowed_base_urls=[]), encoding="utf-8")
+    png.write_bytes(vl_convert.vegalite_to_png(text, scale=_SCALE, allowed_base_urls=[]))
+    return svg, png
+
+
+def _rows(history: History) -> Iterator[dict[str, Any]]:
+    for part, rows in (("training", history.training), ("validation", history.validation)):
+        for row in rows:
+            for name, value in row.items():
+                if name not in ("step", "epoch"):
+                    yield {
+                        "part": part,
+                        "step": row["step"],
+                        "epoch": row["step"] / history.epoch_steps,
+                        "measure": name,
+                        "value": value,
+                    }
+
+
+def _chart(history: History, monitor: str) -> "alt.VConcatChart":
+    import altair as alt
+
+    rows = list(_rows(history))
+    for row in rows:
+        row["line"] = row["part"] if row["measure"] == "loss" else f"{row['part']} {row['measure']}"
+    losses = [row for row in rows if row["part"] == "training" or row["measure"] == "loss"]
+    panels = [_panel(history, losses, "loss")]
+    measured = [row for row in rows if row["part"] == "validation" and row["measure"] == monitor]
+    if measured and monitor != "loss":
+        panels.append(_panel(history, measured, f"validation {monitor}"))
+    apart: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(color="independent")
+    chart: alt.VConcatChart = apart.configure(
+        background="white", font="sans-serif", view={"stroke": None}
+    )
+    return chart
+
+
+def _panel(history: History, rows: list[dict[str, Any]], title: str) -> "alt.LayerChart":
+    import altair as alt
+
+    last = history.steps / history.epoch_steps
+    x = alt.X("epoch:Q", title="epoch", scale=alt.Scale(domain=[0, last], nice=False))
+    names = list(dict.fromkeys(str(row["line"]) for row in rows))
+    colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
+    legend = alt.Legend(title=None, orient="top") if len(names) > 1 else None
+    base = alt.Chart({"values": rows}).encode(
+        x=x,
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=6)),
+        color=alt.Color("line:N", legend=legend, scale=alt.Scale(domain=names, range=colours)),
+    )
+    layers = [base.mark_line(strokeWidth=1.8), *_marks(history, base, x)]
+    panel: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=_WIDTH, height=_HEIGHT)
+    return panel
+
+
+def _marks(history: History, base: "alt.Chart", x: "alt.X") -> Iterator["alt.Chart"]:
+    """Points of the validation, the best one larger, and a rule with its name at each stage."""
+    import altair as alt
+
+    points = base.transform_filter("datum.part == 'validation'")
+    yield points.mark_point(filled=True, size=30, opacity=1)
+    if history.best_epoch is not None:
+        best = points.transform_filter(f"datum.epoch == {history.best_epoch}")
+        yield best.mark_point(size=140, strokeWidth=1.5)
+    starts = [
+        {"epoch": step / history.epoch_steps, "stage": name.partition(",")[0]}
+        for step, name in history.unfrozen
+        if step
+    ]
+    if starts:
+        rules = alt.Chart({"values": starts}).encode(x=x)
+        yield rules.mark_rule(strokeDash=[4, 3], color="#888")
+        yield rules.mark_text(align="left", baseline="top", dx=4, fontSize=10, color="#555").encode(
+            y=alt.value(2), text="stage:N"
+        )
