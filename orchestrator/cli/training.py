@@ -49,7 +49,7 @@ def train(
     overrides = {"output": output, "name": name}
     read = load_training(spec, overrides, set_ or ())
     if restart:
-        from transexplain.training.classifier import forget
+        from transexplain.training.course import forget
 
         forget(Path(read.output or f"trainings/{read.name}").expanduser())
     try:
@@ -69,10 +69,16 @@ class _Bar:
         self.task = bar.add_task(label, total=None, said="")
         self.metrics = ""
 
+    def began(self, what: str) -> None:
+        """Another part of the training; the bar begins anew."""
+        self.metrics = ""
+        self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", said="")
+        typer.echo(f"{self.label}: {what}", err=True)
+
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         """One step further."""
-        said = f"loss {losses['loss']:.4f}{self.metrics}"
-        self.bar.update(self.task, completed=step, total=steps, said=said)
+        said = f"loss {losses['loss']:.4f}" if "loss" in losses else ""
+        self.bar.update(self.task, completed=step, total=steps, said=f"{said}{self.metrics}")
 
     def validated(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """One epoch further; written on a line of its own."""
@@ -115,13 +121,30 @@ def _print(trained: "Trained", *, as_json: bool) -> None:
         typer.echo(f"left out {failure.item_id}: {failure.kind}: {failure.message}", err=True)
     if trained.failures:
         typer.echo(f"left out {len(trained.failures)} items in all", err=True)
+    if trained.epochs:
+        _print_classifier(trained)
+    typer.echo(f"model      {trained.model}")
+    if trained.explainer is not None:
+        typer.echo(f"explainer  {trained.explainer}")
+    typer.echo(f"history    {', '.join(str(path) for path in trained.histories)}")
+    typer.echo(f"curves     {', '.join(str(path) for path in trained.curves)}")
+    agreement = trained.agreement
+    if agreement is not None:
+        typer.echo(
+            f"the explainer ranks positions as its teacher does with a rank correlation of "
+            f"{agreement.rank_correlation:.3f} (relative error {agreement.relative_error:.3f}) "
+            f"over {agreement.items} held-out items"
+        )
+    by = ""
+    if trained.explainer is not None:
+        by = f" --method learned --set method.params.explainer={trained.explainer}"
+    typer.echo(f"next: transexplain run --model {trained.model} --data DATA{by}")
+
+
+def _print_classifier(trained: "Trained") -> None:
     measured = "nothing was held out"
     if trained.metrics:
         of = f"{trained.validation_examples} held-out items"
         measured = f"accuracy {trained.metrics['accuracy']:.4f} over {of}"
     ended = ", ended early" if trained.stopped_early else ""
     typer.echo(f"{trained.examples} items, {trained.epochs} epochs{ended}: {measured}")
-    typer.echo(f"model    {trained.model_dir}")
-    typer.echo(f"history  {trained.history}")
-    typer.echo(f"curves   {', '.join(str(path) for path in trained.curves)}")
-    typer.echo(f"next: transexplain run --model {trained.model_dir} --data DATA")

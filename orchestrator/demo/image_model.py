@@ -70,13 +70,14 @@ def train(scans: digits.Scans, folder: Path, *, seed: int, epochs: int) -> Path:
         output=folder / "training",
         share=_HELD_OUT,
         stages=None,
+        seed=seed,
         optimisation=Optimisation(learning_rate=_RATE, weight_decay=0.05, label_smoothing=0.05),
         fit=FitPlan(
             epochs=epochs, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
         ),
     )
     trained: Trained = train_plan(plan)
-    return trained.model_dir
+    return Path(trained.model)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

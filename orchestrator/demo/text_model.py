@@ -86,6 +86,7 @@ def train(written: Sequence[corpus.Letter], folder: Path, *, seed: int) -> Path:
         output=folder / "training",
         share=_HELD_OUT,
         stages=None,
+        seed=seed,
         optimisation=Optimisation(
             learning_rate=_RATE,
             embedding_weight_decay=_WORD_DECAY,
@@ -96,7 +97,7 @@ def train(written: Sequence[corpus.Letter], folder: Path, *, seed: int) -> Path:
         ),
     )
     trained: Trained = train_plan(plan)
-    return trained.model_dir
+    return Path(trained.model)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

@@ -46,7 +46,7 @@ class StagesSection(Strict):
 class OptimisationSection(Strict):
     """AdamW, its schedule and its end."""
 
-    epochs: int = Field(default=8, ge=1)
+    epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
     batch_size: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=3e-5, gt=0, allow_inf_nan=False)
     head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -70,17 +70,26 @@ class ValidationSection(Strict):
 
 
 class ExplainerSection(Strict):
-    """An explainer that learns the relevance of a method."""
+    """An explainer that learns what a relevance method says."""
 
     mode: Literal["none", "separate", "joint"] = "none"
-    method: str = "lrp"
-    params: dict[str, Any] = Field(default_factory=dict)
-    weight: float | None = Field(default=None, gt=0, description="of its loss, joint")
-    epochs: int | None = Field(default=None, ge=1)
-    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    width: int | None = Field(default=None, ge=1)
-    layers: int | None = Field(default=None, ge=1)
-    conserve: bool | None = None
+    method: str = Field(default="lrp", description="the teacher; it measures logits")
+    params: dict[str, Any] = Field(default_factory=dict, description="of the teacher")
+    weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
+    epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
+    batch_size: int = Field(default=32, ge=1, description="separate")
+    patience: int | None = Field(default=None, ge=1, description="separate")
+    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    classes: int | None = Field(
+        default=2, ge=1, description="asked of each item: the predicted one and others; null: all"
+    )
+    layers: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="that are read; default: first, middle, last"
+    )
+    width: int | None = Field(default=None, ge=1, description="default: a quarter of the model's")
+    depth: int = Field(default=2, ge=1, description="attention layers of its own")
+    conserve: bool = Field(default=True, description="positions sum to the logit less constants")
 
 
 def _no_stages(value: Any) -> Any:

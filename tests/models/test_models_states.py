@@ -27,6 +27,10 @@ def test_they_are_those_that_transformers_reports() -> None:
     for mine, theirs in zip(found.hidden, own.hidden_states, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
     assert found.mask.sum(dim=1).tolist() == [one.length for one in batch.encoded]
+    special = [[token.special for token in one.features] for one in batch.encoded]
+    for row, marks in enumerate(special):
+        assert found.own[row, : len(marks)].tolist() == [not mark for mark in marks]
+    assert not found.own[~found.mask].any()
     assert readable_layers(model, batch) == dict.fromkeys(layers, 16)
 
 
@@ -41,6 +45,7 @@ def test_pictures_have_all_their_positions() -> None:
         found = read_states(model, batch, (0, 1))
         assert found.mask.all()
         assert found.hidden[0].shape[1] == batch.encoded[0].length == 10
+        assert found.own.tolist() == [[False] + [True] * 9]
 
 
 def test_the_graph_reaches_the_weights_where_gradients_are_on() -> None:

@@ -53,7 +53,7 @@ def test_json_and_settings(spec: Path, call: Call, capsys: pytest.CaptureFixture
     )
     assert code == 0, said
     told = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
-    assert told["model_dir"] == "mine/model"
+    assert told["model"] == "mine/model"
     assert told["epochs"] == 1
     assert 0 <= told["metrics"]["accuracy"] <= 1
 
@@ -82,14 +82,14 @@ def test_an_interrupted_training_says_how_to_go_on(
     [
         ({"modle": "x"}, "modle: unknown key; known here: name, preset, model"),
         ({"optimisation": {"lr": 1}}, "optimisation.lr: unknown key; known here: epochs"),
-        ({"optimisation": {"epochs": 0}}, "optimisation.epochs"),
+        ({"optimisation": {"epochs": 0}}, "0 epochs"),
         ({"preset": "joint-sound"}, "joint-text, joint-vision, separate-text, separate-vision"),
         ({"stages": {"decay": 2}}, "stages.decay"),
         ({"classes": [True, False]}, "put it into quotes"),
         ({"labels": {"dreadful": "awful"}, "data": "x.csv"}, "x.csv"),
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"validation": {"share": 0.2, "source": "x.csv"}}, "source and a share"),
-        ({"explainer": "joint"}, "explainer"),
+        ({"explainer": {"mode": "separate", "method": "rollout"}}, "logits"),
         ({"classes": ["bad", "good"]}, "'so-so'"),
         ({"precision": "int8"}, "precision"),
     ],

@@ -38,7 +38,7 @@ def drawn_explainer(widths: Mapping[int, int], classes: int, **shape: Any) -> Ex
         explainer = Explainer(architecture)
         for parameter in explainer.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
-        explainer.calibrate(torch.rand(8) + 0.5, torch.randn(8, classes))
+        explainer.calibrate(torch.rand(8, 2) + 0.5, torch.randn(8, classes))
     return explainer.eval()
 
 

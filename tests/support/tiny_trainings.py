@@ -13,7 +13,7 @@ from tiny_models import bert, vit, wordpiece
 
 from transexplain.data.snapshot import prepare
 from transexplain.plans import DatasetRef, DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, Stages, TrainingPlan
+from transexplain.training.plan import FitPlan, Optimisation, Stages, TrainingPlan, Unobserved
 
 CLASSES = ("bad", "so-so", "good")
 _TEXTS = ("un [ film", "a nice x", "goods film")
@@ -102,7 +102,7 @@ def image_plan(folder: Path, **fields: Any) -> TrainingPlan:
     return replace(plan, **fields)
 
 
-class StopAt:
+class StopAt(Unobserved):
     """Ends a training after so many steps, and notes what it hears."""
 
     def __init__(self, step: int | None = None) -> None:
@@ -113,7 +113,7 @@ class StopAt:
 
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         self.steps.append(step)
-        self.losses.append(losses["loss"])
+        self.losses.append(losses.get("loss", 0.0))
 
     def validated(self, epoch: int, metrics: Mapping[str, float]) -> None:
         self.epochs.append(epoch)

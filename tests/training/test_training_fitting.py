@@ -3,9 +3,10 @@
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +37,10 @@ class Scripted:
         torch.nn.init.ones_(self.module.bias)
         self.scores, self.higher_is_better, self.starts = scores, higher, starts
         self.scale, self.epochs, self.weights = loss, [], []
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         parts = {"weight": (self.module.weight, 0), "bias": (self.module.bias, self.starts)}
@@ -156,7 +161,7 @@ def test_precision_by_device() -> None:
 
 def test_training_in_bfloat16_keeps_float32_weights(plan: TrainingPlan) -> None:
     plan = replace(plan, fit=replace(plan.fit, precision="bfloat16", epochs=1))
-    weights = load_file(train(plan).model_dir / "model.safetensors")
+    weights = load_file(Path(train(plan).model) / "model.safetensors")
     assert {one.dtype for one in weights.values()} == {torch.float32}
 
 
@@ -187,13 +192,13 @@ def test_curves_and_history_are_written(plan: TrainingPlan) -> None:
         assert word in text
     with Image.open(png) as picture:
         assert picture.width > 1000
-    told = json.loads(trained.history.read_text(encoding="utf-8"))
+    told = json.loads(trained.histories[0].read_text(encoding="utf-8"))
     assert [entry["step"] for entry in told["unfrozen"]] == [0, 6, 12, 18, 24]
     assert len(told["training"]) == told["steps"] == 30
     assert [row["epoch"] for row in told["validation"]] == [1, 2, 3, 4, 5]
     best = max(row["accuracy"] for row in told["validation"])
     assert best == told["best"] == trained.metrics["accuracy"]
-    with trained.history.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+    with trained.histories[0].with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30 + 2 * 5
     assert float(rows[0]["value"]) == told["training"][0]["loss"]

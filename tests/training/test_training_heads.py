@@ -98,7 +98,7 @@ def test_a_timm_model_gets_other_classes_and_is_saved(tmp_path: Path) -> None:
     model = load_for_training(source, ("dark", "light"), device="cpu", seed=0)
     assert same(own.module, model.module, but="head.")
     plan = image_plan(tmp_path, source=source)
-    trained = load_model(train(plan).model_dir)
+    trained = load_model(train(plan).model)
     assert trained.classes == ("dark", "light")
     config = json.loads((plan.output / "model" / "config.json").read_text())
     assert config["mean"] == [0.5] * 3
@@ -125,7 +125,7 @@ def test_a_pickle_is_never_read(tmp_path: Path, bert_dir: Path) -> None:
 
 def test_the_saved_model_has_the_tokenizer_and_the_classes(tmp_path: Path) -> None:
     plan = text_plan(tmp_path, classes=("bad", "good", "so-so"))
-    trained = load_model(train(plan).model_dir)
+    trained = load_model(train(plan).model)
     assert trained.classes == ("bad", "good", "so-so")
     names = {path.name for path in (plan.output / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names

@@ -16,7 +16,7 @@ from tiny_trainings import StopAt, image_plan, text_plan
 from transexplain.errors import ConfigurationError
 from transexplain.models.load import load_model
 from transexplain.training import train
-from transexplain.training.classifier import forget
+from transexplain.training.course import forget
 from transexplain.training.plan import TrainingPlan
 
 Make = Callable[..., TrainingPlan]
@@ -69,7 +69,7 @@ def test_a_training_that_is_ended_several_times_gives_the_same_bits(
     assert observer.steps[0] == 12
     assert same(weights(whole), weights(broken))
     assert resumed.metrics == uninterrupted.metrics
-    assert resumed.history.read_text() == uninterrupted.history.read_text()
+    assert resumed.histories[0].read_text() == uninterrupted.histories[0].read_text()
 
 
 def test_a_killed_process_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:

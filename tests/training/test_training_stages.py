@@ -177,7 +177,7 @@ def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path
     plan = text_plan(tmp_path, stages=None)
     plan = replace(plan, fit=FitPlan(epochs=1, batch_size=8))
     before = load_model(plan.source).module.state_dict()
-    after = load_model(train(plan).model_dir)
+    after = load_model(train(plan).model)
     moved = changed(before, after)
     assert "bert.embeddings.word_embeddings.weight" in moved
     assert "classifier.weight" in moved

@@ -24,22 +24,18 @@ _EPSILON = 1e-12  #: of an item whose relevance is zero everywhere
 class Prediction:
     """What an explainer says of a batch."""
 
-    shape: Tensor  #: (B, T, C) relevance in units of the item's scale; 0 at padding
-    log_scale: Tensor  #: (B,) standardised
-    scale: Tensor  #: (B,) root mean square of relevance, in logits
+    relevance: Tensor  #: (B, T, C) in logits; 0 at padding
+    sizes: Tensor  #: (B, T) scale of the item at each position, in logits; 0 at padding
+    log_scale: Tensor  #: (B, 2) standardised, of own and of special positions
     constants: Tensor | None  #: (B, C) standardised logits that are at no position
-
-    @property
-    def relevance(self) -> Tensor:
-        """(B, T, C) in logits."""
-        return self.shape * self.scale[:, None, None]
 
 
 class Explainer(nn.Module):
     """Predicts what a relevance method would say, from hidden states (B, T, D) of some layers.
 
-    The buffers hold the scales of what it learned from: mean and standard deviation of the log of
-    an item's root mean square of relevance, and of the constants of every class, in logits.
+    An item has two scales, of its own positions and of special ones (a class token often holds
+    many times what a word holds). The buffers hold what it learned from: mean and standard
+    deviation of the logs of both, and of the constants of every class, in logits.
     """
 
     log_mean: Tensor
@@ -56,10 +52,10 @@ class Explainer(nn.Module):
         self.layers = nn.ModuleList(_Layer(width, one.heads) for _ in range(one.depth))
         self.norm = nn.LayerNorm(width)
         self.to_relevance = nn.Linear(width, one.classes)
-        self.to_scale = _head(width, 1)
+        self.to_scale = _head(width, 2)
         self.to_constants = _head(width, one.classes) if one.conserve else None
-        self.register_buffer("log_mean", torch.zeros(()))
-        self.register_buffer("log_deviation", torch.ones(()))
+        self.register_buffer("log_mean", torch.zeros(2))
+        self.register_buffer("log_deviation", torch.ones(2))
         self.register_buffer("constant_mean", torch.zeros(one.classes))
         self.register_buffer("constant_deviation", torch.ones(one.classes))
 
@@ -67,6 +63,7 @@ class Explainer(nn.Module):
         self,
         states: Sequence[Tensor],
         mask: Tensor,
+        own: Tensor,
         logits: Tensor,
         scale: Tensor | None = None,
     ) -> Prediction:
@@ -75,25 +72,27 @@ class Explainer(nn.Module):
         Args:
             states: (B, T, D) for each layer of the architecture.
             mask: (B, T) true where an item has a position.
+            own: (B, T) true where that is its own content: no special position, no padding.
             logits: (B, C) of the classifier.
-            scale: (B,) of the items where it is known, as in training; else it is predicted.
+            scale: (B, 2) of the items where it is known, as in training; else it is predicted.
         """
         seen = self._seen(states, mask, logits)
         inside = mask.unsqueeze(-1)
-        count = inside.sum(dim=1).clamp(min=1)
-        pooled = (seen * inside).sum(dim=1) / count
-        log_scale = self.to_scale(pooled).squeeze(-1)
+        pooled = (seen * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
+        log_scale = self.to_scale(pooled)
         if scale is None:
             bounded = log_scale.clamp(-_WIDEST, _WIDEST)
             scale = torch.exp(self.log_mean + self.log_deviation * bounded)
-        shape = self.to_relevance(seen) * inside
+        sizes = torch.where(own, scale[:, :1], scale[:, 1:]) * mask
+        relevance = self.to_relevance(seen) * sizes.unsqueeze(-1)
         if self.to_constants is None:
-            return Prediction(shape, log_scale, scale, None)
+            return Prediction(relevance, sizes, log_scale, None)
         constants = self.to_constants(pooled)
         wanted = logits - (self.constant_mean + self.constant_deviation * constants)
-        missing = wanted / scale.unsqueeze(-1) - shape.sum(dim=1)
-        shape = shape + (missing / count).unsqueeze(1) * inside
-        return Prediction(shape, log_scale, scale, constants)
+        missing = wanted - relevance.sum(dim=1)
+        shares = sizes / sizes.sum(dim=1, keepdim=True).clamp(min=_EPSILON)
+        relevance = relevance + missing.unsqueeze(1) * shares.unsqueeze(-1)
+        return Prediction(relevance, sizes, log_scale, constants)
 
     def _seen(self, states: Sequence[Tensor], mask: Tensor, logits: Tensor) -> Tensor:
         """(B, T, width) what is known of every position."""
@@ -107,14 +106,15 @@ class Explainer(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, scales: Tensor, constants: Tensor, momentum: float = 1.0) -> None:
-        """Move the buffers to scales (N,) and constants (N, C) of items to learn from.
+        """Move the buffers to scales (N, 2) and constants (N, C) of items to learn from.
 
         `momentum` is how far: 1 forgets what was. A class whose constants are unknown (NaN)
         for every item keeps what it has.
         """
         logs = torch.log(scales.double().clamp(min=_EPSILON))
-        self.log_mean.lerp_(logs.mean().float(), momentum)
-        self.log_deviation.lerp_(logs.std(correction=0).clamp(min=1e-2).float(), momentum)
+        spread = logs.std(dim=0, correction=0).clamp(min=1e-2)
+        self.log_mean.lerp_(logs.mean(dim=0).float(), momentum)
+        self.log_deviation.lerp_(spread.float(), momentum)
         known = ~constants.isnan()
         count = known.sum(dim=0).clamp(min=1)
         filled = constants.double().nan_to_num()
@@ -131,7 +131,7 @@ def explanation_loss(
     *,
     relevance: Tensor,
     known: Tensor,
-    mask: Tensor,
+    scale: Tensor,
     constants: Tensor,
 ) -> Tensor:
     """Mean squared error on the items' own scales.
@@ -140,16 +140,16 @@ def explanation_loss(
         explainer, prediction: the network, and what it said given the items' scales.
         relevance: (B, T, C) of the teacher, in logits; ignored where it is not known.
         known: (B, C) classes that the teacher explained.
-        mask: (B, T) as in `Explainer.forward`.
+        scale: (B, 2) of the items; see `item_scale`.
         constants: (B, C) logits minus the sums of relevance over positions.
 
     Returns the sum of the errors of relevance (mean over positions and known classes) and, a
     tenth as heavy, of the scales and the constants in their standard deviations.
     """
-    scale = item_scale(relevance, known, mask)
-    counted = mask.unsqueeze(-1) & known.unsqueeze(1)
-    error = (prediction.shape - relevance / scale[:, None, None]) ** 2
-    loss = (error * counted).sum() / counted.sum().clamp(min=1)
+    sizes = prediction.sizes.unsqueeze(-1)
+    counted = (sizes > 0) & known.unsqueeze(1)
+    error = (prediction.relevance - relevance) / sizes.clamp(min=_EPSILON)
+    loss = torch.where(counted, error, 0.0).square().sum() / counted.sum().clamp(min=1)
     logs = (scale.log() - explainer.log_mean) / explainer.log_deviation
     loss = loss + 0.1 * ((prediction.log_scale - logs) ** 2).mean()
     if prediction.constants is not None:
@@ -159,11 +159,21 @@ def explanation_loss(
     return loss
 
 
-def item_scale(relevance: Tensor, known: Tensor, mask: Tensor) -> Tensor:
-    """(B,) root mean square of relevance (B, T, C) over positions (B, T) and classes (B, C)."""
+def item_scale(relevance: Tensor, known: Tensor, mask: Tensor, own: Tensor) -> Tensor:
+    """(B, 2) root mean squares of relevance (B, T, C) over own and over special positions.
+
+    `known` (B, C) are the classes that count, `mask` and `own` (B, T) as in `Explainer.forward`.
+    Neither is less than a thousandth of both together; without special positions it is that.
+    """
+    both = _root_mean_square(relevance, known, mask).clamp(min=_EPSILON)
+    parts = [_root_mean_square(relevance, known, part) for part in (own, mask & ~own)]
+    return torch.maximum(torch.stack(parts, dim=1), both.unsqueeze(1) / 1000)
+
+
+def _root_mean_square(relevance: Tensor, known: Tensor, mask: Tensor) -> Tensor:
     counted = mask.unsqueeze(-1) & known.unsqueeze(1)
     squares = torch.where(counted, relevance, 0.0).square().sum(dim=(1, 2))
-    return (squares / counted.sum(dim=(1, 2)).clamp(min=1)).sqrt().clamp(min=_EPSILON)
+    return (squares / counted.sum(dim=(1, 2)).clamp(min=1)).sqrt()
 
 
 def _head(width: int, out: int) -> nn.Sequential:

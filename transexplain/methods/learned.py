@@ -46,7 +46,7 @@ def explain(
     network, facts = _explainer_of(model, explainer, sha256)
     with torch.no_grad():
         states = read_states(model, batch, facts.architecture.layers)
-        predicted = network(states.hidden, states.mask, states.logits).relevance
+        predicted = network(states.hidden, states.mask, states.own, states.logits).relevance
     mark = Mark(method=method, at=facts.at, unit="logits", double=is_double(states.logits))
     notes = [(_note(facts),)] * len(batch.encoded)
 

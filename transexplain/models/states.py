@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
@@ -14,6 +16,7 @@ from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import blocks_of, first_float
 from transexplain.models.call import eval_mode
 from transexplain.models.leaves import sequence_of
+from transexplain.types import PatchGrid, Token
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +26,7 @@ class States:
     logits: Tensor  #: (B, C)
     hidden: tuple[Tensor, ...]  #: (B, T, D) for each layer that was asked for
     mask: Tensor  #: (B, T) true where an item has a position
+    own: Tensor  #: (B, T) true where that is its own content: no special position
 
 
 def read_states(
@@ -43,7 +47,10 @@ def read_states(
     with hooks.placed(model):
         logits = model.caller(model.module, batch.inputs) if training else model.logits(batch)
     found = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
-    return States(logits, tuple(found[1:]), positions_of(batch, found[0].shape[1]))
+    width, device = found[0].shape[1], logits.device
+    own = np.stack([own_positions(one.features, width) for one in batch.encoded])
+    mask = positions_of(batch, width)
+    return States(logits, tuple(found[1:]), mask, torch.from_numpy(own).to(device) & mask)
 
 
 def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
@@ -58,6 +65,16 @@ def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
         except ConfigurationError:
             continue
     return found
+
+
+def own_positions(features: tuple[Token, ...] | PatchGrid, width: int) -> NDArray[np.bool_]:
+    """(T,) which of `width` positions are an item's own content: not special, not padding."""
+    own = np.zeros(width, dtype=bool)
+    if isinstance(features, PatchGrid):
+        own[features.prefix : features.prefix + features.rows * features.cols] = True
+    else:
+        own[: len(features)] = [not token.special for token in features]
+    return own
 
 
 def positions_of(batch: Batch, width: int) -> Tensor:

@@ -8,7 +8,7 @@ __all__ = ["train"]
 def __getattr__(name: str) -> Any:
     """`train`, loaded when it is asked for: plans are read without torch."""
     if name == "train":
-        from transexplain.training.classifier import train
+        from transexplain.training.course import train
 
         return train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

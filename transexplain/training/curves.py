@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ _WIDTH, _HEIGHT, _SCALE = 640, 220, 2.0
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def write_history(history: History, folder: Path) -> tuple[Path, Path]:
+def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Path, Path]:
     """Write `history.json` and `history.csv` (columns part, step, epoch, measure, value)."""
-    told, table = folder / "history.json", folder / "history.csv"
+    told, table = folder / f"{prefix}history.json", folder / f"{prefix}history.csv"
     known = {
         "steps": history.steps,
         "epoch_steps": history.epoch_steps,
@@ -39,15 +39,17 @@ def write_history(history: History, folder: Path) -> tuple[Path, Path]:
     return told, table
 
 
-def draw_curves(history: History, folder: Path, monitor: str = "accuracy") -> tuple[Path, Path]:
-    """Write `curves.svg` and `curves.png`: losses, and the monitored measure by epoch.
+def draw_curves(
+    history: History, folder: Path, measures: Sequence[str] = ("accuracy",), prefix: str = ""
+) -> tuple[Path, Path]:
+    """Write `curves.svg` and `curves.png`: losses, and measures of the validation by epoch.
 
     Dashed verticals stand where layers were unfrozen, a dot at the best epoch.
     """
     import vl_convert
 
-    text = _chart(history, monitor).to_json()
-    svg, png = folder / "curves.svg", folder / "curves.png"
+    text = _chart(history, measures).to_json()
+    svg, png = folder / f"{prefix}curves.svg", folder / f"{prefix}curves.png"
     svg.write_text(vl_convert.vegalite_to_svg(text, allowed_base_urls=[]), encoding="utf-8")
     png.write_bytes(vl_convert.vegalite_to_png(text, scale=_SCALE, allowed_base_urls=[]))
     return svg, png
@@ -67,7 +69,7 @@ def _rows(history: History) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _chart(history: History, monitor: str) -> "alt.VConcatChart":
+def _chart(history: History, measures: Sequence[str]) -> "alt.VConcatChart":
     import altair as alt
 
     rows = list(_rows(history))
@@ -75,9 +77,13 @@ def _chart(history: History, monitor: str) -> "alt.VConcatChart":
         row["line"] = row["part"] if row["measure"] == "loss" else f"{row['part']} {row['measure']}"
     losses = [row for row in rows if row["part"] == "training" or row["measure"] == "loss"]
     panels = [_panel(history, losses, "loss")]
-    measured = [row for row in rows if row["part"] == "validation" and row["measure"] == monitor]
-    if measured and monitor != "loss":
-        panels.append(_panel(history, measured, f"validation {monitor}"))
+    for measure in measures:
+        measured = [
+            row for row in rows if row["part"] == "validation" and row["measure"] == measure
+        ]
+        if measured:
+            title = f"validation {measure.replace('_', ' ')}"
+            panels.append(_panel(history, measured, title))
     apart: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(color="independent")
     chart: alt.VConcatChart = apart.configure(
         background="white", font="sans-serif", view={"stroke": None}

@@ -73,7 +73,7 @@ class _Fit:
         self.epoch_steps = examples.steps(plan.batch_size)
         self.steps = plan.epochs * self.epoch_steps
         groups = objective.parameter_groups()
-        self.digest = identity_of(objective.module, groups, plan, examples)
+        self.digest = identity_of(objective, groups, plan, examples)
         self.stepper = Stepper(objective, groups, plan, self.steps)
         self.history = History(
             digest=self.digest,

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,10 @@ class Objective(Protocol):
     def higher_is_better(self) -> bool:
         """Which way `monitor` is good."""
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """JSON-able; what decides the losses, beside the module and the examples."""
+
     def parameter_groups(self) -> list[ParameterGroup]:
         """All that is ever trained; a parameter is in one group at most."""
 
@@ -91,6 +95,11 @@ class ClassifierObjective:
         """The classifier."""
         return self.model.module
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The rates, the smoothing and what is done to pictures."""
+        return asdict(self._optimisation)
+
     def parameter_groups(self) -> list[ParameterGroup]:
         """Head, layers and embeddings; see `stages`."""
         return self._groups
@@ -98,12 +107,21 @@ class ClassifierObjective:
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
         """Mean cross-entropy over the batch, in nats."""
         del step
-        inputs = batch.batch.inputs
-        if self._optimisation.augment and self.model.modality == "image":
-            inputs = augmented(inputs)
-        logits = self.model.caller(self.model.module, inputs)
+        seen = self.seen(batch)
+        logits = self.model.caller(self.model.module, seen.batch.inputs)
+        return {"loss": self.loss(logits, seen.labels)}
+
+    def seen(self, batch: ExampleBatch) -> ExampleBatch:
+        """The batch as the model sees it in training: pictures changed where that was asked."""
+        if not self._optimisation.augment or self.model.modality != "image":
+            return batch
+        changed = replace(batch.batch, inputs=augmented(batch.batch.inputs))
+        return replace(batch, batch=changed)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean smoothed cross-entropy of logits (B, C) and labels (B,), in nats."""
         smoothing = self._optimisation.label_smoothing
-        return {"loss": cross_entropy(logits.float(), batch.labels, label_smoothing=smoothing)}
+        return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
 
     def validate(self) -> dict[str, float]:
         """Accuracy and mean cross-entropy without smoothing; empty where nothing is held out."""

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
+from transexplain.learned.facts import Agreement
 from transexplain.plans import DatasetRef
 from transexplain.types import ItemFailure
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 #: the weights that a fit ends with: of the best validation, or of the last step
 Keep = Literal["best", "last"]
+ExplainerMode = Literal["separate", "joint"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,13 +95,47 @@ class Optimisation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExplainerPlan:
+    """An explainer: taught by which method, of which form, and how long.
+
+    `separate`: the classifier is trained first, or not at all, and then does not move; its
+    relevance is asked once. `joint`: both are trained together on cross-entropy plus `weight`
+    times the explanation loss, and the relevance is that of the classifier as it is at each step.
+    """
+
+    mode: ExplainerMode = "separate"
+    teacher: MethodSpec = field(default_factory=MethodSpec)
+    weight: float = 0.1  #: lambda of a joint training
+    classes: int | None = 2  #: explained of each item: the predicted one and others; None: all
+    layers: tuple[int, ...] | None = None  #: hidden states that are read; None: first, middle, last
+    width: int | None = None  #: of its hidden vectors; None: a quarter of the model's
+    depth: int = 2  #: attention layers of its own
+    conserve: bool = True  #: positions sum to the logit minus predicted constants
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.01
+    fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate training
+
+    def __post_init__(self) -> None:
+        """Told before anything is computed."""
+        for name in ("weight", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(
+                    f"explainer.{name} is {getattr(self, name)}; it must be above 0"
+                )
+        for name in ("classes", "width", "depth"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"explainer.{name} is {value}; it must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlan:
     """One training of a classifier, with everything that decides its weights."""
 
     source: str  #: model to start from: directory, hub id, or timm:NAME?checkpoint=FILE
     dataset: DatasetRef
     output: Path
-    fit: FitPlan
+    fit: FitPlan | None  #: of the classifier; None: it stays as it is
     classes: tuple[str, ...] | None = None  #: of the trained model; None: the model's own
     validation: DatasetRef | None = None  #: None: a share of `dataset`
     share: float = 0.1  #: of `dataset` that is held out where `validation` is None; 0: nothing
@@ -107,11 +144,19 @@ class TrainingPlan:
     max_length: int | None = None  #: positions per text
     stages: Stages | None = field(default_factory=Stages)  #: None: all is trained from the start
     optimisation: Optimisation = field(default_factory=Optimisation)
+    explainer: ExplainerPlan | None = None
+    seed: int = 0  #: of a fresh head and of the share that is held out
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
             raise ConfigurationError(
                 f"the share for validation is {self.share}; it is a share, 0 to below 1"
+            )
+        asked = self.explainer
+        if self.fit is None and (asked is None or asked.mode == "joint" or self.classes):
+            raise ConfigurationError(
+                "with 0 epochs the classifier stays as it is: only an explainer of mode "
+                "'separate' can be trained then, and it gets no other classes"
             )
 
 
@@ -119,20 +164,25 @@ class TrainingPlan:
 class Trained:
     """What a training left behind."""
 
-    model_dir: Path  #: what `load_model` takes
-    history: Path  #: JSON; the same as CSV beside it
+    model: str  #: what `load_model` takes
+    histories: tuple[Path, ...]  #: JSON; the same as CSV beside each
     curves: tuple[Path, ...]  #: pictures: SVG and PNG
     metrics: Mapping[str, float]  #: validation of the kept weights; empty: nothing was held out
-    epochs: int  #: that were run
-    best_epoch: int | None  #: counted from 1; None: nothing was held out
+    epochs: int  #: of the classifier that were run
+    best_epoch: int | None  #: counted from 1; None: nothing was held out, or no epoch was run
     stopped_early: bool
     examples: int
     validation_examples: int
     failures: tuple[ItemFailure, ...]  #: items that could not be used
+    explainer: Path | None = None  #: its file
+    agreement: Agreement | None = None  #: of the explainer with its teacher, on items held out
 
 
 class FitObserver(Protocol):
-    """Hears how a fit goes on and may end it."""
+    """Hears how a training goes on and may end it."""
+
+    def began(self, what: str) -> None:
+        """A part of the training begins, such as `training the classifier`."""
 
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         """`step` of `steps` is done; `losses` are those of its batch."""
@@ -146,6 +196,9 @@ class FitObserver(Protocol):
 
 class Unobserved:
     """Hears nothing and never ends a fit."""
+
+    def began(self, what: str) -> None:
+        """Nothing."""
 
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         """Nothing."""

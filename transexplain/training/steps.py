@@ -116,7 +116,7 @@ def precision_of(precision: Precision, device: torch.device) -> torch.dtype | No
 
 
 def identity_of(
-    module: nn.Module, groups: Sequence[ParameterGroup], plan: FitPlan, examples: Examples
+    objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, examples: Examples
 ) -> str:
     """Sha256 over all that decides the weights of a fit; ConfigurationError for doubled weights."""
     ids = [id(one) for group in groups for one in group.parameters.values()]
@@ -128,4 +128,5 @@ def identity_of(
         [group.name, list(group.parameters), group.learning_rate, group.weight_decay, group.starts]
         for group in groups
     ]
-    return digest_of(plan.identity, described, examples.digest, digest_of_module(module))
+    parts = (plan.identity, described, dict(objective.identity), examples.digest)
+    return digest_of(*parts, digest_of_module(objective.module))

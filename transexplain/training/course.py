@@ -1,0 +1,145 @@
+"""A whole training, from plan to files: the way of the command line, the demo and the library."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from transexplain.errors import ConfigurationError
+from transexplain.models.load import load_model
+from transexplain.training.classifier import Prepared, objective_of, prepare
+from transexplain.training.curves import draw_curves, write_history
+from transexplain.training.explainers import (
+    EXPLAINER_FIT,
+    joint_objective,
+    train_explainer,
+    write_explainer,
+)
+from transexplain.training.fitting import fit
+from transexplain.training.history import FitResult
+from transexplain.training.plan import FitObserver, FitPlan, Trained, TrainingPlan, Unobserved
+from transexplain.training.saving import save_model
+
+#: below `output`
+MODEL, FIT, RECORD = "model", "fit", "training.json"
+_MEASURES = ("accuracy", "rank_correlation")
+
+
+def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
+    """Train, or go on where a training was interrupted, and write what came of it.
+
+    Below `plan.output` come `model/` (what `load_model` takes), `explainer.safetensors` where one
+    was asked for, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
+    measures) and `fit/` (checkpoints).
+
+    Raises ConfigurationError for a model, data or output that does not fit the plan, and
+    KeyboardInterrupt, with a checkpoint written, where the observer ends it.
+    """
+    check_output(plan.output)
+    watch, prepared = observer or Unobserved(), prepare(plan)
+    trained = _unfitted(plan, prepared)
+    asked = plan.explainer
+    if plan.fit is not None and asked is not None and asked.mode == "joint":
+        trained = _jointly(plan, plan.fit, prepared, watch)
+    else:
+        if plan.fit is not None:
+            watch.began("training the classifier")
+            objective = objective_of(plan, plan.fit, prepared)
+            result = fit(
+                objective,
+                plan.fit,
+                plan.output / FIT,
+                examples=prepared.training,
+                observer=watch,
+            )
+            trained = _written(plan, prepared, result)
+        if asked is not None:
+            trained = _explained(plan, trained, prepared, watch)
+    record = {"plan": asdict(plan), "trained": asdict(trained)}
+    text = json.dumps(record, indent=1, default=str)
+    (plan.output / RECORD).write_text(text + "\n", encoding="utf-8")
+    return trained
+
+
+def check_output(output: Path) -> None:
+    """Raise ConfigurationError where `output` holds something that is no training."""
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(f"the output {output} is a file; name a folder")
+    if output.is_dir() and any(output.iterdir()) and not (output / FIT).is_dir():
+        raise ConfigurationError(
+            f"the output {output} is not empty and holds no training; name another folder"
+        )
+    (output / FIT).mkdir(parents=True, exist_ok=True)
+
+
+def forget(output: Path) -> None:
+    """Remove the checkpoints below `output`, so that a training begins anew."""
+    for name in (FIT, EXPLAINER_FIT):
+        shutil.rmtree(output / name, ignore_errors=True)
+    if output.is_dir():
+        (output / FIT).mkdir(exist_ok=True)
+
+
+def _unfitted(plan: TrainingPlan, prepared: Prepared) -> Trained:
+    return Trained(
+        model=plan.source,
+        histories=(),
+        curves=(),
+        metrics={},
+        epochs=0,
+        best_epoch=None,
+        stopped_early=False,
+        examples=len(prepared.training),
+        validation_examples=len(prepared.validation),
+        failures=prepared.training.failures + prepared.validation.failures,
+    )
+
+
+def _written(plan: TrainingPlan, prepared: Prepared, result: FitResult) -> Trained:
+    """Write the trained classifier and what is to be seen of its training."""
+    save_model(prepared.model, plan.source, plan.output / MODEL)
+    history, _ = write_history(result.history, plan.output)
+    return replace(
+        _unfitted(plan, prepared),
+        model=str(plan.output / MODEL),
+        histories=(history,),
+        curves=draw_curves(result.history, plan.output, _MEASURES),
+        metrics=result.metrics,
+        epochs=result.epochs,
+        best_epoch=result.best_epoch,
+        stopped_early=result.stopped_early,
+    )
+
+
+def _explained(
+    plan: TrainingPlan, trained: Trained, prepared: Prepared, watch: FitObserver
+) -> Trained:
+    """Train an explainer for the classifier as it is now."""
+    assert plan.explainer is not None
+    ready = prepared.on(load_model(trained.model, device=plan.device))
+    made, result = train_explainer(ready, plan.explainer, output=plan.output, observer=watch)
+    history, _ = write_history(result.history, plan.output, "explainer-")
+    curves = draw_curves(result.history, plan.output, _MEASURES, "explainer-")
+    return replace(
+        trained,
+        histories=(*trained.histories, history),
+        curves=(*trained.curves, *curves),
+        explainer=made.path,
+        agreement=made.facts.agreement,
+    )
+
+
+def _jointly(plan: TrainingPlan, asked: FitPlan, prepared: Prepared, watch: FitObserver) -> Trained:
+    """Train classifier and explainer together."""
+    assert plan.explainer is not None
+    watch.began("training classifier and explainer")
+    objective = joint_objective(
+        objective_of(plan, asked, prepared), plan.explainer, prepared, seed=plan.seed
+    )
+    result = fit(objective, asked, plan.output / FIT, examples=prepared.training, observer=watch)
+    trained = _written(plan, prepared, result)
+    ready = prepared.on(load_model(trained.model, device=plan.device))
+    made = write_explainer(
+        objective.explainer, ready, plan.explainer, output=plan.output, seed=plan.seed
+    )
+    return replace(trained, explainer=made.path, agreement=made.facts.agreement)

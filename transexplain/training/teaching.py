@@ -1,0 +1,160 @@
+"""What a relevance method says of training examples: the targets that an explainer learns."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
+from transexplain.learned.network import item_scale
+from transexplain.methods import bound, unit_of
+from transexplain.methods.base import BatchExplanation
+from transexplain.models.base import Batch, LoadedModel
+from transexplain.models.states import own_positions
+from transexplain.training.objective import ExampleBatch
+from transexplain.types import Attribution, ResolvedTarget
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """What the teacher says of a batch."""
+
+    relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
+    known: Tensor  #: (B, C) classes that were explained
+    constants: Tensor  #: (B, C) logit minus the sum over positions; NaN where it is not known
+
+    def to(self, device: torch.device) -> "Lesson":
+        """The same on another device."""
+        parts = (self.relevance, self.known, self.constants)
+        return Lesson(*(part.to(device) for part in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """What the teacher says of one item."""
+
+    classes: tuple[int, ...]
+    relevance: Array  #: (K, T)
+    logits: Array  #: (K,)
+    own: NDArray[np.bool_]  #: (T,) positions that are not special
+
+
+class Teacher:
+    """A relevance method in logits, asked about the predicted class and some of the others.
+
+    The predicted class leads and the others are drawn by the item, so that an explainer sees all
+    classes and the cost does not grow with their number.
+    """
+
+    def __init__(
+        self, method: MethodSpec, model: LoadedModel, *, classes: int | None = 2, seed: int = 0
+    ) -> None:
+        if unit_of(method.name) != "logits" or method.name == "learned":
+            raise ConfigurationError(
+                f"an explainer learns relevance in logits, and method {method.name!r} does not "
+                "measure that; choose `lrp` or another method in logits"
+            )
+        count = len(model.classes)
+        self.model, self.method = model, method
+        self.classes = count if classes is None else min(classes, count)
+        self._run: Callable[..., BatchExplanation] = bound(method)
+        self._seed = seed
+
+    def lesson(self, batch: Batch, rows: Sequence[int]) -> Lesson:
+        """The lesson of a batch whose items are `rows` of the examples."""
+        return assembled(self.told(batch, rows), len(self.model.classes)).to(batch.lengths.device)
+
+    def told(self, batch: Batch, rows: Sequence[int]) -> list[_Told]:
+        """What the method says of every item of a batch.
+
+        Raises ConfigurationError where it does not measure the positions of the first layer.
+        """
+
+        def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
+            return [self._targets(row, one) for row, one in zip(rows, logits, strict=True)]
+
+        with torch.autocast(batch.lengths.device.type, enabled=False):
+            found = self._run(self.model, batch, resolve)
+        if found.attributions[0][0].at != "encoder":
+            raise ConfigurationError(
+                f"the teacher measures at {found.attributions[0][0].at!r} and an explainer reads "
+                "the input of the first layer: leave `at` out, or choose a model with layers"
+            )
+        return [_told(one) for one in found.attributions]
+
+    def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
+        predicted = int(np.argmax(logits))
+        others = [index for index in range(len(logits)) if index != predicted]
+        drawn = random.Random(f"classes {self._seed} {row}").sample(others, self.classes - 1)
+        return [
+            ResolvedTarget(
+                spec=f"class:{self.model.classes[index]}",
+                rank=0,
+                class_index=index,
+                class_name=self.model.classes[index],
+                coefficients=((index, 1.0),),
+            )
+            for index in (predicted, *sorted(drawn))
+        ]
+
+
+class Lessons:
+    """The lessons of all examples, asked once of a model that does not move."""
+
+    def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
+        self._classes = len(teacher.model.classes)
+        self._told: dict[int, _Told] = {}
+        for one in batches:
+            self._told.update(zip(one.rows, teacher.told(one.batch, one.rows), strict=True))
+
+    def of(self, rows: Sequence[int]) -> Lesson:
+        """The lesson of the items `rows`, on the CPU."""
+        return assembled([self._told[row] for row in rows], self._classes)
+
+    def scales_and_constants(self) -> tuple[Tensor, Tensor]:
+        """(N, 2) and (N, C) of all items, as an explainer is calibrated by."""
+        scales, constants = [], []
+        for one in self._told.values():
+            lesson = assembled([one], self._classes)
+            own = torch.from_numpy(one.own)[None]
+            mask = torch.ones_like(own)
+            scales.append(item_scale(lesson.relevance, lesson.known, mask, own))
+            constants.append(lesson.constants)
+        return torch.cat(scales), torch.cat(constants)
+
+
+def assembled(told: Sequence[_Told], classes: int) -> Lesson:
+    """One lesson of what was told of B items, padded on the right to the longest."""
+    longest = max(one.relevance.shape[1] for one in told)
+    relevance = torch.zeros(len(told), longest, classes)
+    known = torch.zeros(len(told), classes, dtype=torch.bool)
+    constants = torch.full((len(told), classes), torch.nan)
+    for row, one in enumerate(told):
+        places = list(one.classes)
+        values = torch.from_numpy(one.relevance)
+        relevance[row, : values.shape[1], places] = values.T
+        known[row, places] = True
+        constants[row, places] = torch.from_numpy(one.logits) - values.sum(dim=1)
+    return Lesson(relevance, known, constants)
+
+
+def positions_of(attribution: Attribution) -> NDArray[np.float64]:
+    """(T,) the relevance of every position, those of a picture's prefix first."""
+    flat = np.asarray(attribution.relevance, dtype=np.float64).reshape(-1)
+    return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
+
+
+def _told(attributions: Sequence[Attribution]) -> _Told:
+    indices = tuple(int(one.class_index or 0) for one in attributions)
+    relevance = np.stack([positions_of(one) for one in attributions]).astype(np.float32)
+    logits = np.array([one.logit for one in attributions], dtype=np.float32)
+    own = own_positions(attributions[0].features, relevance.shape[1])
+    return _Told(indices, relevance, logits, own)
