@@ -1,0 +1,183 @@
+"""Is an explainer that learns faithful, and is it better trained with its classifier or after it?
+
+    python -m benchmarks.training_study --shared FOLDER --out FOLDER
+
+Stage 1 trains a small BERT, a small ViT and a small distilled DeiT from drawn weights on one part
+of SST-2 (phrases) and CIFAR-10 (half of the pictures); stage 2 fine-tunes each on another part
+(20,000 sentences, the other half) by the presets `separate-*` and `joint-*`, with several seeds.
+Each run is one process of one thread. What is measured comes from SST-2 dev and CIFAR-10 test,
+which nothing was trained or chosen on. What is there already is not done again, so the study goes
+on where it was interrupted. Prints tables as the paper's 3 to 5; every run has its curves beside it
+(the paper's Figure 10).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.training_study_data import (
+    write_pictures,
+    write_random_bert,
+    write_random_vision,
+    write_texts,
+)
+from benchmarks.training_study_measures import measure
+from benchmarks.training_study_tables import tables
+
+KINDS, MODES = ("bert", "vit", "deit-distilled"), ("separate", "joint")
+#: stage 1, from drawn weights
+_BACKBONE: dict[str, dict[str, Any]] = {
+    "text": {"epochs": 3, "batch_size": 64, "learning_rate": 1e-3},
+    "vision": {
+        "epochs": 20,
+        "batch_size": 64,
+        "learning_rate": 2e-3,
+        "weight_decay": 0.05,
+        "augment": True,
+        "label_smoothing": 0.1,
+    },
+}
+#: stage 2, over the presets: small models with few layers bear higher rates and fewer epochs
+_TUNED: dict[str, dict[str, Any]] = {
+    "text": {"epochs": 5, "batch_size": 32, "learning_rate": 3e-4},
+    "vision": {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4},
+}
+_STAGES = {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 2}
+
+
+def main() -> None:
+    """Read the command line and do what is not done yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shared", type=Path, help="folder with text/ and images/")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--one", nargs="+", help="KIND [MODE SEED]: one run, in this process")
+    given = parser.parse_args()
+    if given.one:
+        _run_one(given.out, given.one)
+        return
+    _prepare(given.shared, given.out)
+    _all(given.out, [[kind] for kind in KINDS], given.processes)
+    runs = [
+        [kind, mode, str(seed)]
+        for seed in range(given.seeds)
+        for kind in KINDS
+        for mode in reversed(MODES)
+    ]
+    _all(given.out, runs, given.processes)
+    sys.stdout.write(tables(given.out, KINDS, MODES, given.seeds))
+
+
+def _prepare(shared: Path, out: Path) -> None:
+    texts, pictures = out / "sst2", out / "cifar10"
+    if not (texts / "dev.tsv").is_file():
+        write_texts(shared, texts)
+    if not (pictures / "test").is_dir():
+        write_pictures(shared, pictures)
+    classes = sorted(path.name for path in (pictures / "test").iterdir())
+    for kind in KINDS:
+        folder = out / kind / "drawn"
+        if (folder / "model.safetensors").is_file():
+            continue
+        if kind == "bert":
+            write_random_bert(folder, texts / "phrases.tsv", 0)
+        else:
+            write_random_vision(folder, kind, classes, 0)
+
+
+def _all(out: Path, runs: Iterable[Sequence[str]], processes: int) -> None:
+    """Each run in a process of its own, some at a time."""
+
+    def one(words: Sequence[str]) -> int:
+        command = [sys.executable, "-m", "benchmarks.training_study", "--out", str(out)]
+        return subprocess.run([*command, "--one", *words], check=False).returncode
+
+    with ThreadPoolExecutor(processes) as pool:
+        if any(pool.map(one, runs)):
+            raise SystemExit("a run failed; its error is above. Run again to go on")
+
+
+def _run_one(out: Path, words: Sequence[str]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    kind, *rest = words
+    folder = out / kind / ("backbone" if not rest else "-".join(rest))
+    if (folder / "measured.json").is_file():
+        return
+    begun = time.perf_counter()
+    spec = stage_two(out, kind, rest[0], int(rest[1])) if rest else stage_one(out, kind)
+    trained = _train({**spec, "output": str(folder)}, out, folder.name)
+    seconds = time.perf_counter() - begun
+    found = measure(out, kind, trained) if rest else {}
+    found |= {"seconds": seconds, "validation": dict(trained.metrics)}
+    (folder / "measured.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def stage_one(out: Path, kind: str) -> dict[str, Any]:
+    """The specification of a backbone's training."""
+    part = "text" if kind == "bert" else "vision"
+    return {
+        "model": str(out / kind / "drawn"),
+        **_data(out, kind, "phrases.tsv", "first"),
+        "validation": {"share": 0.05},
+        "stages": "none",
+        "optimisation": _BACKBONE[part],
+    }
+
+
+def stage_two(out: Path, kind: str, mode: str, seed: int) -> dict[str, Any]:
+    """The specification of a fine-tuning with an explainer."""
+    part = "text" if kind == "bert" else "vision"
+    tuned = _TUNED[part]
+    return {
+        "preset": f"{mode}-{part}",
+        "model": str(out / kind / "backbone" / "model"),
+        **_data(out, kind, "sentences.tsv", "second"),
+        "stages": _STAGES,
+        "optimisation": {**tuned, "patience": None},
+        # as many epochs for the explainer alone as it has beside the classifier
+        "explainer": {"epochs": tuned["epochs"], "batch_size": tuned["batch_size"]},
+        "seed": seed,
+    }
+
+
+def _data(out: Path, kind: str, texts: str, pictures: str) -> dict[str, Any]:
+    if kind == "bert":
+        labels = {"0": "negative", "1": "positive"}
+        return {"data": str(out / "sst2" / texts), "labels": labels}
+    return {"data": f"imagefolder:{out / 'cifar10' / pictures}"}
+
+
+def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
+    """Train as the command line does."""
+    import yaml
+
+    from orchestrator.training.plan import train_spec
+    from orchestrator.training.spec import load_training
+    from transexplain.settings import Settings
+    from transexplain.training.plan import Unobserved
+
+    class Said(Unobserved):
+        """Prints the measures of every epoch."""
+
+        def validated(self, epoch: int, metrics: Any) -> None:
+            told = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
+            print(f"{spec['output']}: epoch {epoch}: {told}", flush=True)
+
+    path = out / "specs" / f"{Path(spec['output']).parent.name}-{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
+    settings = Settings(snapshot_dir=out / "snapshots")
+    return train_spec(load_training(path), settings, Said())
+
+
+if __name__ == "__main__":
+    main()
