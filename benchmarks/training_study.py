@@ -45,10 +45,10 @@ _BACKBONE: dict[str, dict[str, Any]] = {
 }
 #: stage 2, over the presets: small models with few layers bear higher rates and fewer epochs
 _TUNED: dict[str, dict[str, Any]] = {
-    "text": {"epochs": 4, "batch_size": 32, "learning_rate": 3e-4},
-    "vision": {"epochs": 6, "batch_size": 32, "learning_rate": 5e-4},
+    "text": {"epochs": 3, "batch_size": 64, "learning_rate": 4e-4},
+    "vision": {"epochs": 4, "batch_size": 64, "learning_rate": 7e-4},
 }
-_STAGES = {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 2}
+_STAGES = {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 2, "embeddings": False}
 
 
 def main() -> None:

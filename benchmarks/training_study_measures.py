@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TEXTS, PICTURES = 400, 200  #: items whose explanations are measured
+TEXTS, PICTURES = 300, 100  #: items whose explanations are measured
 _TIMED, _BATCH, _ROUNDS = 256, 32, 5
 METRICS = ("fidelity", "comprehensiveness", "sufficiency", "sparsity", "activation")
 

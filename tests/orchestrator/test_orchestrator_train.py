@@ -12,6 +12,7 @@ from orchestrator.training.plan import plan_training
 from orchestrator.training.presets import PRESETS, with_preset
 from orchestrator.training.spec import TrainingSpec, load_training
 from transexplain.errors import SpecError
+from transexplain.learned.facts import read_facts
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
 from transexplain.training.plan import Stages
@@ -45,6 +46,31 @@ def test_the_verb_trains_and_says_what_is_where(spec: Path, call: Call, tmp_path
     assert "accuracy" in said
     assert f"transexplain run --model {folder / 'model'}" in said
     assert load_model(tmp_path / folder / "model").classes == ("bad", "so-so", "good")
+
+
+@pytest.mark.parametrize("mode", ["separate", "joint"])
+def test_an_explainer_is_trained_and_told(
+    spec: Path, call: Call, tmp_path: Path, mode: str
+) -> None:
+    asked = {"mode": mode, "epochs": 2, "width": 16, "depth": 1, "layers": [0, 1]}
+    code, said = call("train", str(write(tmp_path, explainer=asked, validation={"share": 0.3})))
+    assert code == 0, said
+    folder = Path("trainings/films")
+    facts = read_facts(folder / "explainer.safetensors")
+    assert (facts.mode, facts.architecture.layers) == (mode, (0, 1))
+    assert facts.base == load_model(folder / "model").ref.digest
+    assert "rank correlation" in said
+    assert f"--set method.params.explainer={folder / 'explainer.safetensors'}" in said
+    assert (folder / "explainer-curves.png").exists() == (mode == "separate")
+
+
+def test_no_epochs_leave_the_model_alone(spec: Path, call: Call, tmp_path: Path) -> None:
+    kept = {"optimisation": {"epochs": 0}, "explainer": {"mode": "separate", "epochs": 1}}
+    code, said = call("train", str(write(tmp_path, **kept)))
+    assert code == 0, said
+    assert f"model      {tmp_path / 'bert'}" in said
+    assert "accuracy" not in said.splitlines()[-1]
+    assert not (tmp_path / "trainings" / "films" / "model").exists()
 
 
 def test_json_and_settings(spec: Path, call: Call, capsys: pytest.CaptureFixture[str]) -> None:
