@@ -73,8 +73,11 @@ def _chart(history: History, measures: Sequence[str]) -> "alt.VConcatChart":
     import altair as alt
 
     rows = list(_rows(history))
+    in_parts = {row["measure"] for row in rows if row["part"] == "training"} != {"loss"}
+    whole = " total" if in_parts else ""
     for row in rows:
-        row["line"] = row["part"] if row["measure"] == "loss" else f"{row['part']} {row['measure']}"
+        part, measure = row["part"], row["measure"].replace("_", " ")
+        row["line"] = f"{part}{whole}" if measure == "loss" else f"{part} {measure}"
     losses = [row for row in rows if row["part"] == "training" or row["measure"] == "loss"]
     panels = [_panel(history, losses, "loss")]
     for measure in measures:
