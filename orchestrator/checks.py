@@ -36,7 +36,8 @@ def check_plan(plan: AuditPlan, section: GroupsSection | None) -> CheckPlan | No
     rows = min(plan.dataset.rows, most)
     seen = _seen(plan, rows)
     hits = seen.mentioning or seen.whole
-    randomised = section is not None and section.randomised
+    # an explainer cannot read the states of a model that it did not learn from
+    randomised = section is not None and section.randomised and plan.approximates is None
     if not hits or not (seen.mentioning or randomised):
         return None
     return CheckPlan(

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from orchestrator.plan import Prepared
 from transexplain.data.reader import read_shard
+from transexplain.evaluations import Approximation
 from transexplain.methods import cost_of, facts_of
 from transexplain.metrics import curve_of, metric_facts
 from transexplain.plans import AuditPlan, Shard
+from transexplain.reports.approximating import nearness
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Item, ItemFailure
 
@@ -30,14 +32,17 @@ class Estimate:
     backwards: float
     exact: str = ""  #: method of the exact sample, whose mean part is counted above; "": none
     exact_share: float = 0.0  #: of the items
+    approximates: Approximation | None = None  #: None: the method computes what it says
 
     def spoken(self) -> str:
-        """Three lines for the terminal, one more for an exact sample."""
+        """Three lines for the terminal, one more for an exact sample and for an explainer."""
+        told = self.approximates
+        near = f"approximates {told.teacher}: {nearness(told)}\n" if told else ""
         sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
         return (
             f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
             f"{self.positions:.0f} positions on average\n"
-            f"{self.method} ({self.source}), in {self.unit}\n{sample}"
+            f"{self.method} ({self.source}), in {self.unit}\n{near}{sample}"
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all"
         )
@@ -73,6 +78,7 @@ def estimate(prepared: Prepared) -> Estimate:
         backwards=windows * backwards,
         exact=exact.method.name if exact else "",
         exact_share=exact.share if exact else 0.0,
+        approximates=plan.approximates,
     )
 
 

@@ -162,9 +162,15 @@ def _every_method(plan: AuditPlan) -> Iterator[EvaluatedMethod]:
         if plan.model.modality not in facts_of(name).modalities:
             continue
         spec = MethodSpec(name=name)
-        passes = sum(cost_of(spec, 32).of(1))
-        items = FEW_ITEMS if passes > MANY_PASSES else None
+        items = FEW_ITEMS if _passes(spec) > MANY_PASSES else None
         yield EvaluatedMethod(label=name, method=spec, items=items)
+
+
+def _passes(spec: MethodSpec) -> float:
+    try:
+        return sum(cost_of(spec, 32).of(1))
+    except ConfigurationError:  # a file beside the model is needed: `usable` says which
+        return 0.0
 
 
 def _metrics(section: EvaluationSection, plan: AuditPlan) -> tuple[MetricSpec, ...]:

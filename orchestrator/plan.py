@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.checks import check_plan
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import group_fields, lexicon_groups
+from orchestrator.learned import approximation_of, refuse_other_models, with_explainers
 from orchestrator.mixing import exact_plan
 from orchestrator.privacy import privacy_plan, private
-from orchestrator.sections import EvaluationSection
+from orchestrator.sections import EvaluationSection, GroupsSection
 from orchestrator.spec import AuditSpec
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
@@ -54,6 +55,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
         EngineError: the model has an operator without a rule.
     """
+    spec = with_explainers(spec)
     bound(spec.explained_by)  # told before loading
     lexicons, privacy, exact = lexicon_groups(spec), privacy_plan(spec), exact_plan(spec)
     dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
@@ -64,6 +66,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
 
     source = absolute_model(spec.model.source)
     model = load_model(source, dtype=spec.model.dtype, device=spec.model.device)
+    refuse_other_models(spec, model)
     if model.modality != dataset.modality:
         raise ModelLoadError(
             f"model {spec.model.source!r} reads {model.modality} but dataset "
@@ -73,7 +76,7 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
     if task == "audit":
         plan = private(replace(plan, check=check_plan(plan, spec.groups), exact=exact))
     shards = make_shards(dataset.rows, spec.shard_size)
-    warnings = [] if task == "evaluation" else list(_warnings(plan))
+    warnings = [] if task == "evaluation" else list(_warnings(plan, spec.groups))
     first = _first_item(plan, shards)
     if first is not None and task == "audit":
         _try_one(plan, first, model)
@@ -131,10 +134,11 @@ def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPl
         payload=spec.payload,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
+        approximates=approximation_of(spec.explained_by),
     )
 
 
-def _warnings(plan: AuditPlan) -> Iterator[str]:
+def _warnings(plan: AuditPlan, section: GroupsSection | None) -> Iterator[str]:
     names = ClassNames(plan.model.classes, plan.classifications)
     unknown = [
         label for label in labels_of(plan.dataset) if label_index(label, names, plan.labels) is None
@@ -160,6 +164,12 @@ def _warnings(plan: AuditPlan) -> Iterator[str]:
         yield (
             f"method {plan.method.name!r} measures {unit_of(plan.method.name)}, not logits: "
             "group differences are not in logits"
+        )
+    if plan.approximates and section and section.check and section.randomised:
+        yield (
+            "no model with randomised weights is asked whether it shows the same differences: an "
+            "explainer reads its own model alone. An audit with method: "
+            f"{plan.approximates.teacher} asks one"
         )
 
 

@@ -67,7 +67,11 @@ class ExplainSection(Strict):
 
     method: str = Field(description="explains every item; in logits")
     params: dict[str, Any] = Field(default_factory=dict)
-    exact: str = Field(default="lrp", description="explains the sample; in logits")
+    exact: str | None = Field(
+        default=None,
+        description="explains the sample; in logits; default: what an explainer learned from, "
+        "else lrp",
+    )
     exact_params: dict[str, Any] = Field(default_factory=dict)
     exact_sample: float = Field(
         gt=0, le=1, allow_inf_nan=False, description="share of the items that are drawn for it"

@@ -26,6 +26,18 @@ class ExactPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Approximation:
+    """Which method an explainer approximates, and how near it came when it was trained."""
+
+    teacher: str  #: name of the method that it learned from
+    mode: str  #: `separate`: beside the model as it was; `joint`: together with it
+    items: int  #: held out of training, that the agreement is over; 0: it was not measured
+    rank_correlation: float | None  #: Spearman's over an item's positions, mean over these items
+    relative_error: float | None  #: |learned - taught| / |taught|, median over these items
+    forwards: float  #: operations of an explanation, in forward passes of the model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedMethod:
     """One row of every table."""
 

@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import EvaluationPlan, ExactPlan, MethodSpec, MetricScore
+from transexplain.evaluations import (
+    Approximation,
+    EvaluationPlan,
+    ExactPlan,
+    MethodSpec,
+    MetricScore,
+)
 from transexplain.findings import Correction
 from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
@@ -188,14 +194,13 @@ class AuditPlan:
     second: tuple[EntityGroup, ...] = ()  #: by another lexicon, for robustness rows only
     privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
     exact: ExactPlan | None = None  #: None: the method explains alone
+    approximates: Approximation | None = None  #: None: the method computes what it says
 
     def document(self) -> dict[str, Any]:
         """As JSON values; without what is not asked and was not there before, so digests hold."""
-        found = asdict(self)
-        for name in ("privacy", "exact"):
-            if found[name] is None:
-                del found[name]
-        return found
+        later = ("privacy", "exact", "approximates")
+        found = asdict(self).items()
+        return {name: value for name, value in found if value is not None or name not in later}
 
     @property
     def digest(self) -> str:
@@ -213,12 +218,9 @@ def check_long_texts(
     join: str = "mean",
 ) -> None:
     """Raise ConfigurationError for parameters of long texts that contradict each other."""
-    if long_text not in get_args(LongTexts):
-        raise ConfigurationError(
-            f"long_text={long_text!r} is none of {', '.join(get_args(LongTexts))}"
-        )
-    if join not in get_args(Join):
-        raise ConfigurationError(f"long_text_join={join!r} is none of {', '.join(get_args(Join))}")
+    for key, word, known in (("long_text", long_text, LongTexts), ("long_text_join", join, Join)):
+        if word not in get_args(known):
+            raise ConfigurationError(f"{key}={word!r} is none of {', '.join(get_args(known))}")
     given = {"window": window, "stride": stride, "long_text_join": None if join == "mean" else join}
     for name, value in given.items():
         if value is not None and long_text != "window":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from transexplain.data.attribution_shards import read_attributions
 from transexplain.data.reader import read_shard
 from transexplain.errors import InfrastructureError
+from transexplain.learned.planned import check_at_hand
 from transexplain.plans import AuditPlan, Shard, ShardResult
 from transexplain.privacy import guard_of
 from transexplain.supervision import Caution, Observer
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
     """The model of a plan; None where its attributions were imported.
 
-    Raises ModelLoadError as `ModelCache.get`, ConfigurationError as `guard_of`.
+    Raises ModelLoadError as `ModelCache.get`, ConfigurationError as `guard_of` and where an
+    explainer cannot be read.
     """
-    guard_of(plan)  # where the key or the hook is not there, no model is loaded
+    guard_of(plan)  # where the key, the hook or an explainer is not there, no model is loaded
+    check_at_hand(plan)
     return None if plan.task == "imported" else models.get(plan.model)
 
 

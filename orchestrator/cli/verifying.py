@@ -36,7 +36,7 @@ ManifestFile = Annotated[
 ]
 DataRoot = Annotated[
     Path | None,
-    typer.Option("--data-root", help="folder where data files, lexicons and pictures are now"),
+    typer.Option("--data-root", help="folder where data files, lexicons, pictures, explainers are"),
 ]
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluatedMethod
 from transexplain.explaining import Request, explain_items
 from transexplain.metrics.case import Case
@@ -108,7 +109,12 @@ class MethodBench:
             names=names,
             labels={},
         )
-        done = explain_items(model, named, request, observer=self.observer)
+        try:
+            done = list(explain_items(model, named, request, observer=self.observer))
+        except ConfigurationError as error:
+            if model is self.model:
+                raise
+            return [str(error)] * len(named)  # the method is made for one model, and this is none
         return [_one(end.attributions, end.failure) for end in done]
 
 

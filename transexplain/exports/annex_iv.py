@@ -18,6 +18,7 @@ from transexplain.exports.facts import (
     untested,
     verdict_counts,
 )
+from transexplain.reports.approximating import method_of
 from transexplain.reports.escaping import encodable, markdown_text
 from transexplain.reports.records import Audited, Groups, Summary
 from transexplain.reports.wording import number, percent, short
@@ -101,7 +102,8 @@ def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
 def _procedure(summary: Summary) -> Iterator[str]:
     audited, groups = summary.audited, summary.groups
     made = " (made elsewhere and imported)" if audited.task == "imported" else ""
-    yield f"Explanations by {audited.method}{made}, for {', '.join(audited.targets)}."
+    method = method_of(audited.method, summary.approximates)
+    yield f"Explanations by {method}{made}, for {', '.join(audited.targets)}."
     if groups is not None:
         yield (
             f"Entities of each group were compared with {groups.reference}: permutation of "

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from transexplain.bias.intervals import wilson
 from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome
 from transexplain.findings import GroupStatistic
+from transexplain.reports.approximating import told
 from transexplain.reports.controls import sentences
 from transexplain.reports.evaluation.wording import probability
+from transexplain.reports.mixed import told as mixture
 from transexplain.reports.records import Audited, Groups, Summary
 from transexplain.reports.wording import number, percent, signed, spoken, things
 
@@ -87,6 +89,10 @@ def _error(one: GroupOutcome) -> str:
 def checks(summary: Summary) -> Iterator[str]:
     """Controls and quality of the explanations that the run measured."""
     found = summary.conservation
+    if summary.approximates is not None:
+        yield told(summary.approximates)
+    if summary.mixed is not None:
+        yield mixture(summary.mixed)
     if found is not None and found.tolerance is not None:
         yield (
             f"{found.attributions - found.above:,} of {found.attributions:,} explanations add up "

@@ -7,6 +7,7 @@ from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.exports.facts import compared, interval, redaction, verdict_counts
 from transexplain.findings import GroupStatistic
+from transexplain.reports.approximating import method_of
 from transexplain.reports.controls import sentences, surviving
 from transexplain.reports.escaping import markdown_text
 from transexplain.reports.evaluation.wording import probability
@@ -30,6 +31,7 @@ _Compared = GroupStatistic | GroupChange | SwapStatistic | RandomisedRow
 def render(summary: Summary) -> str:
     """`summary` as GitHub-flavoured Markdown of at most 60 lines."""
     audited = summary.audited
+    method = method_of(audited.method, summary.approximates)
     lines = [
         f"## {_cell(audited.name)}: {_cell(short(audited.model))} on "
         f"{_cell(short(audited.dataset))}",
@@ -41,7 +43,7 @@ def render(summary: Summary) -> str:
         *_failures(summary.failures),
         *_redacted(summary),
         "",
-        f"Run {audited.run_id}, method {_cell(audited.method)}, plan {audited.plan_digest[:12]}, "
+        f"Run {audited.run_id}, method {_cell(method)}, plan {audited.plan_digest[:12]}, "
         f"TransExplain {audited.version}.",
     ]
     return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ from transexplain.exports.facts import (
     errors,
     untested,
 )
+from transexplain.reports.approximating import method_of
 from transexplain.reports.escaping import encodable, markdown_text
 from transexplain.reports.records import Summary
 from transexplain.reports.wording import short
@@ -76,9 +77,10 @@ def _section(summary: Summary) -> Iterator[str]:
     audited = summary.audited
     yield "## Bias, Risks, and Limitations"
     yield ""
+    method = method_of(audited.method, summary.approximates)
     made = "explanations made elsewhere" if audited.task == "imported" else "explanations"
     yield _text(
-        f"From an audit of {made} by {audited.method} on {short(audited.dataset)} (run "
+        f"From an audit of {made} by {method} on {short(audited.dataset)} (run "
         f"{audited.run_id}, model digest {audited.model_digest[:12] or 'unknown'}). "
         f"{coverage(summary)}"
     )

@@ -67,7 +67,16 @@ class Facts:
                 f"{where} holds no explainer; `transexplain train` writes one as "
                 "explainer.safetensors"
             )
-        content = json.loads(text)
+        try:
+            return cls._of(json.loads(text), where)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"the explainer {where} is damaged: what it says of itself cannot be read "
+                f"({type(error).__name__}: {error}); copy it again or train it again"
+            ) from None
+
+    @classmethod
+    def _of(cls, content: dict[str, Any], where: str) -> "Facts":
         if content.get("version") != VERSION:
             raise ConfigurationError(
                 f"the explainer {where} is of version {content.get('version')}, this software "
@@ -109,6 +118,8 @@ def read_facts(path: str | Path) -> Facts:
             if not 0 < length <= _LONGEST:
                 raise ValueError("its header has no plausible length")
             header = json.loads(opened.read(length))
+            if not isinstance(header, dict):
+                raise ValueError("its header is no JSON object")
     except OSError as error:
         raise ConfigurationError(
             f"cannot read the explainer {path}: {error.strerror or error}; give the "

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from transexplain.evaluations import Approximation
 from transexplain.findings import GroupStatistic
 from transexplain.metrics.class_sensitivity import HARDLY
+from transexplain.reports.approximating import told
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import (
     Audited,
@@ -27,6 +29,7 @@ def headline(
     sensitivity: ClassSensitivity | None,
     groups: Groups | None,
     failures: Sequence[FailureKind],
+    approximates: Approximation | None = None,
 ) -> tuple[Statement, ...]:
     """The sentences at the top of a report, the most important facts first."""
     return (
@@ -34,7 +37,7 @@ def headline(
         *_accuracy(counts),
         *_truncated(audited, counts),
         *_groups(audited, groups),
-        *(_conservation(audited, conservation) if counts.done else ()),
+        *(_conservation(audited, conservation, approximates) if counts.done else ()),
         *_sensitivity(audited, sensitivity),
     )
 
@@ -169,8 +172,12 @@ def _others(rows: Sequence[GroupStatistic], wanted: str, without: set[str]) -> l
     return list(dict.fromkeys(found))
 
 
-def _conservation(audited: Audited, found: Conservation | None) -> Iterator[Statement]:
-    if audited.task == "imported":
+def _conservation(
+    audited: Audited, found: Conservation | None, approximates: Approximation | None
+) -> Iterator[Statement]:
+    if approximates is not None:
+        yield Statement(kind="unknown", text=told(approximates))
+    elif audited.task == "imported":
         yield Statement(
             kind="unknown",
             text="Not measured, because the model is not at hand: whether explanations add up to "

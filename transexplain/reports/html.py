@@ -12,7 +12,14 @@ from transexplain.bias.ranking import Ranking
 from transexplain.bias.removals import RemovalStatistic
 from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
-from transexplain.reports import class_charts, controls, forest, live, word_plane
+from transexplain.reports import (
+    approximating,
+    class_charts,
+    controls,
+    forest,
+    live,
+    word_plane,
+)
 from transexplain.reports.class_records import ClassView, WordRow
 from transexplain.reports.evaluation.wording import change, probability, span, value
 from transexplain.reports.gallery_records import Explanation, GalleryItem, Reason
@@ -75,6 +82,8 @@ _VOCABULARY = {
     "axis_scale": forest.scale,
     "controls": controls,
     "agreement": agreement,
+    "approximation": approximating.told,
+    "method_of": approximating.method_of,
     "sort_value": sort_value,
     "tone": tone,
     "signed": signed,

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
+from transexplain.evaluations import Approximation
 from transexplain.findings import Correction
 from transexplain.methods import facts_of
 from transexplain.plans import AmbiguityPolicy, AuditRun
+from transexplain.reports.approximating import nearness, sampled
 from transexplain.reports.privacy_notes import privacy_notes
 from transexplain.reports.records import ClassSensitivity
 from transexplain.reports.survey import SHARE
@@ -70,11 +72,33 @@ def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[st
         return
     meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
     where = " and ".join(_LEAVES.get(leaf, leaf) for leaf in leaves) or "not measured yet"
+    told = run.plan.approximates
+    how = f"predicted, not computed, with {name}" if told else f"computed with {name}"
     yield (
-        f"Relevance is computed with {name}{meaning}. It is measured at {where}, in {unit}, and "
+        f"Relevance is {how}{meaning}. It is measured at {where}, in {unit}, and "
         "signed: positive raises the explained class, negative lowers it."
     )
+    if told is not None:
+        yield from _predicted(run, told)
     yield from _stored(run)
+
+
+def _predicted(run: AuditRun, told: Approximation) -> Iterator[str]:
+    teacher = told.teacher
+    meaning = f": {_METHODS[teacher]}" if teacher in _METHODS else ""
+    trained = "together with the model" if told.mode == "joint" else "beside the finished model"
+    here = (
+        "How near it comes on items of this audit is in the section on the cheap method."
+        if run.plan.exact
+        else f"How near it comes on items of this audit was not measured; {sampled(told)} would "
+        "tell."
+    )
+    yield (
+        f"The explainer is a small network, trained {trained}, that reads the model's hidden "
+        f"states in the pass that predicts. It approximates {teacher}{meaning}. It came as near as "
+        f"this: {nearness(told)}. There is no ledger: nothing says where a logit went, or whether "
+        f"an explanation adds up to it. {here}"
+    )
 
 
 def _stored(run: AuditRun) -> Iterator[str]:
@@ -97,6 +121,7 @@ def _sensitivity(found: ClassSensitivity | None) -> Iterator[str]:
 
 
 def _pooling(run: AuditRun) -> Iterator[str]:
+    no_ledger = run.plan.task == "imported" or run.plan.approximates is not None
     if run.plan.model.modality == "image":
         yield (
             "Heatmaps are upsampled bilinearly and laid over the part of the picture that the "
@@ -105,7 +130,7 @@ def _pooling(run: AuditRun) -> Iterator[str]:
     else:
         yield (
             "The relevance of a word is the sum over its pieces. Special tokens are no words"
-            f"{'' if run.plan.task == 'imported' else ': their share is in the ledger'}. "
+            f"{'' if no_ledger else ': their share is in the ledger'}. "
             "Top words are counted in lower case. By rarity they are weighted with the inverse "
             "document frequency: ln(N / documents), N all explanations for the target whatever the "
             "class, documents those of texts with the word."

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from transexplain.errors import ConfigurationError
 from transexplain.findings import GroupStatistic
+from transexplain.learned.planned import portable
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Counts, GroupChange, Groups, Previous, Statement
 from transexplain.reports.tallies import counts_of, group_rows, merged
@@ -35,7 +36,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         created=before.created,
         model_changed=old.model.digest != new.model.digest,
         data_changed=old.dataset.content != new.dataset.content,
-        method_changed=old.method != new.method,
+        method_changed=portable(old.method) != portable(new.method),
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,

@@ -33,6 +33,8 @@ def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
         yield HashedFile(part="dataset", name=one["name"], sha256=one["sha256"])
     for one in inputs["lexicons"]:
         yield HashedFile(part="lexicon", name=one["name"], sha256=one["sha256"])
+    for one in inputs.get("explainers", ()):
+        yield HashedFile(part="explainer", name=one["name"], sha256=one["sha256"])
 
 
 def _machine(hardware: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from transexplain.bias.removals import Removals
 from transexplain.bias.sheet import Precision
 from transexplain.bias.splits import Split
 from transexplain.bias.swaps import SwapStatistic
+from transexplain.evaluations import Approximation
 from transexplain.findings import GroupStatistic
 from transexplain.reports.class_records import ClassView, Confusion
 from transexplain.reports.faithfulness_records import Faithfulness
@@ -203,5 +204,6 @@ class Summary:
     untested: tuple[Untested, ...] = ()
     provenance: Provenance | None = None
     mixed: Mixed | None = None  #: None: the method explained alone
+    approximates: Approximation | None = None  #: None: the method computes what it says
     fewest: int | None = None  #: items that a row of a redacted report rests on; None: all are told
     schema_version: int = SCHEMA_VERSION

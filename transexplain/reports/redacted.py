@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from transexplain.errors import ConfigurationError
+from transexplain.learned.planned import without_folders
 from transexplain.reports.class_records import ClassView, Confusion
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem
 from transexplain.reports.mixed import redacted_mixed
@@ -82,7 +83,14 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
 
 def _audited(audited: Audited) -> Audited:
     """Without the folders of the machine that it was made on."""
-    return replace(audited, root="", model=short(audited.model), dataset=short(audited.dataset))
+    given = audited.parameters
+    return replace(
+        audited,
+        root="",
+        model=short(audited.model),
+        dataset=short(audited.dataset),
+        parameters=without_folders({"name": audited.method, "params": given})["params"],
+    )
 
 
 def _note(fewest: int) -> str:

@@ -20,6 +20,7 @@ def with_sentences(summary: Summary) -> Summary:
             summary.class_sensitivity,
             summary.groups,
             summary.failures,
+            summary.approximates,
         ),
         *sentences(summary.faithfulness, summary.audited.modality),
         *differences(summary.previous, summary.counts),

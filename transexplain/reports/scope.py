@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from transexplain.reports.approximating import nearness, sampled
 from transexplain.reports.records import Groups, Summary
 from transexplain.reports.section_records import Untested
 from transexplain.reports.verdict import by_verdict
@@ -79,6 +80,7 @@ def _explanations(summary: Summary) -> _Found:
             "Words, heatmaps, rankings, splits and controls are the approximation's.",
             f"method: {mixed.exact}",
         )
+    yield from _approximation(summary)
     unseen = _unexplained(summary)
     if unseen and summary.counts.done and not summary.classes_omitted:
         yield (
@@ -91,6 +93,16 @@ def _explanations(summary: Summary) -> _Found:
             "Whether explanations are faithful",
             "No sample was measured.",
             "evaluation: {items: 32}",
+        )
+
+
+def _approximation(summary: Summary) -> _Found:
+    told, mixed = summary.approximates, summary.mixed
+    if told is not None and (mixed is None or mixed.exact != told.teacher):
+        yield (
+            f"What {told.teacher} says of these items",
+            f"The explainer approximates it, and no item was explained by both; {nearness(told)}.",
+            sampled(told),
         )
 
 
@@ -157,7 +169,7 @@ def _open(groups: Groups) -> _Found:
 
 
 def _unchecked(summary: Summary, groups: Groups) -> _Found:
-    imported = summary.audited.task == "imported"
+    imported, told = summary.audited.task == "imported", summary.approximates
     if not groups.swaps and summary.audited.modality == "text":
         yield (
             "Another name, another answer",
@@ -167,8 +179,9 @@ def _unchecked(summary: Summary, groups: Groups) -> _Found:
     if groups.randomised is None:
         yield (
             "What the words alone bring",
-            "No model with randomised weights was asked whether it shows the same differences.",
-            "" if imported else "groups.randomised: true",
+            "No model with randomised weights was asked whether it shows the same differences"
+            f"{': the explainer cannot read one' if told else ''}.",
+            "" if imported else f"method: {told.teacher}" if told else "groups.randomised: true",
         )
     if not groups.planted:
         yield (

@@ -33,7 +33,7 @@ class GroupMatching:
 class HashedFile:
     """One file that decided the numbers."""
 
-    part: str  #: model | dataset | lexicon
+    part: str  #: model | dataset | lexicon | explainer
     name: str
     sha256: str
 

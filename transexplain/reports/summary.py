@@ -84,6 +84,7 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
         previous=compared(db, run, groups),
         provenance=provenance_of(manifest),
         mixed=mixed_of(run.plan, total),
+        approximates=run.plan.approximates,
     )
 
 

@@ -19,6 +19,9 @@ def verdict(summary: Summary) -> Statement:
     kind, found = _found(summary)
     if mixed := told(summary.mixed):
         found = f"{found} {mixed}"
+    elif summary.approximates is not None:
+        teacher = summary.approximates.teacher
+        found = f"{found} Relevance was predicted by an explainer, which approximates {teacher}."
     so_far = "So far: " if summary.counts.pending else ""
     if not doubts:
         return Statement(kind=kind, text=f"{so_far}{found}")

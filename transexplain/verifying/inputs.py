@@ -1,4 +1,4 @@
-"""The inputs of a run, hashed again: model, snapshot, data files, pictures, lexicons."""
+"""The inputs of a run, hashed again: model, snapshot, data, pictures, lexicons, explainers."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from transexplain.bias.lexicon_files import BUILTIN, lexicon_file
 from transexplain.data.fingerprint import file_digest
 from transexplain.data.paths import inside, picture_digest
 from transexplain.errors import ConfigurationError, ItemError
+from transexplain.learned.planned import explainers_of
 from transexplain.models.inventory import present_files
 from transexplain.plans import AuditPlan, DatasetRef, SourceFile
 from transexplain.verifying.request import Check, Checks, VerifyRequest, judged, note
@@ -26,6 +27,8 @@ def input_checks(plan: AuditPlan, asked: VerifyRequest) -> Checks:
         yield _pictures(dataset)
     if plan.groups or plan.lexicons:
         yield _files("lexicons", plan.lexicons, asked)
+    if explainers := explainers_of(plan):
+        yield _explainers(explainers, asked)
 
 
 def _model(plan: AuditPlan, asked: VerifyRequest) -> Check:
@@ -83,6 +86,15 @@ def _files(name: str, files: Sequence[SourceFile], asked: VerifyRequest) -> Chec
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
+
+
+def _explainers(files: Sequence[SourceFile], asked: VerifyRequest) -> Check:
+    places = [asked.explainer_of(one.path) for one in files]
+    pairs = zip(places, files, strict=True)
+    faults = [fault for place, one in pairs if (fault := _fault(place, one, str(place)))]
+    shown = ", ".join(map(str, places))
+    remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
+    return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
 
 
 def _doubled(files: Sequence[SourceFile], asked: VerifyRequest) -> Iterator[str]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from transexplain.errors import ConfigurationError
+from transexplain.evaluations import MethodSpec
+from transexplain.learned.planned import LEARNED
 from transexplain.plans import DatasetRef, ModelRef
 
 #: a note says what could not be checked, or is different and no fault; it fails nothing
@@ -37,7 +39,9 @@ class VerifyRequest:
     model: str | None = None  #: in the place of the plan's source
     device: str | None = None  #: in the place of the plan's
     batch_tokens: int | None = None  #: in the place of the plan's
-    data_root: Path | None = None  #: folder of data files, lexicons and pictures, where they moved
+    data_root: Path | None = (
+        None  #: folder of data files, lexicons, explainers, pictures that moved
+    )
     snapshot_dir: Path | None = None  #: looked into where a snapshot is not where it was
 
     def __post_init__(self) -> None:
@@ -81,6 +85,20 @@ class VerifyRequest:
             parts = parts[len(parts) - parts[::-1].index("..") :]
         places = [self.data_root.joinpath(*parts[first:]) for first in range(len(parts))]
         return next((place for place in places if place.is_file()), self.data_root / path.name)
+
+    def explainer_of(self, planned: str) -> Path:
+        """An explainer where it is now: below `data_root`, else where it was."""
+        moved = self.file_of(planned)
+        return moved if moved.is_file() else Path(planned)
+
+    def method_of(self, planned: MethodSpec) -> MethodSpec:
+        """The method with its explainer where it is now."""
+        place = planned.params.get("explainer") if planned.name == LEARNED else None
+        if place is None:
+            return planned
+        return replace(
+            planned, params={**planned.params, "explainer": str(self.explainer_of(place))}
+        )
 
 
 def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Check:

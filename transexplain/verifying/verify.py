@@ -69,8 +69,10 @@ def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[
 
 
 def _here(plan: AuditPlan, asked: VerifyRequest) -> AuditPlan:
-    """The plan with its data where they are now."""
-    return replace(plan, dataset=asked.dataset_of(plan.dataset))
+    """The plan with its data, and its explainer, where they are now."""
+    return replace(
+        plan, dataset=asked.dataset_of(plan.dataset), method=asked.method_of(plan.method)
+    )
 
 
 def _shards_of(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from transexplain.errors import ConfigurationError
+from transexplain.learned.planned import portable
 from transexplain.plans import AuditPlan
 from transexplain.reports.drift.records import Disparity
 from transexplain.types import Attribution, PatchGrid, Token
@@ -56,7 +57,7 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     yield "classes", list(plan.model.classes)
     yield "data", plan.dataset.content[:12]
     yield "method", plan.method.name
-    yield "parameters of the method", dict(plan.method.params)
+    yield "parameters of the method", dict(portable(plan.method).params)
     exact = plan.exact
     yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
     yield "targets", sorted(plan.targets)
