@@ -2,7 +2,8 @@
 
     python -m benchmarks.prediction_powered MODEL DATA LEXICON --out DIR [--cheap NAME ...]
 
-The cheap methods and the exact one explain every item once (kept as .npz in DIR). Then items are
+The cheap methods and the exact one explain every item once (relevance is kept as .npz in DIR,
+named by model, data, class, lexicon and method). Then items are
 drawn by the audit's own hash with one seed after the other, as an audit with `exact_sample` draws
 them, and every group's mean and difference is estimated from the cheap relevance of all items and
 the exact one of the drawn. Printed per group: how often the interval holds what the exact method
@@ -14,11 +15,15 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
+from benchmarks.prediction_powered_data import Corpus, Population, method_of, population
 from transexplain.bias.cells import Cell, cells_of
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.exact_sample import ExactSample, PairedMentions
@@ -26,82 +31,10 @@ from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.mixed import MixedGroup, mixed_groups
 from transexplain.bias.mixed_table import mixed_table
 from transexplain.data.sampling import number
-from transexplain.evaluations import MethodSpec
 from transexplain.types import Mention
 
-_Array = NDArray[np.float64]
 _TARGET = "target"
 _RULES = Rules(bare=True, permutations=9)
-
-
-@dataclass(frozen=True, slots=True)
-class Population:
-    """Every mention of a corpus for one class, N in all."""
-
-    item: NDArray[np.intp]  #: (N,) row of the data
-    key: NDArray[np.intp]  #: (N,) place in `names`
-    relevance: _Array  #: (N,) in logits
-    names: tuple[tuple[str, str], ...]  #: (group, entity)
-    rows: int  #: of the data
-
-
-def population(options: argparse.Namespace, method: MethodSpec) -> Population:
-    """The mentions with their relevance by `method`; read from the folder where it is there."""
-    place = options.out / f"{method.name}.npz"
-    if not place.exists():
-        _explain(options, method, place)
-    with np.load(place) as found:
-        return Population(
-            item=found["item"],
-            key=found["key"],
-            relevance=found["relevance"],
-            names=tuple((str(group), str(entity)) for group, entity in found["names"]),
-            rows=int(found["rows"]),
-        )
-
-
-def _explain(options: argparse.Namespace, method: MethodSpec, place: Path) -> None:
-    from dataclasses import replace
-
-    from orchestrator.plan import prepare_audit
-    from orchestrator.spec import AuditSpec
-    from transexplain.bias.aggregates import ShardAggregate
-    from transexplain.data.reader import read_shard
-    from transexplain.explaining import Request, explain_items
-    from transexplain.mentioning import Mentioning
-    from transexplain.plans import Shard
-    from transexplain.settings import Settings
-
-    spec = AuditSpec.model_validate(
-        {
-            "model": options.model,
-            "data": options.data,
-            "targets": options.target,
-            "groups": {"lexicon": options.lexicon, "check": 0},
-            "evaluation": {"items": 0},
-        }
-    )
-    prepared = prepare_audit(spec, Settings(snapshot_dir=options.out / "snapshots"))
-    plan, rows = prepared.plan, prepared.plan.dataset.rows
-    items = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
-    request, mentioning = replace(Request.from_plan(plan), method=method), Mentioning(plan)
-    names: dict[tuple[str, str], int] = {}
-    found = []
-    begun = time.perf_counter()
-    for done in explain_items(prepared.model, items, request):
-        if done.outcome is not None:
-            for one in mentioning.of(done, ShardAggregate())[1]:
-                place_of = names.setdefault((one.group, one.entity), len(names))
-                found.append((done.outcome.index, place_of, one.relevance))
-    print(f"{method.name}: {rows:,} items in {time.perf_counter() - begun:.0f} s", flush=True)
-    np.savez(
-        place,
-        item=np.array([row for row, _, _ in found]),
-        key=np.array([key for _, key, _ in found]),
-        relevance=np.array([relevance for _, _, relevance in found]),
-        names=np.array(list(names)),
-        rows=rows,
-    )
 
 
 @dataclass(slots=True)
@@ -180,6 +113,12 @@ def paired(cheap: Population, exact: Population) -> dict[int, list[PairedMention
     return found
 
 
+@cache
+def _numbers(rows: int, seed: int) -> NDArray[np.uint64]:
+    """(rows,) what the audit's hash gives each row; the same for every share and method."""
+    return np.array([number(row, seed) for row in range(rows)], dtype=np.uint64)
+
+
 def study(
     cheap: Population, exact: Population, share: float, resamples: int, tables: int
 ) -> tuple[dict[str, Coverage], dict[str, Coverage]]:
@@ -190,7 +129,7 @@ def study(
     means: dict[str, Coverage] = defaultdict(Coverage)
     differences: dict[str, Coverage] = defaultdict(Coverage)
     for seed in range(resamples):
-        drawn = [row for row in range(cheap.rows) if number(row, seed) < share * 2**64]
+        drawn = np.flatnonzero(_numbers(cheap.rows, seed) < share * 2**64).tolist()
         sample = ExactSample(items=len(drawn), mentions=[m for r in drawn for m in pairs[r]])
         fraction = len(drawn) / cheap.rows
         for row in mixed_groups(mine, sample, fraction):
@@ -235,7 +174,13 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", default="class:positive")
     parser.add_argument("--cheap", nargs="+", default=["gradient-x-input", "attnlrp"])
-    parser.add_argument("--params", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--params",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the cheap methods, values in YAML",
+    )
     parser.add_argument("--exact", default="lrp")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.05, 0.1])
     parser.add_argument("--resamples", type=int, default=2_000)
@@ -243,14 +188,29 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def parameters(given: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs, the values in YAML; raises ValueError for what is no pair."""
+    pairs = [one.partition("=") for one in given]
+    wrong = [name for name, equals, _ in pairs if not (name and equals)]
+    if wrong:
+        raise ValueError(f"--params takes NAME=VALUE, and this is none: {', '.join(wrong)}")
+    return {name: yaml.safe_load(value) for name, _, value in pairs}
+
+
 def main() -> None:
     """Explain, draw, print."""
     asked = parsed()
     asked.out.mkdir(parents=True, exist_ok=True)
-    exact = population(asked, MethodSpec(name=asked.exact))
+    corpus = Corpus(
+        model=asked.model,
+        data=asked.data,
+        lexicon=asked.lexicon,
+        target=asked.target,
+        folder=asked.out,
+    )
+    exact = population(corpus, method_of(asked.exact, {}))
     for name in asked.cheap:
-        params = dict(one.split("=", 1) for one in asked.params)
-        cheap = population(asked, MethodSpec(name=name, params=params))
+        cheap = population(corpus, method_of(name, parameters(asked.params)))
         for share in asked.shares:
             begun = time.perf_counter()
             found = study(cheap, exact, share, asked.resamples, asked.tables)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transexplain.models.quiet import quiet
+
 SENTENCES = 20_000  #: the longest distinct texts; the others are phrases
 PICTURES = 500  #: of a class, in each half of the training pictures
 TESTED = 200  #: pictures of a class that are measured on
@@ -105,8 +107,9 @@ def write_random_bert(folder: Path, phrases: Path, seed: int) -> None:
         id2label=names,
         label2id={name: index for index, name in names.items()},
     )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with quiet():
+        BertForSequenceClassification(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def write_random_vision(folder: Path, kind: str, classes: Sequence[str], seed: int) -> None:

@@ -1,34 +1,33 @@
 """The benchmark of corrected group means, on made-up relevance."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_audit import make_audit
 
-from benchmarks.prediction_powered import parsed, population, study, table
-from transexplain.evaluations import MethodSpec
+from benchmarks.prediction_powered import parameters, study, table
+from benchmarks.prediction_powered_data import Corpus, Population, method_of, population
+from transexplain.errors import ConfigurationError
 
 
-def written(folder: Path, name: str, relevance: np.ndarray, rows: int = 600) -> None:
-    names = [(group, f"{group}{number}") for group in "AB" for number in range(6)]
-    np.savez(
-        folder / f"{name}.npz",
+def made(relevance: np.ndarray) -> Population:
+    rows = len(relevance)
+    return Population(
         item=np.arange(rows),
         key=np.arange(rows) % 12,
         relevance=relevance,
-        names=np.array(names),
+        names=tuple((group, f"{group}{number}") for group in "AB" for number in range(6)),
         rows=rows,
     )
 
 
-def test_the_study_counts_what_intervals_hold(tmp_path: Path) -> None:
+def test_the_study_counts_what_intervals_hold() -> None:
     draw = np.random.default_rng(3)
     exact = draw.normal(0.2, 0.3, 600)
-    written(tmp_path, "lrp", exact)
-    written(tmp_path, "attnlrp", exact + draw.normal(0.5, 0.05, 600))
-    options = parsed(["m", "d", "l", "--out", str(tmp_path)])
-    one, other = (population(options, MethodSpec(name=n)) for n in ("attnlrp", "lrp"))
-    means, differences = study(one, other, 0.3, 40, 10)
+    cheap = exact + draw.normal(0.5, 0.05, 600)
+    means, differences = study(made(cheap), made(exact), 0.3, 40, 10)
     assert set(means) == set(differences) == {"A", "B"}
     for found in means.values():
         assert found.used == 40
@@ -38,10 +37,53 @@ def test_the_study_counts_what_intervals_hold(tmp_path: Path) -> None:
     assert shown.count("\n") == 4 and "| all |" in shown
 
 
-def test_methods_of_different_mentions_are_refused(tmp_path: Path) -> None:
-    written(tmp_path, "lrp", np.zeros(600))
-    written(tmp_path, "attnlrp", np.zeros(300), rows=300)
-    options = parsed(["m", "d", "l", "--out", str(tmp_path)])
-    one, other = (population(options, MethodSpec(name=n)) for n in ("attnlrp", "lrp"))
+def test_methods_of_different_mentions_are_refused() -> None:
     with pytest.raises(ValueError, match="different mentions"):
-        study(one, other, 0.3, 1, 0)
+        study(made(np.zeros(600)), made(np.zeros(300)), 0.3, 1, 0)
+
+
+def test_parameters_are_yaml() -> None:
+    found = parameters(["gamma=0.25", "steps=8", "explainer=a=b.te"])
+    assert found == {"gamma": 0.25, "steps": 8, "explainer": "a=b.te"}
+    with pytest.raises(ValueError, match="NAME=VALUE, and this is none: steps"):
+        parameters(["steps"])
+
+
+def test_relevance_is_kept_by_all_that_it_depends_on(tmp_path: Path) -> None:
+    make_audit(tmp_path)
+    out = tmp_path / "out"
+
+    def asked(target: str, name: str = "lrp", **params: float) -> Population:
+        corpus = Corpus(
+            model=str(tmp_path / "model"),
+            data=str(tmp_path / "texts.jsonl"),
+            lexicon=str(tmp_path / "groups.json"),
+            target=target,
+            folder=out,
+        )
+        return population(corpus, method_of(name, params))
+
+    first = asked("class:good")
+    assert first.rows == 40 and len(first.item) == len(first.relevance) > 0
+    others = [asked("class:bad"), asked("class:good", epsilon=0.5)]
+    others.append(asked("class:good", "gradient-x-input"))
+    assert len(list(out.glob("*.npz"))) == 4
+    for one in others:
+        np.testing.assert_array_equal(one.item, first.item)
+        assert not np.allclose(one.relevance, first.relevance)
+    again = asked("class:good")
+    np.testing.assert_array_equal(again.relevance, first.relevance)
+    assert len(list(out.glob("*.npz"))) == 4
+    (tmp_path / "groups.json").write_text(json.dumps({"things": ["film"]}), encoding="utf-8")
+    fewer = asked("class:good")
+    assert {group for group, _ in fewer.names} == {"things"}
+
+
+def test_an_explainer_is_named_by_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "e.safetensors"
+    file.write_bytes(b"one")
+    one = method_of("learned", {"explainer": str(file)})
+    file.write_bytes(b"two")
+    assert method_of("learned", {"explainer": str(file)}) != one
+    with pytest.raises((ConfigurationError, OSError)):
+        method_of("learned", {"explainer": str(tmp_path / "none")})

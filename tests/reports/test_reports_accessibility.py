@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browser_pages import Open, Opened
 from evaluation_samples import plan_of, scores, stored
+from local_audits import audited_in
 from report_samples import biased_run, explained_text, stored_run, write_picture
+from test_reports_mixed import MIXED
+from test_reports_mixed import keys as mixed_keys
 from test_reports_summary import image_run
 
 from transexplain.bias.sheet import precisions
@@ -57,6 +60,14 @@ def test_a_report_of_pictures(db: Database, opened: Open, tmp_path: "Path") -> N
     for index in range(6):
         write_picture(tmp_path, f"cat/{index}.png")
     assert faults(opened(render(summarise(db, image_run(db, tmp_path))))) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_report_of_a_mixed_audit(tmp_path: "Path", opened: Open, scheme: str) -> None:
+    with audited_in(tmp_path, **mixed_keys(tmp_path, explain=MIXED)) as (db, run_id):
+        page = render(summarise(db, run_id))
+    assert 'id="mixed"' in page
+    assert faults(opened(page, color_scheme=scheme)) == []
 
 
 def test_an_evaluation(db: Database, opened: Open) -> None:

@@ -93,7 +93,7 @@ def test_the_page_says_that_it_was_mixed(summary: Summary) -> None:
     assert "How far the cheap method can be trusted here" in page
     assert 'href="#mixed"' in page
     assert summary.verdict is not None
-    assert "lrp, which it approximates" in summary.verdict.text
+    assert "gradient-x-input explained every item in the place of lrp" in summary.verdict.text
     assert any(one.what == "What lrp says of every item" for one in summary.untested)
 
 

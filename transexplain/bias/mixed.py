@@ -43,7 +43,7 @@ class MixedGroup:
     interval: Interval | None  #: 95 %, of what the exact method gives on all items
     alone: float | None  #: mean of the exact sample without the cheap method
     alone_interval: Interval | None
-    needed: float | None  #: exact_sample that would do, where it is not corrected
+    needed: float | None  #: exact_sample that would do; None: corrected, or one item
 
     @property
     def narrowing(self) -> float | None:
@@ -105,9 +105,12 @@ def mixed_groups(
     cells: Iterable[Cell], sample: ExactSample, fraction: float
 ) -> tuple[MixedGroup, ...]:
     """One row per (target, class, group), sorted by these."""
-    rows = sample.by_class()
+    rows: dict[tuple[str, str, str], list[PairedMentions]] = {}
+    for key, found in sample.by_class().items():
+        for one in found:
+            rows.setdefault((*key, one.group), []).append(one)
     return tuple(
-        _group(cell, group, rows.get((cell.target, cell.class_name), ()), fraction)
+        _group(cell, group, rows.get((cell.target, cell.class_name, group), ()), fraction)
         for cell in cells
         for group in sorted(cell.groups)
     )
@@ -138,5 +141,5 @@ def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: flo
         interval=estimate.interval() if estimate else None,
         alone=exact.mean if enough else None,
         alone_interval=exact.estimate().interval() if enough else None,
-        needed=None if enough else needed_share(documents),
+        needed=None if enough or documents < 2 else needed_share(documents),
     )

@@ -11,7 +11,6 @@ from transexplain.bias.mixed import Mixed, class_agreements, fraction_of, mixed_
 from transexplain.bias.mixed_table import mixed_table
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan
-from transexplain.reports.wording import percent
 
 
 def mixed_of(plan: AuditPlan, total: ShardAggregate) -> Mixed | None:
@@ -46,12 +45,13 @@ def told(found: Mixed | None) -> str:
     if found is None:
         return ""
     begun = (
-        f"{found.method} explained every item; {found.exact}, which it approximates, a sample "
-        f"({found.items:,}, {percent(found.share)})"
+        f"{found.method} explained every item in the place of {found.exact}, which explained "
+        f"{found.items:,} drawn by lot"
     )
     if not found.groups:
         return f"{begun}."
-    return f"{begun}, by which groups were corrected."
+    corrected = sum(one.interval is not None for one in found.groups)
+    return f"{begun}; {corrected:,} of {len(found.groups):,} group means were corrected by these."
 
 
 def agreement(found: Mixed) -> Iterator[str]:
