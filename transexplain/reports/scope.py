@@ -76,8 +76,8 @@ def _explanations(summary: Summary) -> _Found:
     if (mixed := summary.mixed) is not None:
         yield (
             f"What {mixed.exact} says of every item",
-            f"{mixed.method} approximates it; only {mixed.items:,} items were explained by both. "
-            "Words, heatmaps, rankings, splits and controls are the approximation's.",
+            f"{mixed.method} stands in for it; only {mixed.items:,} items were explained by both. "
+            f"Words, heatmaps, rankings, splits and controls are those of {mixed.method}.",
             f"method: {mixed.exact}",
         )
     yield from _approximation(summary)
