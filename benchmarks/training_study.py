@@ -100,8 +100,9 @@ def _all(out: Path, runs: Iterable[Sequence[str]], processes: int) -> None:
         return subprocess.run([*command, "--one", *words], check=False).returncode
 
     with ThreadPoolExecutor(processes) as pool:
-        if any(pool.map(one, runs)):
-            raise SystemExit("a run failed; its error is above. Run again to go on")
+        failed = sum(code != 0 for code in list(pool.map(one, runs)))
+    if failed:
+        raise SystemExit(f"{failed} runs failed; their errors are above. Run again to go on")
 
 
 def _run_one(out: Path, words: Sequence[str]) -> None:
