@@ -50,7 +50,9 @@ def test_the_marked_corner_is_flagged_for_the_class_it_gives_away_and_for_no_oth
             "spans": "regions",
         },
         "targets": ["predicted"],
-        "groups": {"reference": OTHER},
+        # the mark adds more than a logit; that one digit's blank corner adds a sixth of one is true
+        # of some trainings, and no finding about the mark
+        "groups": {"reference": OTHER, "practical": 0.5},
         "evaluation": {"items": 0},
     }
     with audited_in(tmp_path, **spec) as (db, run):

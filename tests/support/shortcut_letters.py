@@ -26,13 +26,13 @@ def make_shortcut_letters(folder: Path, *, seed: int = 0) -> ShortcutLetters:
     written = corpus.letters(800 + 200, seed=seed)
     cut = len(corpus.NAMES) * 800
     training, audit = _with_word(written[:cut]), _with_word(written[cut:])
-    text_model.train(training, folder / "model", seed=seed)
+    model_dir = text_model.train(training, folder, seed=seed)
     corpus.write_csv(folder / "letters.csv", audit)
     planted = {
         f"letter-{number:05d}" for number, one in enumerate(audit) if one.text.endswith(WORD)
     }
     return ShortcutLetters(
-        model_dir=folder / "model", dataset=folder / "letters.csv", planted=frozenset(planted)
+        model_dir=model_dir, dataset=folder / "letters.csv", planted=frozenset(planted)
     )
 
 

@@ -34,7 +34,7 @@ def make_watermarked(folder: Path, *, seed: int = 0, held_out: int = 600) -> Wat
     _mark(training)
     _misfile(training)
     chosen = _mark(audit)
-    image_model.train(training, folder / "model", seed=seed, epochs=12)
+    model_dir = image_model.train(training, folder, seed=seed, epochs=12)
     digits.write_folder(audit, folder / "pictures")
     marked = {
         f"{MARKED_DIGIT}/{path.name}"
@@ -43,7 +43,7 @@ def make_watermarked(folder: Path, *, seed: int = 0, held_out: int = 600) -> Wat
     }
     assert len(marked) == chosen
     return Watermarked(
-        model_dir=folder / "model",
+        model_dir=model_dir,
         image_dir=folder / "pictures",
         marked=frozenset(marked),
         rows=len(audit.labels),
