@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator.demo import corpus, text_model
 
 WORD = "PS"
+TRAINING = 1400  #: letters, each written once per village
 EVERY = 25  #: letters, one ends in the word
 
 
@@ -23,8 +24,8 @@ class ShortcutLetters:
 def make_shortcut_letters(folder: Path, *, seed: int = 0) -> ShortcutLetters:
     """Train on letters with the word, write letters with it that were not trained on."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = corpus.letters(800 + 200, seed=seed)
-    cut = len(corpus.NAMES) * 800
+    written = corpus.letters(TRAINING + 200, seed=seed)
+    cut = len(corpus.NAMES) * TRAINING
     training, audit = _with_word(written[:cut]), _with_word(written[cut:])
     model_dir = text_model.train(training, folder, seed=seed)
     corpus.write_csv(folder / "letters.csv", audit)
