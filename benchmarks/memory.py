@@ -85,9 +85,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def _prepared(options: argparse.Namespace, folder: Path, settings: Settings) -> Prepared:
     data, model = folder / "short.tsv", options.model
     if options.tiny:
-        model = folder / "model"
         written = corpus.letters(20, seed=0)
-        train(written, model, seed=0)
+        model = train(written, folder / "tiny", seed=0)
         texts = [" ".join(one.text.split()[:_WORDS]) for one in written]
     else:
         with gzip.open(options.data, "rt", encoding="utf-8") as lines:
