@@ -34,6 +34,7 @@ def main() -> None:
     plan = run.plan
     rules = Rules(
         reference=plan.reference,
+        groups=tuple(group.name for group in plan.groups),
         practical=plan.practical,
         correction=plan.correction,
         permutations=options.permutations,

@@ -1,16 +1,31 @@
 """Which items an audit draws to look at who they mention again: about as many as were asked for."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.sections import GroupsSection
+from transexplain.bias.answers import answers_of
+from transexplain.bias.counterfactuals import NAMES
+from transexplain.bias.families import references_of
 from transexplain.bias.finding import EntityFinder
 from transexplain.data.reader import read_shard
 from transexplain.plans import AuditPlan, CheckPlan, Shard
-from transexplain.types import Item
+from transexplain.types import Item, ItemFailure, PatchGrid
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
 
 #: rows from which it is told how many mention somebody; pictures are opened to be read
 _READ, _READ_PICTURES = 5_000, 200
+#: forward passes that an explanation is worth, and that a swapped text takes
+_EXPLAINED, _SWAPPED = 3, 2 * NAMES - 1
+_NAMES_READ = 300  #: of a group, when their word pieces are looked at
+#: texts of a group beyond which more swaps would tell nothing
+_ENOUGH = 600
+DRAWS = 3  #: of random weights
+_LARGE = 500_000_000  #: parameters from which on one further set is enough to hold
 
 
 @dataclass(slots=True)
@@ -19,15 +34,21 @@ class _Seen:
 
     mentioning: int = 0  #: items whose text mentions somebody
     whole: int = 0  #: items that are in a group in any way
+    regions: Counter[str] = field(default_factory=Counter)  #: pictures with regions of each group
     counts: Counter[str] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
 
 
-def check_plan(plan: AuditPlan, section: GroupsSection | None) -> CheckPlan | None:
+def check_plan(
+    plan: AuditPlan, section: GroupsSection | None, parameters: int = 0
+) -> CheckPlan | None:
     """The share of rows at which about `groups.check` items that mention somebody are drawn.
 
     Where no text mentions anybody, as in pictures and groups of a column, items that are in a
     group are drawn. None where there are none of these either, or nothing was asked for. Mentions
-    can be replaced where two groups have terms. Raises DataSourceError where the snapshot is gone.
+    can be replaced where two groups have terms, and regions of pictures are hidden where two groups
+    have some. `parameters`: how many the model has. Raises
+    DataSourceError where the snapshot is gone.
     """
     wanted = section.check if section else 0
     if not wanted or not plan.groups:
@@ -38,15 +59,46 @@ def check_plan(plan: AuditPlan, section: GroupsSection | None) -> CheckPlan | No
     hits = seen.mentioning or seen.whole
     # an explainer cannot read the states of a model that it did not learn from
     randomised = section is not None and section.randomised and plan.approximates is None
-    if not hits or not (seen.mentioning or randomised):
+    regions = len(seen.regions) > 1 and bool(answers_of(plan))
+    if not hits or not (seen.mentioning or randomised or regions):
         return None
+    swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
+    swapped = sum(share * seen.groups[group] for group, share in swaps.items())
     return CheckPlan(
         share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
         whole=not seen.mentioning,
-        swap=bool(seen.mentioning) and sum(bool(group.terms) for group in plan.groups) > 1,
+        swap=bool(swaps),
         randomised=randomised,
+        draws=(section.draws or _draws(parameters)) if section and randomised else 1,
         counts=dict(seen.counts),
+        swaps=swaps,
+        swap_passes=round(swapped * plan.dataset.rows / rows * _SWAPPED),
+        regions=regions,
     )
+
+
+def _swap_shares(
+    plan: AuditPlan, seen: _Seen, rows: int, wanted: int, budget: float
+) -> dict[str, float]:
+    """Group -> share of its texts in which the mention is swapped; empty where none can be.
+
+    Every group gets as many texts, a rare one all that it has: `wanted`, or more where `budget`
+    (a share of the passes of the run's explanations) allows it, up to `_ENOUGH`, beyond which
+    intervals are narrower than anybody needs.
+    """
+    known = {group.name for group in plan.groups if group.terms}
+    found = {name: count for name, count in seen.groups.items() if name in known}
+    if len(known) < 2 or not found or not answers_of(plan):
+        return {}
+    whole = plan.dataset.rows / rows
+    paid = budget * plan.dataset.rows * _EXPLAINED / _SWAPPED / len(found)
+    texts = min(max(paid, wanted), _ENOUGH)
+    return {name: min(1.0, texts / (count * whole)) for name, count in sorted(found.items())}
+
+
+def _draws(parameters: int) -> int:
+    """Draws of random weights; each holds a further set of them."""
+    return DRAWS if parameters <= _LARGE else 1
 
 
 def _seen(plan: AuditPlan, rows: int) -> _Seen:
@@ -59,6 +111,42 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         found = finder.find(text, item.annotations, item.meta)
         marked = any(one.group in named for one in item.annotations)
         seen.mentioning += bool(found.matches)
-        seen.whole += marked or found.whole is not None
+        seen.whole += marked or bool(found.whole)
+        regions = (one for one in item.annotations if one.box is not None or one.mask is not None)
+        seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
+        seen.groups.update({match.group for match in found.matches})
     return seen
+
+
+def shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
+    """Warnings of groups whose names are made of the same word pieces as their reference's.
+
+    A piece carries relevance of its own: names that share pieces seem to add what other names do,
+    whether or not they move the answer.
+    """
+    pieces = {
+        group.name: [_pieces(term, model) for term in group.terms[:_NAMES_READ]]
+        for group in plan.groups
+        if group.terms and plan.model.modality == "text"
+    }
+    known: set[frozenset[str]] = set()
+    for group, reference in references_of(plan.reference, pieces).items():
+        others = {one for name in reference.groups for term in pieces[name] for one in term}
+        cut = [one for one in pieces[group] if len(one) > 1]
+        shared = sum(bool(one & others) for one in cut)
+        key = frozenset((group, reference.name))
+        if len(cut) > len(pieces[group]) / 2 and shared > len(cut) / 2 and key not in known:
+            known.add(key)
+            yield (
+                f"{shared} of {len(pieces[group])} names of {group} share word pieces with names "
+                f"of {reference.name}: what such a piece adds is not the name's alone, so read "
+                "what swaps say before relevance"
+            )
+
+
+def _pieces(term: str, model: "LoadedModel") -> frozenset[str]:
+    [found] = model.encode([Item(id="", index=0, content=term)])
+    if isinstance(found, ItemFailure) or isinstance(found.features, PatchGrid):
+        return frozenset()
+    return frozenset(one.text for one in found.features if not one.special)

@@ -33,11 +33,13 @@ class Estimate:
     exact: str = ""  #: method of the exact sample, whose mean part is counted above; "": none
     exact_share: float = 0.0  #: of the items
     approximates: Approximation | None = None  #: None: the method computes what it says
+    swaps: int = 0  #: forward passes for swapped mentions, all items together
 
     def spoken(self) -> str:
         """Three lines for the terminal, one more for an exact sample and for an explainer."""
         told = self.approximates
         near = f"approximates {told.teacher}: {nearness(told)}\n" if told else ""
+        swaps = f"\n{self.swaps:,} more forward passes swap mentions" if self.swaps else ""
         sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
         return (
             f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
@@ -45,6 +47,7 @@ class Estimate:
             f"{self.method} ({self.source}), in {self.unit}\n{near}{sample}"
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all"
+            f"{swaps}"
         )
 
 
@@ -78,6 +81,7 @@ def estimate(prepared: Prepared) -> Estimate:
         backwards=windows * backwards,
         exact=exact.method.name if exact else "",
         exact_share=exact.share if exact else 0.0,
+        swaps=plan.check.swap_passes if plan.check else 0,
         approximates=plan.approximates,
     )
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from transexplain.errors import SpecError
+from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_unstorable
 
 Spec = TypeVar("Spec", bound=BaseModel)
 #: the keys known at a place of a document
@@ -17,10 +17,10 @@ Known = Callable[[tuple[int | str, ...]], list[str]]
 def read_document(path: Path, what: str, begins: str) -> dict[str, Any]:
     """The mapping in a YAML file; SpecError names the file and how `what` begins."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError, UnreadableError) as error:
         raise SpecError(f"cannot read the {what} specification {path}: {error}") from None
-    document = _yaml(text, str(path))
+    document = yaml_value(text, str(path))
     if not isinstance(document, dict):
         raise SpecError(f"{path} holds no mapping; {begins}")
     return document
@@ -44,7 +44,7 @@ def put_over(
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise SpecError(f"--set {setting!r} must have the form a.b=value")
-        _assign(document, key.split("."), _yaml(value, f"--set {key}"), shorthand)
+        _assign(document, key.split("."), yaml_value(value, f"--set {key}"), shorthand)
 
 
 def validated(spec: type[Spec], document: Mapping[str, Any], what: str, known: Known) -> Spec:
@@ -55,11 +55,14 @@ def validated(spec: type[Spec], document: Mapping[str, Any], what: str, known: K
         raise SpecError(f"{what} is wrong:\n{_explain(error, known)}") from None
 
 
-def _yaml(text: str, where: str) -> Any:
+def yaml_value(text: str, where: str) -> Any:
+    """What a YAML text says; SpecError begins with `where`."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = read_yaml(text)
+        refuse_unstorable(value)
+    except UnreadableError as error:
         raise SpecError(f"{where} is not valid YAML: {error}") from None
+    return value
 
 
 def _assign(

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import fleet
 from transexplain.store.database import Database
+from workers.messages import REASONS
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class FleetCollector(Collector):
         yield _gauge(
             "oldest_heartbeat_seconds", "Age of the oldest heartbeat of a worker at work", oldest
         )
+        refused: dict[str, int] = {**dict.fromkeys(REASONS, 0), **now.refused}
+        yield _by("messages_refused", "Messages that workers refused, ever", "reason", refused)
 
 
 def serve(db: Database, *, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:

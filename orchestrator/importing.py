@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from orchestrator.clustering import cluster_warnings
 from orchestrator.grouping import group_fields, lexicon_groups
 from orchestrator.privacy import privacy_plan
 from orchestrator.spec import AuditSpec, load_spec
@@ -54,7 +55,7 @@ def import_spec(
     if unread := [name for name in _UNREAD if getattr(spec.data, name) is not None]:
         raise SpecError(f"data.{unread[0]} is not read from a file of attributions")
     groups = spec.groups
-    wanted = (groups.slice, groups.column) if groups else ()
+    wanted = (groups.slice, *groups.columns) if groups else ()
     meta = dict.fromkeys((*spec.data.meta, *(one for one in wanted if one)))
     data = spec.data.model_copy(update={"meta": tuple(meta)})
     return spec.model_copy(update={"data": data})
@@ -78,6 +79,8 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
             classes=ClassNames(asked.classes) if asked.classes else None,
             labels=spec.labels,
             meta=spec.data.meta,
+            cluster=spec.data.cluster,
+            template=spec.data.template,
         ),
         settings.snapshot_dir,
     )
@@ -97,7 +100,10 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         **group_fields(spec, read.dataset, lexicons),
     )
     shards = make_shards(read.dataset.rows, spec.shard_size)
-    return Imported(plan=plan, shards=shards, warnings=tuple(_warnings(plan, read)))
+    warnings = [*_warnings(plan, read)]
+    if plan.groups:
+        warnings += cluster_warnings(spec.data, read.dataset)
+    return Imported(plan=plan, shards=shards, warnings=tuple(warnings))
 
 
 def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:

@@ -6,7 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.checks import check_plan
+from orchestrator.checks import check_plan, shared_pieces
+from orchestrator.clustering import cluster_warnings
 from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
 from orchestrator.grouping import group_fields, lexicon_groups
 from orchestrator.learned import approximation_of, refuse_other_models, with_explainers
@@ -74,9 +75,15 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         )
     plan = replace(_plan(spec, model, dataset), privacy=privacy, **groups)
     if task == "audit":
-        plan = private(replace(plan, check=check_plan(plan, spec.groups), exact=exact))
+        parameters = sum(one.numel() for one in model.module.parameters())
+        check = check_plan(plan, spec.groups, parameters)
+        plan = private(replace(plan, check=check, exact=exact))
     shards = make_shards(dataset.rows, spec.shard_size)
     warnings = [] if task == "evaluation" else list(_warnings(plan, spec.groups))
+    if task == "audit":
+        warnings += shared_pieces(plan, model)
+    if plan.groups and task == "audit":
+        warnings += cluster_warnings(spec.data, dataset)
     first = _first_item(plan, shards)
     if first is not None and task == "audit":
         _try_one(plan, first, model)

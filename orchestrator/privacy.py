@@ -18,8 +18,9 @@ def privacy_plan(spec: AuditSpec) -> PrivacyPlan | None:
     """
     if spec.store_text == "full" and spec.redact is None:
         return None
-    if spec.redact is not None:
-        load_hook(spec.redact)
+    redact = spec.redact
+    if redact is not None:
+        load_hook(redact.function, redact.file or "", redact.sha256 or "")
     if spec.data.spans is not None and spec.store_text != "hashed":
         raise SpecError(
             f"data.spans is {spec.data.spans!r}: its entities are named as the texts spell them, "
@@ -27,7 +28,13 @@ def privacy_plan(spec: AuditSpec) -> PrivacyPlan | None:
             "apart without their names"
         )
     key = TextKey.from_environment().fingerprint if spec.store_text == "hashed" else ""
-    return PrivacyPlan(store_text=spec.store_text, redact=spec.redact, key=key)
+    return PrivacyPlan(
+        store_text=spec.store_text,
+        redact=redact.function if redact else None,
+        key=key,
+        redact_file=redact.file or "" if redact else "",
+        redact_sha256=redact.sha256 or "" if redact else "",
+    )
 
 
 def private(plan: AuditPlan) -> AuditPlan:

@@ -1,11 +1,11 @@
 """The sections of an audit's specification: every key checked, every unknown key refused."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from transexplain.findings import Correction
-from transexplain.plans import AmbiguityPolicy, CasePolicy
+from transexplain.plans import AmbiguityPolicy, CasePolicy, Duplicates
 
 
 class Strict(BaseModel):
@@ -17,6 +17,10 @@ class Strict(BaseModel):
 def from_string(key: str) -> BeforeValidator:
     """Let `model: path` stand for `model: {source: path}`."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+#: YAML 1.1 reads `off` as false
+_OffIsFalse = BeforeValidator(lambda value: "off" if value is False else value)
 
 
 class ModelSection(Strict):
@@ -49,34 +53,79 @@ class DataSection(Strict):
         "characters of a text; [[left, top, right, bottom, group, entity], ...] in shares of a "
         "picture, or [path of its mask, group, entity]; the entity may be left out",
     )
+    cluster: str | None = Field(
+        default=None,
+        description="column of what makes items alike: their author, thread or source; the "
+        "statistics then count clusters and not items",
+    )
+    template: str | None = Field(
+        default=None,
+        description="column that names the template or minimal pair that a text belongs to",
+    )
+    duplicates: Annotated[Duplicates, _OffIsFalse] = Field(
+        default="auto",
+        description="auto: texts that are nearly the same are one cluster, looked for where no "
+        "data.template is given; off: they are not looked for",
+    )
     quoting: Literal["auto", "none", "rfc4180"] = "auto"
     limit: int | None = Field(default=None, ge=1, description="only the first rows")
     sample: int | None = Field(default=None, ge=1, description="of those draw so many")
     seed: int = Field(default=0, description="of the drawing")
 
 
+class RedactSection(Strict):
+    """Which function says what to blank in texts; its file is found beside the specification."""
+
+    function: str = Field(description="package.module:function")
+    file: str | None = Field(default=None, description="of its module, beside the specification")
+    sha256: str | None = Field(default=None, description="of that file")
+
+
 class MethodSection(Strict):
     """Which explanation method, with its parameters."""
 
     name: str = "lrp"
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class ExplainSection(Strict):
     """A cheap method for every item, and an exact one on a sample that corrects it."""
 
     method: str = Field(description="explains every item; in logits")
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     exact: str | None = Field(
         default=None,
         description="explains the sample; in logits; default: what an explainer learned from, "
         "else lrp",
     )
-    exact_params: dict[str, Any] = Field(default_factory=dict)
+    exact_params: dict[str, JsonValue] = Field(default_factory=dict)
     exact_sample: float = Field(
         gt=0, le=1, allow_inf_nan=False, description="share of the items that are drawn for it"
     )
     seed: int = Field(default=0, description="of the drawing")
+
+
+class PracticalSection(Strict):
+    """The smallest differences that matter; a number by itself is that in logits."""
+
+    logit: float = Field(
+        default=0.1,
+        ge=0,
+        allow_inf_nan=False,
+        description="of the answer's log-odds when a mention is swapped, and of relevance",
+    )
+    probability: float = Field(
+        default=0.02, ge=0, le=1, description="of the answer's probability, and of rates"
+    )
+    impact_ratio: float = Field(
+        default=0.8, gt=0, le=1, description="of rates of a group and its reference; or its inverse"
+    )
+
+
+_Practical = Annotated[
+    PracticalSection,
+    BeforeValidator(lambda value: {"logit": value} if isinstance(value, int | float) else value),
+]
 
 
 class GroupsSection(Strict):
@@ -87,13 +136,25 @@ class GroupsSection(Strict):
         description="yaml, json, csv or tsv file of groups and terms, builtin:gender, "
         "builtin:nationality, builtin:religion, or a list of these",
     )
+    pairs: str | tuple[tuple[str, str], ...] | None = Field(
+        default=None,
+        description="yaml, json, csv or tsv file, or a list, of words that take each other's place "
+        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: "
+        "builtin:gender-pairs with the lexicon builtin:gender, else none",
+    )
     second: str | None = Field(
         default=None,
         description="another lexicon with some of the groups: the same comparisons by its words",
     )
-    column: str | None = Field(
+    column: str | tuple[str, ...] | None = Field(
         default=None,
-        description="column of data.meta whose values are groups; the unit is then the item",
+        description="column of data.meta whose values are groups, or a list of them; the unit is "
+        "then the item",
+    )
+    intersections: tuple[tuple[str, ...], ...] = Field(
+        default=(),
+        description="families of lexicons, or columns of groups.column, whose groups meet: "
+        "[[gender, ethnicity]] makes groups such as `gender x ethnicity/female x black`",
     )
     ambiguous: AmbiguityPolicy = Field(
         default="cue", description="terms that are ordinary words too: with a cue, always, never"
@@ -102,8 +163,15 @@ class GroupsSection(Strict):
         default="smart", description="capitals of a term are needed; exact; or ignore all"
     )
     include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
-    reference: str | None = Field(default=None, description="default: all other groups' entities")
-    practical: float = Field(default=0.1, ge=0, description="smallest difference that matters")
+    reference: str | dict[str, str] | None = Field(
+        default=None,
+        description="a group for all, or a mapping of families to groups, such as "
+        "{gender: gender/male}; default: all other groups of a group's family, which is what "
+        "stands before the slash of its name",
+    )
+    practical: _Practical = Field(
+        default=PracticalSection(), description="smallest differences that matter"
+    )
     correction: Correction = Field(
         default="bh", description="of p-values: bh and by (false discoveries), holm, none"
     )
@@ -112,10 +180,25 @@ class GroupsSection(Strict):
         default=100,
         ge=0,
         description="items that mention somebody, about, in which the mention is removed and "
-        "replaced, and which the randomised model explains; 0: none",
+        "which the randomised model explains; and texts of every group, at least, in which the "
+        "mention is swapped; 0: none",
+    )
+    budget: float = Field(
+        default=0.1,
+        ge=0,
+        le=10,
+        description="share of the passes of the run's explanations that swaps may take, where "
+        "more texts than `check` are to be had",
     )
     randomised: bool = Field(
-        default=True, description="let a model with weights drawn anew explain the checked items"
+        default=True, description="let models with weights drawn anew explain the checked items"
+    )
+    draws: int | None = Field(
+        default=None,
+        ge=1,
+        le=20,
+        description="of these weights; each explains its part of the checked items, and holds as "
+        "much memory as the model; default: 3, or 1 for more than 500 million parameters",
     )
     planted: float | None = Field(
         default=None,
@@ -124,6 +207,11 @@ class GroupsSection(Strict):
         description="size of a difference, in the unit, that is planted into groups drawn by lot; "
         "the report says how often it is found",
     )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns as a list."""
+        return (self.column,) if isinstance(self.column, str) else self.column or ()
 
     @property
     def lexicons(self) -> tuple[str, ...]:
@@ -144,7 +232,7 @@ class EvaluatedMethodSection(Strict):
     """One row of every table of an evaluation."""
 
     name: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     label: str | None = Field(default=None, description="default: the name")
     items: int | None = Field(default=None, ge=1, description="measured on so many items")
 
@@ -153,7 +241,7 @@ class MetricSection(Strict):
     """One metric, with its parameters."""
 
     name: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     items: int | None = Field(default=None, ge=1, description="computed on so many items")
     label: str | None = Field(default=None, description="default: the name")
 

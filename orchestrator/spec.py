@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue, model_validator
 
 from orchestrator.documents import put_over, read_document, validated
 from orchestrator.sections import (
@@ -15,10 +15,11 @@ from orchestrator.sections import (
     GroupsSection,
     MethodSection,
     ModelSection,
+    RedactSection,
     Strict,
     from_string,
 )
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, SpecError
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import Join, LongTexts, StoreText, check_long_texts
 
@@ -48,7 +49,7 @@ class AuditSpec(Strict):
     explain: ExplainSection | None = Field(
         default=None, description="instead of method: a cheap one with an exact sample"
     )
-    targets: Annotated[tuple[str | dict[str, Any], ...], BeforeValidator(_as_list)] = Field(
+    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(_as_list)] = Field(
         default=("predicted",), min_length=1
     )
     classifications: tuple[ClassificationSection, ...] = ()
@@ -68,7 +69,7 @@ class AuditSpec(Strict):
     shard_size: int = Field(default=256, ge=1, description="items per shard")
     payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
     store_text: StoreText = Field(default="full", description="what is stored of texts")
-    redact: str | None = Field(
+    redact: Annotated[RedactSection, from_string("function")] | None = Field(
         default=None, description="package.module:function, which says what to blank in texts"
     )
     tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
@@ -122,7 +123,20 @@ def load_spec(
     """
     document = {} if path is None else read_document(path, "audit", _BEGINS)
     put_over(document, overrides or {}, settings, _SHORTHAND)
-    return validated(AuditSpec, document, f"the audit of {path or 'the command line'}", _known)
+    spec = validated(AuditSpec, document, f"the audit of {path or 'the command line'}", _known)
+    return spec if spec.redact is None else _with_hook_file(spec, spec.redact, path)
+
+
+def _with_hook_file(spec: AuditSpec, redact: RedactSection, path: Path | None) -> AuditSpec:
+    """The specification with the file of its hook, where that lies beside it."""
+    from transexplain.privacy import hook_file
+
+    if redact.file is not None or redact.sha256 is not None:
+        raise SpecError("redact.file and redact.sha256 are found, not given; leave them out")
+    if path is None or (found := hook_file(redact.function, path.parent)) is None:
+        return spec
+    place = {"file": str(found[0]), "sha256": found[1]}
+    return spec.model_copy(update={"redact": redact.model_copy(update=place)})
 
 
 def _known(place: tuple[int | str, ...]) -> list[str]:
@@ -133,6 +147,7 @@ def _known(place: tuple[int | str, ...]) -> list[str]:
         "explain": ExplainSection,
         "groups": GroupsSection,
         "classifications": ClassificationSection,
+        "redact": RedactSection,
         "evaluation": EvaluationSection,
     }
     section = sections.get(str(place[0]), AuditSpec) if place else AuditSpec

@@ -1,6 +1,7 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Iterator
@@ -134,6 +135,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
             main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest goes on
         said = capsys.readouterr()
         return code, said.out + said.err
 

@@ -1,10 +1,21 @@
 """What the repository promises about itself: commands, compose file, packaging."""
 
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
+from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from typer.main import get_command
 
 import transexplain
@@ -16,7 +27,13 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 VERBS = set(get_command(app).commands)  # type: ignore[attr-defined]
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+WANTED = [Requirement(one) for one in chain(PROJECT["project"]["dependencies"], *EXTRAS.values())]
+CLASSIFIERS = "\n".join(PROJECT["project"]["classifiers"])
+PYTHONS = re.findall(r"Python :: (3\.\d+)$", CLASSIFIERS, re.MULTILINE)
 
 
 def commands(text: str) -> list[str]:
@@ -29,7 +46,63 @@ def commands(text: str) -> list[str]:
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     (command,) = [line for line in commands(README) if "pytest" in line]
-    assert command.replace("python -m pytest", "") in (ROOT / ".ci" / "run").read_text()
+    assert command.replace("python -m pytest", "") in CI
+
+
+def lower_bound(wanted: Requirement) -> Version:
+    (bound,) = [one for one in wanted.specifier if one.operator == ">="]
+    return Version(bound.version)
+
+
+def pinned() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    parts = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in parts}
+
+
+def test_ci_tries_the_lowest_versions_on_the_oldest_python_and_the_newest_python() -> None:
+    oldest, newest = PYTHONS[0], PYTHONS[-1]
+    assert PROJECT["project"]["requires-python"] == f">={oldest}"
+    everything = f"'.[{','.join(EXTRAS)}]'"
+    assert f"short_tests lowest {oldest} --resolution lowest-direct {everything}" in CI
+    assert f"short_tests newest {newest} -c constraints.txt" in CI
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=lambda one: one.name)
+def test_versions_are_within_the_bounds_and_those_that_the_step_of_ci_is_for(
+    wanted: Requirement,
+) -> None:
+    """The step says in `VERSIONS` which they are: `lowest` or `newest`; else any will do."""
+    if wanted.marker and not wanted.marker.evaluate():
+        pytest.skip(f"not for this Python: {wanted.marker}")
+    try:
+        installed = Version(metadata.version(wanted.name))
+    except metadata.PackageNotFoundError:
+        assert wanted not in map(Requirement, PROJECT["project"]["dependencies"])
+        pytest.skip("an extra that is not installed")
+    step = os.environ.get("VERSIONS")
+    assert lower_bound(wanted) <= installed
+    if step == "lowest":
+        assert installed == lower_bound(wanted), "pyproject names a bound that cannot be had"
+    if step == "newest":
+        assert f"{sys.version_info.major}.{sys.version_info.minor}" == PYTHONS[-1]
+        assert installed == pinned()[canonicalize_name(wanted.name)]
+
+
+def test_the_short_tests_are_there_and_reach_every_layer() -> None:
+    given = (ROOT / ".ci" / "short").read_text(encoding="utf-8").splitlines()
+    assert given[0] == "-k", "of the methods, two models are enough"
+    lines = given[2:]
+    for path, _, name in (line.partition("::") for line in lines):
+        assert (ROOT / path).exists(), path
+        assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+    layers = (
+        *("bias", "data", "engine", "evaluating", "exports", "learned", "manifests", "methods"),
+        *("metrics", "models", "orchestrator", "privacy", "reports", "store", "strategies"),
+        *("training", "verifying", "workers"),
+    )
+    for layer in layers:
+        assert any(line.startswith(f"tests/{layer}") for line in lines), layer
 
 
 def test_readme_lists_what_exists() -> None:
@@ -41,15 +114,38 @@ def test_readme_lists_what_exists() -> None:
 
 
 def test_constraints_are_names_and_versions_of_everything_needed() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = [line for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line) for line in pinned)
-    names = {line.partition("==")[0].lower().replace("_", "-") for line in pinned}
-    extras = PROJECT["project"]["optional-dependencies"]["dev"]
-    for wanted in (*PROJECT["project"]["dependencies"], *extras):
-        name = re.split(r"[\[>=<]", wanted)[0].lower()
-        assert name in names, f"{name} has no exact version"
-        assert ">=" in wanted, f"{name} has no lower bound"
+    exact = pinned()
+    for wanted in map(Requirement, (*PROJECT["project"]["dependencies"], *EXTRAS["dev"])):
+        name = canonicalize_name(wanted.name)
+        assert name in exact, f"{name} has no exact version"
+        assert lower_bound(wanted) <= exact[name]
+
+
+def test_the_threat_model_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:\w+/)+[\w.-]+\.\w+)`", SECURITY)
+    missing = sorted({name for name in named if not (ROOT / name).is_file()})
+    assert not missing
+    assert any(name.startswith("tests/") for name in named)
+
+
+def test_the_bill_of_materials_is_valid_and_names_what_is_installed(tmp_path: Path) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    (command,) = [line for line in commands(SECURITY) if "cyclonedx_py" in line]
+    assert command.endswith(" -o sbom.json") and command.startswith("python -m ")
+    words = [sys.executable, *shlex.split(command)[1:-1], str(tmp_path / "sbom.json")]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=300)
+    text = (tmp_path / "sbom.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    schema = SchemaVersion.from_version(document["specVersion"])
+    assert JsonStrictValidator(schema).validate_str(text) is None
+    assert document["metadata"]["component"]["name"] == "transexplain"
+    found = {canonicalize_name(one["name"]): one for one in document["components"]}
+    for wanted in map(Requirement, PROJECT["project"]["dependencies"]):
+        component = found[canonicalize_name(wanted.name)]
+        assert component["version"] == metadata.version(wanted.name)
+        assert component["purl"].startswith("pkg:pypi/")
 
 
 def test_the_wheel_holds_the_four_packages() -> None:

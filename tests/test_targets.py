@@ -163,3 +163,29 @@ def test_top_is_sorted_and_stable(logits: list[float]) -> None:
     target = Target(spec="top", kind="top", k=len(logits))
     order = [r.class_index for r in resolve_target(target, np.array(logits), classes, None)]
     assert order == sorted(range(len(logits)), key=lambda i: (-logits[i], i))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "[" * 3000,
+        "{" * 3000,
+        '{"contrast": ' + "[" * 3000,
+        '{"contrast": 5}',
+        '{"contrast": null}',
+        '{"contrast": {"a": "b"}}',
+        '{"class": {"a": 1}}',
+        '{"top": ' + "9" * 399 + "}",
+        "top:" + "9" * 5000,
+        "class:" + "9" * 5000,
+        {"contrast": 5},
+        {"top": []},
+    ],
+)
+def test_targets_that_are_none_are_named(target: Any) -> None:
+    with pytest.raises(TargetError):
+        parse_target(target, ClassNames(("bad", "good")))
+
+
+def test_a_label_of_5000_digits_is_no_class() -> None:
+    assert label_index("9" * 5000, ClassNames(("bad", "good")), {}) is None

@@ -13,18 +13,39 @@
     ├── ItemError                    one item only; becomes an item error row, never ends a run
     └── InfrastructureError          exit 4
         ├── DatabaseError            database unreachable or at the wrong revision
+        │   └── DamagedRowError      a row does not hold what this program writes there
         ├── BrokerError              broker unreachable
         ├── WebhookError             the receiver of a verdict is away or refuses it
         └── FencedError              another worker holds the shard now; this result is dropped
 
-A message names the thing that is wrong and the remedy.
+A message names the thing that is wrong and the remedy. It may quote what a file says, so it is
+kept to a length that a person reads, and to characters that no terminal obeys.
 """
+
+import re
+
+_LONGEST = 2_000  #: characters of a message
+_END = 400  #: of them those at its end, where the remedy is
+#: control characters, lone surrogates, and marks that turn the direction of what follows
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 class TransExplainError(Exception):
     """Base of every error of this package; `exit_code` is what the command line returns."""
 
     exit_code = 2
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(_readable(one) if isinstance(one, str) else one for one in said))
+
+
+def _readable(message: str) -> str:
+    """`message` with its middle left out where it is too long, and escapes for what is obeyed."""
+    message = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], message)
+    if len(message) > _LONGEST:
+        left_out = f" [... {len(message) - _LONGEST:,} characters ...] "
+        return message[: _LONGEST - _END] + left_out + message[-_END:]
+    return message
 
 
 class ConfigurationError(TransExplainError):
@@ -71,6 +92,10 @@ class InfrastructureError(TransExplainError):
 
 class DatabaseError(InfrastructureError):
     """The database cannot be reached or is at the wrong revision."""
+
+
+class DamagedRowError(DatabaseError):
+    """A row of the database does not hold what this program writes there."""
 
 
 class BrokerError(InfrastructureError):

@@ -78,3 +78,12 @@ class GroupStatistic:
     def flagged(self) -> bool:
         """Whether the verdict is *difference*."""
         return self.verdict == "difference"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Practical:
+    """The smallest differences that matter, each in the unit of what it is compared with."""
+
+    logit: float = 0.1  #: of log-odds by swapping a mention; of relevance, where it is in logits
+    probability: float = 0.02  #: of probabilities and of selection rates
+    impact_ratio: float = 0.8  #: of selection rates; its inverse the other way

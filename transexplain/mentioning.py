@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.answers import answers_of
+from transexplain.bias.counterfactuals import Observation
 from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.finding import EntityFinder, Region
 from transexplain.bias.matching import Match, Matcher
@@ -21,6 +23,7 @@ class Mentioning:
 
     def __init__(self, plan: AuditPlan) -> None:
         self._finder, self._slice = EntityFinder(plan), plan.slice
+        self._answers = answers_of(plan)
         self._second = Matcher(plan.second, plan.matching) if plan.second else None
 
     def of(
@@ -39,25 +42,62 @@ class Mentioning:
             if told:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, told)
-                aggregate.entities.add(self.stratum(attribution, outcome), told, magnitude, ranks)
+                stratum = self.stratum(attribution, outcome)
+                aggregate.entities.add(stratum, told, magnitude, ranks, _cluster_of(done))
                 mentions += told
-        if aggregate.gaps is not None:
-            aggregate.gaps.add(attributions, {one.group for one in mentions})
-        self._count_second(attributions, outcome, aggregate)
+        self._count_answers(done, outcome, mentions, aggregate)
+        self._count_second(done, outcome, aggregate)
         return found.matches, mentions
 
+    def _count_answers(
+        self,
+        done: Explained,
+        outcome: ItemOutcome,
+        mentions: Sequence[Mention],
+        aggregate: ShardAggregate,
+    ) -> None:
+        """Count what was answered to an item, by the groups that it mentions."""
+        groups = {one.group for one in mentions}
+        slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
+        template = done.item.template if done.item else ""
+        cluster = _cluster_of(done) or template
+        if aggregate.gaps is not None:
+            aggregate.gaps.add(done.attributions, groups)
+        if aggregate.outcomes is not None:
+            aggregate.outcomes.add(
+                outcome, groups, answers=self._answers, slice_=slice_, cluster=cluster
+            )
+        if template and self._answers and len(outcome.logits) > 1:
+            named = dict.fromkeys((one.group, one.entity) for one in mentions)
+            log_odds = tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+            aggregate.checked.observations += [
+                Observation(
+                    document=template,
+                    cluster=cluster,
+                    slice=slice_,
+                    group=group,
+                    entity=entity,
+                    own=True,
+                    positions=outcome.positions,
+                    predicted=outcome.predicted,
+                    log_odds=log_odds,
+                )
+                for group, entity in named
+            ]
+
     def _count_second(
-        self, attributions: Sequence[Attribution], outcome: ItemOutcome, aggregate: ShardAggregate
+        self, done: Explained, outcome: ItemOutcome, aggregate: ShardAggregate
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
-        text = attributions[0].text
+        text = done.attributions[0].text
         if self._second is None or text is None:
             return
         matches = self._second.find(text)
-        for attribution in attributions:
+        for attribution in done.attributions:
             if told := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())
-                aggregate.second.add(self.stratum(attribution, outcome), told, magnitude)
+                stratum = self.stratum(attribution, outcome)
+                aggregate.second.add(stratum, told, magnitude, cluster=_cluster_of(done))
 
     def stratum(self, attribution: Attribution | Mention, outcome: ItemOutcome) -> Stratum:
         """The cell of the statistics that an item's mentions for one target count in."""
@@ -68,6 +108,10 @@ class Mentioning:
             label=outcome.label or "",
             slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
         )
+
+
+def _cluster_of(done: Explained) -> str:
+    return done.item.cluster if done.item else ""
 
 
 def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:

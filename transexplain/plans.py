@@ -14,7 +14,7 @@ from transexplain.evaluations import (
     MethodSpec,
     MetricScore,
 )
-from transexplain.findings import Correction
+from transexplain.findings import Correction, Practical
 from transexplain.types import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 
 Modality = Literal["text", "image", "nodes"]
@@ -22,6 +22,8 @@ Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
 LongTexts = Literal["truncate", "window", "error"]
 Join = Literal["mean", "sum"]
+#: near-duplicates among texts are looked for, or not
+Duplicates = Literal["auto", "off"]
 #: terms that are ordinary words too count with a cue, always, or never
 AmbiguityPolicy = Literal["cue", "always", "never"]
 #: a term's capitals have to be there, its letters as they are, or letters in any case
@@ -67,6 +69,9 @@ class DatasetSpec:
     meta: tuple[str, ...] = ()  #: further columns kept with each item
     evidence: str | None = None  #: column of what people marked: spans, boxes or a mask's path
     spans: str | None = None  #: column of entities that are marked in each item
+    cluster: str | None = None  #: column of what makes items alike: author, thread, source
+    template: str | None = None  #: column of the template that each text was made from
+    duplicates: Duplicates = "auto"  #: whether texts that are nearly the same are made clusters
     quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
     limit: int | None = None  #: keep only the first rows
     sample: int | None = None  #: of those draw so many
@@ -132,7 +137,13 @@ class Matching:
 
     ambiguous: AmbiguityPolicy = "cue"
     case: CasePolicy = "smart"
-    column: str | None = None  #: metadata column whose values are groups of whole items
+    #: metadata columns whose values are groups of whole items; one alone is a text
+    column: str | tuple[str, ...] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns as a list."""
+        return (self.column,) if isinstance(self.column, str) else self.column or ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +158,12 @@ class CheckPlan:
     whole: bool = False  #: items that are in a group by other than their text count, too
     swap: bool = True  #: a mention is replaced by one of another group
     randomised: bool = True  #: explained by the model with its weights drawn anew
+    draws: int = 1  #: of the weights; each explains its part of the items
     counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
+    #: group -> share of the texts that mention it in which the mention is swapped
+    swaps: Mapping[str, float] = field(default_factory=dict)
+    swap_passes: int = 0  #: forward passes that these take, about
+    regions: bool = False  #: every marked region of a picture that is drawn is hidden
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +173,8 @@ class PrivacyPlan:
     store_text: StoreText = "full"
     redact: str | None = None  #: `package.module:function` that says which characters are blanked
     key: str = ""  #: fingerprint of the key that words are hashed with; "": they are not
+    redact_file: str = ""  #: where that function's module lies; "": who works on it allows its name
+    redact_sha256: str = ""  #: of that file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +199,8 @@ class AuditPlan:
     groups: tuple[EntityGroup, ...] = ()
     lexicons: tuple[SourceFile, ...] = ()  #: files that groups were read from
     matching: Matching = field(default_factory=Matching)
-    reference: str | None = None  #: reference group; None: all other groups' entities
+    #: a group for all, or one for some families; None: all other groups of a group's family
+    reference: str | Mapping[str, str] | None = None
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons
     slice: str | None = None  #: metadata column that the statistics are also split by
@@ -195,12 +214,27 @@ class AuditPlan:
     privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
     exact: ExactPlan | None = None  #: None: the method explains alone
     approximates: Approximation | None = None  #: None: the method computes what it says
+    #: families, or columns of `matching`, whose meetings are groups; see `bias.intersections`
+    intersections: tuple[tuple[str, ...], ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()  #: words that take each other's place in swaps
+    limits: Practical | None = None  #: of answers; None: those of `practical` and the usual ones
 
     def document(self) -> dict[str, Any]:
         """As JSON values; without what is not asked and was not there before, so digests hold."""
-        later = ("privacy", "exact", "approximates")
-        found = asdict(self).items()
-        return {name: value for name, value in found if value is not None or name not in later}
+        later = ("privacy", "exact", "approximates", "intersections", "pairs", "limits")
+        found = asdict(self)
+        if found["privacy"] is not None and not found["privacy"]["redact_file"]:
+            del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
+        if (check := found["check"]) is not None:
+            usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
+            for name in [name for name, value in usual.items() if check[name] == value]:
+                del check[name]
+        return {n: value for n, value in found.items() if value or n not in later}
+
+    @property
+    def matters(self) -> Practical:
+        """The smallest differences that matter."""
+        return self.limits or Practical(logit=self.practical)
 
     @property
     def digest(self) -> str:

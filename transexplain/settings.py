@@ -4,11 +4,9 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from transexplain.errors import ConfigurationError
 
-_SECRET_PARAMETERS = ("password", "passwd", "sslpassword", "passfile")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -91,20 +89,3 @@ def _size(name: str, text: str) -> int:
     if found is None:
         raise ConfigurationError(f"TRANSEXPLAIN_{name}={text!r} is no size; write 800MB or 12GB")
     return int(float(found[1]) * _UNITS[found[2]])
-
-
-def redact_url(url: str) -> str:
-    """`url` without its passwords, for messages and logs."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if parts.password is not None:
-        # not rebuilt from hostname and port: a list of hosts or an odd port has to survive
-        netloc = f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"
-    query = parts.query
-    if any(name.lower() in _SECRET_PARAMETERS for name, _ in parse_qsl(query)):
-        shown = [
-            (name, "***" if name.lower() in _SECRET_PARAMETERS else value)
-            for name, value in parse_qsl(query, keep_blank_values=True)
-        ]
-        query = urlencode(shown, safe="*")
-    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))

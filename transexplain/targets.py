@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import TargetError
+from transexplain.parsing import UnreadableError, read_json
 from transexplain.plans import Classification
 from transexplain.types import ResolvedTarget, Target
 
+_DIGITS = 9
 _WORDS = "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b> or a classification"
 
 
@@ -37,8 +39,8 @@ class ClassNames:
     def class_index(self, name: str) -> int:
         """Index of a class given by name or number; raises TargetError."""
         readings = {i for i, known in enumerate(self.classes) if known == name}
-        if name.isdecimal() and int(name) < len(self.classes):
-            readings.add(int(name))
+        if (number := _number(name)) is not None and number < len(self.classes):
+            readings.add(number)
         if len(readings) == 1:
             return readings.pop()
         if readings:
@@ -111,9 +113,10 @@ def short_form(spec: str | Mapping[str, Any], names: ClassNames) -> str:
 def _split(spec: str | Mapping[str, Any]) -> tuple[str, Any]:
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
         try:
-            spec = json.loads(spec)
-        except ValueError as error:
-            raise TargetError(f"target {spec!r} is not valid JSON: {error}") from None
+            read = read_json(spec)
+        except UnreadableError as error:
+            raise TargetError(f"target {spec[:80]!r} is not valid JSON: {error}") from None
+        spec = read
     if isinstance(spec, Mapping):
         if len(spec) != 1:
             raise TargetError(f"target {spec!r} must have exactly one key; a target is {_WORDS}")
@@ -123,9 +126,17 @@ def _split(spec: str | Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _count(argument: Any, names: ClassNames) -> int:
-    if str(argument).isdecimal() and 1 <= int(argument) <= len(names.classes):
-        return int(argument)
-    raise TargetError(f"top:{argument} must be between 1 and {len(names.classes)}, the classes")
+    number = _number(str(argument))
+    if number is not None and 1 <= number <= len(names.classes):
+        return number
+    raise TargetError(
+        f"top:{str(argument)[:80]} must be between 1 and {len(names.classes)}, the classes"
+    )
+
+
+def _number(text: str) -> int | None:
+    """The number that a text is; None: none, or one of more digits than classes ever need."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
@@ -134,7 +145,8 @@ def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
         pairs = [(argument[:i], argument[i + 1 :]) for i in cuts]
         readings = [pair for pair in pairs if names.known(pair[0]) and names.known(pair[1])]
     else:
-        readings = [(str(argument[0]), str(argument[1]))] if len(argument) == 2 else []
+        pair = argument if isinstance(argument, list | tuple) and len(argument) == 2 else ()
+        readings = [(str(pair[0]), str(pair[1]))] if pair else []
     if len(readings) > 1:
         ways = " or ".join(f"{left!r} against {right!r}" for left, right in readings)
         raise TargetError(

@@ -51,6 +51,8 @@ class Item:
     source: str | None = None  #: image path relative to the dataset's root
     evidence: Evidence | None = None  #: None: nobody marked it
     annotations: tuple[Annotation, ...] = ()
+    cluster: str = ""  #: items of one author, thread or text share it; "": a cluster of its own
+    template: str = ""  #: minimal pairs share it; "": it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

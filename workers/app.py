@@ -2,7 +2,8 @@
 
 No result backend, no chord, no ETA; one message is taken at a time and acknowledged after the
 work, so a lost worker's message comes back. A message is a hint: what it names is claimed in SQL
-first, so a message too many does nothing.
+first, so a message too many does nothing. What else lies on a queue is refused before Celery sees
+it, see `messages`.
 
 There is one queue per modality and class of device, `<queue>.<modality>.<cpu|gpu>`: a plan names
 both, and a worker listens where it can serve.
@@ -14,11 +15,11 @@ from typing import Any, Literal, get_args
 
 from celery import Celery
 
-from transexplain.errors import ConfigurationError
+from transexplain.addresses import check_broker_url
 from transexplain.plans import AuditPlan, Modality
-from transexplain.settings import Settings, redact_url
+from transexplain.settings import Settings
+from workers.brokers import GuardedAmqp, OnRefused, tell
 
-TASK = "transexplain.explain_shard"
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 DeviceClass = Literal["cpu", "gpu"]
 
@@ -44,12 +45,14 @@ def queues_for(
     return [f"{settings.queue}.{modality}.{one}" for one in classes for modality in modalities]
 
 
-def make_app(settings: Settings) -> Celery:
+def make_app(settings: Settings, on_refused: OnRefused = tell) -> Celery:
     """The application for one broker and its queues.
 
-    Raises ConfigurationError for a broker URL of an unknown kind.
+    `on_refused` is told of messages that its consumers did not take. Raises ConfigurationError
+    for a broker URL that names no Redis and no RabbitMQ.
     """
-    app = Celery("transexplain", broker=settings.broker_url)
+    check_broker_url(settings.broker_url)
+    app = Celery("transexplain", broker=settings.broker_url, amqp=GuardedAmqp)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -63,12 +66,12 @@ def make_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         worker_enable_remote_control=False,
         broker_connection_retry_on_startup=True,
-        **_transport(settings),
+        **_transport(settings, on_refused),
     )
     return app
 
 
-def _transport(settings: Settings) -> dict[str, Any]:
+def _transport(settings: Settings, on_refused: OnRefused) -> dict[str, Any]:
     """What depends on the broker: options of Redis, and TLS that always checks the server."""
     scheme = settings.broker_url.partition("://")[0]
     ca = str(settings.broker_ca) if settings.broker_ca else None
@@ -77,6 +80,7 @@ def _transport(settings: Settings) -> dict[str, Any]:
             "broker_transport_options": {
                 "global_keyprefix": f"{settings.queue}:",
                 "socket_connect_timeout": 5,
+                "on_refused": on_refused,
             }
         }
         if scheme == "rediss":
@@ -84,9 +88,8 @@ def _transport(settings: Settings) -> dict[str, Any]:
             options["broker_use_ssl"] = {**checked, **({"ssl_ca_certs": ca} if ca else {})}
         return options
     # RabbitMQ takes messages without a word unless asked to say that it has them
-    confirmed = {"broker_transport_options": {"confirm_publish": True}}
-    if scheme == "amqp":
-        return confirmed
+    guarded = {"confirm_publish": True, "on_refused": on_refused}
+    confirmed: dict[str, Any] = {"broker_transport_options": guarded}
     if scheme == "amqps":
         # a name of None is filled in with the broker's, and then checked
         return {
@@ -97,6 +100,4 @@ def _transport(settings: Settings) -> dict[str, Any]:
                 "ca_certs": ca,
             },
         }
-    raise ConfigurationError(
-        f"broker URL {redact_url(settings.broker_url)}: use redis://, rediss://, amqp:// or amqps://"
-    )
+    return confirmed

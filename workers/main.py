@@ -16,7 +16,8 @@ from workers import logs
 from workers.app import MODALITIES, DeviceClass, device_class, make_app, queues_for
 from workers.models import ModelCache
 from workers.pipeline import Pipeline
-from workers.shard_work import Workbench
+from workers.refusals import Refusals
+from workers.shard_work import Workbench, free_dead
 from workers.tasks import register, told
 
 
@@ -45,14 +46,17 @@ def run_worker(
     logs.configure(options.log_format)
     kind = _prepare_torch(options)
     with open_database(settings.database_url) as db:
+        free_dead(db)  # what workers of this host left that were killed with their supervisor
         models = ModelCache(
             options.device, memory=settings.model_memory, neighbours=options.neighbours
         )
         bench = Workbench(db=db, settings=settings, models=models)
-        app = make_app(settings)
-        with Pipeline(bench, told(app, bench)) as pipeline:
-            register(app, pipeline, max_shards=options.max_shards)
-            return _serve(app, bench, queues_for(settings, kind, options.modalities), supervised)
+        with Refusals(db) as refusals:
+            app = make_app(settings, refusals.note)
+            with Pipeline(bench, told(app, bench)) as pipeline:
+                register(app, pipeline, max_shards=options.max_shards)
+                queues = queues_for(settings, kind, options.modalities)
+                return _serve(app, bench, queues, supervised)
 
 
 def _serve(app: Celery, bench: Workbench, queues: list[str], supervised: bool) -> int:

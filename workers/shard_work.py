@@ -1,17 +1,20 @@
 """One shard from claim to commit: the same for the local executor and for Celery tasks."""
 
 import os
+import re
 import socket
 import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from transexplain.bias.aggregates import check_versions
 from transexplain.errors import DatabaseError, FencedError
 from transexplain.plans import AuditPlan
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards
+from transexplain.store import results, runs, shards, totals
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from workers import logs
@@ -19,6 +22,8 @@ from workers.computing import compute, model_for
 from workers.lease import LeaseKeeper, end_process
 from workers.models import ModelCache
 
+#: what Linux numbers the namespace of processes that are in no container
+_HOST_PROCESSES = 0xEFFFFFFC
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
 
 
@@ -29,7 +34,38 @@ def worker_name() -> str:
 
 def worker_prefix(pid: int) -> str:
     """How the names of the workers of one process on this host begin."""
-    return f"{socket.gethostname()}:{pid}:"
+    return f"{_here()}:{pid}:"
+
+
+def free_dead(db: Database, run_id: str | None = None) -> int:
+    """End the leases that processes of this host left when they died; how many shards are free.
+
+    Of one run, or, None, of every run that is running. A process whose number another one has now
+    counts as alive: its leases end by themselves.
+    """
+    mine = re.compile(rf"{re.escape(_here())}:(\d+):")
+    found = {int(one[1]) for name in shards.holders(db, run_id) if (one := mine.match(name))}
+    return sum(shards.expire(db, run_id, worker_prefix(pid)) for pid in found if not _lives(pid))
+
+
+def _here() -> str:
+    """The host, and the container where process numbers are its own."""
+    host = socket.gethostname()
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:  # no Linux
+        return host
+    return host if space == _HOST_PROCESSES else f"{host}/{space}"
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; a number that is not of this system
+        pass
+    return True
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,9 +123,14 @@ class Workbench:
         return "done"
 
     def plan(self, run_id: str) -> AuditPlan:
-        """The plan of a run, read once; threads may ask about different runs."""
+        """The plan of a run, read once; threads may ask about different runs.
+
+        Raises ConfigurationError where what the run has saved so far cannot be read by this
+        version: its shards would be computed in vain.
+        """
         known = self._plan
         if known is None or known[0] != run_id:
+            check_versions(totals.aggregate_versions(self.db, run_id))
             known = self._plan = (run_id, runs.get(self.db, run_id).plan)
         return known[1]
 

@@ -9,7 +9,8 @@ from kombu.exceptions import OperationalError
 
 from transexplain.store.records import Claim
 from workers import logs
-from workers.app import TASK, queue_of
+from workers.app import queue_of
+from workers.messages import TASK
 from workers.pipeline import OnEnd, Pipeline
 from workers.shard_work import End, Workbench
 

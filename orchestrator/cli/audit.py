@@ -113,7 +113,7 @@ def resume(
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _not_cancelled(store, run_id)
+        found = _can_go_on(store, run_id)
         _check_privacy(store, found, here=not queue_)
         shards.redrive(store, found)
         _drive(store, found, settings, processes if not queue_ else None, report_dir)
@@ -140,7 +140,7 @@ def retry(
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _not_cancelled(store, run_id)
+        found = _can_go_on(store, run_id)
         _check_privacy(store, found, here=not queue_)
         again = (shards.retry_failed if failed else shards.redrive)(store, found)
         if not again:
@@ -170,13 +170,21 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
 
 
-def _not_cancelled(store: "Database", run_id: str) -> str:
-    """The full id of a run that can go on."""
-    from transexplain.store import runs
+def _can_go_on(store: "Database", run_id: str) -> str:
+    """The full id of a run that was not cancelled, and whose saved shards can still be read."""
+    from transexplain.bias.aggregates import check_versions
+    from transexplain.store import runs, totals
 
     found = runs.get(store, run_id)
     if found.state == "cancelled":
         raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
+    try:
+        check_versions(totals.aggregate_versions(store, found.id))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"run {found.id} cannot go on, it was begun with older software: {error}, and end this "
+            f"one with `transexplain cancel {found.id}`"
+        ) from error
     return found.id
 
 

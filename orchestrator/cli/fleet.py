@@ -65,12 +65,14 @@ def worker(
 
     `--device` is one process. `--devices` starts one per device and replaces those that end.
     """
+    from orchestrator.dispatch.queue import check_broker
     from workers import logs
     from workers.main import WorkerOptions, run_worker
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")
     settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
     options = WorkerOptions(
         device=device,
         threads=threads,

@@ -1,10 +1,16 @@
 """The verbs of `transexplain` and their exit codes.
 
 0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`, `verify`), 2 bad configuration or
-usage, 3 finished with failed items above the tolerance, 4 infrastructure, 130 interrupted.
+usage, 3 finished with failed items above the tolerance, 4 infrastructure, 130 interrupted, 141
+nobody reads the output any more (as `... | head`).
 """
 
+import errno
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import typer
 
@@ -28,7 +34,10 @@ from orchestrator.cli import (
     training,
     verifying,
 )
-from transexplain.errors import TransExplainError
+from orchestrator.dispatch import stopping
+from transexplain.errors import InfrastructureError, TransExplainError
+
+_NOBODY_READS = 141  # as a shell says of a process that SIGPIPE ended
 
 app = typer.Typer(
     name="transexplain",
@@ -70,8 +79,57 @@ def version() -> None:
 
 def main() -> None:
     """Entry point: errors of this package become one message and their exit code."""
+    stopping.heed_interrupts()
+    plain = sys.stdout
+    if plain is not None:
+        sys.stdout = _Output(plain)
     try:
         app()
     except TransExplainError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         sys.exit(error.exit_code)
+    except (Exception, KeyboardInterrupt):
+        # a library that was interrupted may call it by any name
+        if not stopping.interrupted():
+            raise
+        sys.exit(stopping.INTERRUPTED)
+    finally:
+        sys.stdout = plain
+        stopping.last_orders()
+
+
+class _Output:
+    """Standard output that ends the command without a traceback where it cannot be written."""
+
+    def __init__(self, stream: Any) -> None:
+        stream.reconfigure(errors="backslashreplace")  # names may hold what no terminal shows
+        self._stream = stream
+        self._lost: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As the stream's."""
+        with self._told():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        """As the stream's."""
+        with self._told():
+            self._stream.flush()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            if self._lost is not None:  # somebody swallowed it
+                raise self._lost
+            yield
+        except OSError as error:
+            if self._lost is None:
+                # what is still in its buffer has to go somewhere when Python ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            self._lost = error
+            if error.errno == errno.EPIPE:
+                raise SystemExit(_NOBODY_READS) from None
+            raise InfrastructureError(f"the output cannot be written: {error.strerror}") from None

@@ -97,8 +97,10 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
 
 def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
     """False for whole items and regions of pictures: there is no spelling to check."""
-    column = run.plan.matching.column
-    whole = column is not None and mention.group == f"{column}/{mention.surface}"
+    from transexplain.bias.finding import whole_families
+
+    families = whole_families(run.plan)
+    whole = any(mention.group == f"{one}/{mention.surface}" for one in families)
     return not whole and mention.end > mention.start
 
 

@@ -111,15 +111,12 @@ def long_texts(
 
 def parameters(given: list[str] | None) -> dict[str, Any]:
     """`name=value` pairs, the values in YAML; raises ConfigurationError."""
-    import yaml
+    from orchestrator.documents import yaml_value
 
     found: dict[str, Any] = {}
     for pair in given or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ConfigurationError(f"--param {pair!r} is not name=value")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"--param {name}: {value!r} is no YAML") from error
+        found[name] = yaml_value(value, f"--param {name}")
     return found

@@ -11,6 +11,7 @@ from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from transexplain.store.database import Database
     from transexplain.store.records import RunProgress
 
 
@@ -33,7 +34,7 @@ def status(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Show how far runs are."""
-    from transexplain.store import runs, shards
+    from transexplain.store import runs
 
     if watch:
         if json_:
@@ -44,22 +45,29 @@ def status(
     with opt.open_store(opt.settings_with(db)) as store:
         found = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
         states = [runs.progress(store, one.id) for one in found]
-        unwell = [
-            entry
-            for one in (found if run_id else ())
-            for entry in shards.list_shards(store, one.id)
-            if entry.error or entry.state == "dead"
-        ]
+        notes = _notes(store, found[0].id if run_id else None)
     if json_:
         typer.echo(json.dumps([asdict(state) for state in states], indent=2))
         return
     for state in states:
         typer.echo(_line(state))
-    for entry in unwell:
-        typer.echo(
-            f"  shard {entry.shard.index} {entry.state} after {entry.attempt} attempts: "
-            f"{entry.error}"
-        )
+    for note in notes:
+        typer.echo(note)
+
+
+def _notes(store: "Database", run_id: str | None) -> list[str]:
+    """What is wrong: shards of this run, or else messages that no worker took."""
+    from transexplain.store import fleet, shards
+
+    if run_id:
+        return [
+            f"  shard {one.shard.index} {one.state} after {one.attempt} attempts: {one.error}"
+            for one in shards.list_shards(store, run_id)
+            if one.error or one.state == "dead"
+        ]
+    refused = fleet.status(store).refused
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in refused.items())
+    return [f"messages that workers refused: {by_reason}"] if refused else []
 
 
 def _watch(run_id: str | None, every: float, db: str | None) -> None:

@@ -29,10 +29,18 @@ def work_here(
     """Work on a run in this process or its children; `model` is loaded already."""
 
     def work(on_items: OnItems, stop: Event) -> None:
+        from orchestrator.cli.planning import warn
         from orchestrator.dispatch import local
 
         local.run_local(
-            store, run_id, settings, processes, model=model, on_items=on_items, stop=stop
+            store,
+            run_id,
+            settings,
+            processes,
+            model=model,
+            on_items=on_items,
+            on_wait=warn,
+            stop=stop,
         )
 
     return work

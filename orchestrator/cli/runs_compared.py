@@ -75,6 +75,7 @@ def _print(found: "DriftSummary") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
+    console.print(_pairs(found))
     console.print(_classes(found))
     for table in _groups(found):
         console.print(table)
@@ -83,12 +84,24 @@ def _print(found: "DriftSummary") -> None:
         console.print(f"{left} more rows are in the report")
 
 
+def _pairs(found: "DriftSummary") -> str:
+    """How many items all rests on, and why others are left out."""
+    told = found.predictions
+    left = (
+        (told.other_content, "left out: other content under the same id"),
+        (told.unknown_content, "left out: contents not stored, so not compared"),
+    )
+    things = "item" if told.common == 1 else "items"
+    parts = [f"{told.common:,} {things} in both", *(f"{n:,} {why}" for n, why in left if n)]
+    return "; ".join(parts)
+
+
 def _classes(found: "DriftSummary") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table("target", "class", title="explanations", title_justify="left")
-    for name in ("pairs", "logit before", "after", "agreement"):
+    for name in ("pairs", "logit before", "after", "agreement", "of"):
         table.add_column(name, justify="right")
     for one in found.changes[:_ROWS]:
         table.add_row(
@@ -98,6 +111,7 @@ def _classes(found: "DriftSummary") -> "Table":
             f"{one.logit_before:+.3f}",
             f"{one.logit_after:+.3f}",
             "" if one.agreement is None else f"{one.agreement.mean:.3f}",
+            "" if one.agreement is None else f"{one.agreement.items:,}",
         )
     return table
 

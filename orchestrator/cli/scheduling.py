@@ -1,6 +1,7 @@
 """Verbs of what happens by itself: schedule, sweep, beat."""
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -11,6 +12,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from transexplain.settings import Settings
@@ -161,9 +163,11 @@ def sweep(
 ) -> None:
     """Send messages again for shards that nobody holds, and close runs that are through."""
     from orchestrator import sweep as sweeping
+    from orchestrator.dispatch.queue import check_broker
     from workers.beat import Duty, run_beat
 
     settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
             again = partial(sweeping.sweep, store, settings, every=every)
@@ -186,10 +190,12 @@ def beat(
     """Tick and sweep until SIGTERM (Celery beat); several at once do no harm."""
     import logging
 
+    from orchestrator.dispatch.queue import check_broker
     from orchestrator.scheduling.beating import duties
     from workers.beat import run_beat
 
     settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         run_beat(settings, duties(store, settings, every))
@@ -239,7 +245,9 @@ def _next(one: "Schedule") -> float | None:
 
     if one.state == "paused":
         return None
-    return next(upcoming(one.cron, one.time_zone, datetime.now().timestamp()), None)
+    with suppress(ConfigurationError):  # an earlier version took it; the tick says what is wrong
+        return next(upcoming(one.cron, one.time_zone, datetime.now().timestamp()), None)
+    return None
 
 
 def _when(one: "Schedule", at: float) -> str:

@@ -17,18 +17,20 @@ from transexplain.store.database import open_database
 
 Say = Callable[[str], None]
 
+_TREATED_DIFFERENTLY = ("different answers", "different outcomes")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """What the audit of the planted classifier says about the groups."""
 
-    planted_flagged: bool  #: with the sign that was planted
-    innocent_flagged: tuple[str, ...]
+    planted_found: bool  #: with the sign that was planted
+    innocent_accused: tuple[str, ...]
 
     @property
     def as_planted(self) -> bool:
         """The planted group was found and no innocent one accused."""
-        return self.planted_flagged and not self.innocent_flagged
+        return self.planted_found and not self.innocent_accused
 
 
 def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
@@ -50,9 +52,9 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     }
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
     verdict = judge(summary, text)
-    found = "was found" if verdict.planted_flagged else "was NOT found"
-    accused = ", ".join(verdict.innocent_flagged) or "none"
-    say(f"planted bias towards {text.planted_group!r}: {found}; innocent groups flagged: {accused}")
+    found = "was found" if verdict.planted_found else "was NOT found"
+    accused = ", ".join(verdict.innocent_accused) or "none"
+    say(f"planted bias towards {text.planted_group!r}: {found}; innocent groups accused: {accused}")
     return verdict
 
 
@@ -82,12 +84,14 @@ def audit(spec: AuditSpec, settings: Settings, folder: Path, say: Say) -> Summar
 
 
 def judge(summary: Summary, demo: TextDemo) -> Verdict:
-    """Compare the group table with what was planted."""
-    flagged = {
-        row.group: row for row in (summary.groups.rows if summary.groups else ()) if row.flagged
-    }
-    planted = flagged.get(demo.planted_group)
+    """Compare the verdicts on groups with what was planted."""
+    verdicts = {one.group: one for one in (summary.groups.verdicts if summary.groups else ())}
+    planted = verdicts[demo.planted_group]
+    swap = planted.counterfactual
+    accused = [
+        name for name in demo.innocent_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
+    ]
     return Verdict(
-        planted_flagged=planted is not None and (planted.difference or 0.0) > 0.0,
-        innocent_flagged=tuple(name for name in demo.innocent_groups if name in flagged),
+        planted_found=planted.verdict == "different answers" and bool(swap and swap.effect > 0.0),
+        innocent_accused=tuple(accused),
     )

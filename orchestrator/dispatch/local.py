@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -10,13 +11,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.dispatch.stopping import stopping
+from orchestrator.dispatch.stopping import start_deaf, stopping
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database, open_database
 from workers.lease import end_process
-from workers.shard_work import Workbench, worker_prefix
+from workers.shard_work import Workbench, free_dead, worker_prefix
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 #: a local worker that was killed is found out sooner than one across a network
 LEASE_SECONDS = 15.0
 _POLL = 0.2
+#: seconds of waiting for others after which the reason is given, and again after each lease
+_PATIENCE = 2.0
 _VAIN_DEATHS = 3
 
 #: called with the number of items that were finished since the call before
 OnItems = Callable[[int], None]
+#: called with the reason where nothing can be done but to wait for somebody else
+OnWait = Callable[[str], None]
 
 
 def local_settings(settings: Settings) -> Settings:
@@ -43,6 +48,7 @@ def run_local(
     *,
     model: "LoadedModel | None" = None,
     on_items: OnItems | None = None,
+    on_wait: OnWait | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
@@ -50,9 +56,11 @@ def run_local(
     `model` is one that is loaded already; children load their own.
     """
     if processes > 1:
-        run_processes(db, run_id, settings, processes, on_items=on_items, stop=stop)
+        run_processes(
+            db, run_id, settings, processes, on_items=on_items, on_wait=on_wait, stop=stop
+        )
     else:
-        run_here(db, run_id, settings, model=model, on_items=on_items, stop=stop)
+        run_here(db, run_id, settings, model=model, on_items=on_items, on_wait=on_wait, stop=stop)
 
 
 def run_here(
@@ -62,10 +70,13 @@ def run_here(
     *,
     model: "LoadedModel | None" = None,
     on_items: OnItems | None = None,
+    on_wait: OnWait | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
+    What dead processes of this host held is free at once. While others hold the rest, `on_wait`
+    says who.
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
     raised: the run resumes. Work that hangs ends the process with a message.
     """
@@ -84,11 +95,15 @@ def run_here(
         bench.on_item = lambda: on_items(1)
     if model is not None:
         bench.models.put(bench.plan(run_id).model, model)
+    free_dead(db, run_id)
+    waiting = _Waiting(db, run_id, bench.settings.lease_seconds, on_wait)
     while not bench.stop.is_set():
         if bench.work(run_id) != "nothing":
+            waiting.over()
             continue
         if not _unfinished(db, run_id):
             break
+        waiting.tell()
         bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
     runs.finalise(db, run_id)
     if bench.stop.is_set():
@@ -103,21 +118,28 @@ def run_processes(
     *,
     threads: int | None = None,
     on_items: OnItems | None = None,
+    on_wait: OnWait | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in several processes, each with `threads` or with its share of the cores.
 
     A process that dies costs the batch in its hand: its lease ends, and another process takes its
-    place. `stop` ends them all and raises KeyboardInterrupt. Raises InfrastructureError where
-    processes die one after the other before they take a shard.
+    place. `on_wait` is as in `run_here`. `stop` ends them all and raises KeyboardInterrupt. Raises
+    InfrastructureError where processes die one after the other before they take a shard.
     """
     stop = stop or threading.Event()
     threads = threads or max(1, (os.cpu_count() or 1) // processes)
+    free_dead(db, run_id)
+    waiting = _Waiting(db, run_id, local_settings(settings).lease_seconds, on_wait)
     with _Children(db, run_id, settings, processes, threads) as children:
         seen = _finished(db, run_id)
         while children.alive() and not stop.wait(_POLL):
-            seen = _tell(db, run_id, seen, on_items)
+            before, seen = seen, _tell(db, run_id, seen, on_items)
             children.replace_dead()
+            if seen > before:
+                waiting.over()
+            else:
+                waiting.tell(unless=children.hold_any)
         if stop.is_set():
             raise KeyboardInterrupt
     _tell(db, run_id, seen, on_items)
@@ -140,7 +162,7 @@ class _Children:
     def __enter__(self) -> Self:
         self._claims = runs.claims(self._db, self._run_id)
         for child in self._running:
-            child.start()
+            start_deaf(child)
         return self
 
     def __exit__(
@@ -159,6 +181,12 @@ class _Children:
         """Whether any child works, or died since the last look and is to be replaced."""
         return any(child.is_alive() or child.exitcode for child in self._running)
 
+    def hold_any(self) -> bool:
+        """Whether a child holds a shard, so that the others wait for nobody else."""
+        names = shards.holders(self._db, self._run_id)
+        prefixes = tuple(worker_prefix(child.pid) for child in self._running if child.pid)
+        return any(name.startswith(prefixes) for name in names)
+
     def replace_dead(self) -> None:
         """Start a new process for each that died, after its leases were ended."""
         for place, child in enumerate(self._running):
@@ -167,7 +195,7 @@ class _Children:
             shards.expire(self._db, self._run_id, worker_prefix(child.pid or 0))
             self._count_death(child.exitcode)
             self._running[place] = self._make()
-            self._running[place].start()
+            start_deaf(self._running[place])
 
     def _count_death(self, exitcode: int) -> None:
         claims = runs.claims(self._db, self._run_id)
@@ -178,6 +206,50 @@ class _Children:
                 f"local processes end with status {exitcode} before they take a shard of run "
                 f"{self._run_id}; look at their messages above, or try --processes 1"
             )
+
+
+class _Waiting:
+    """Tells whom a run waits for: after a moment, and then once in the length of a lease."""
+
+    def __init__(self, db: Database, run_id: str, every: float, on_wait: OnWait | None) -> None:
+        self._db, self._run_id = db, run_id
+        self._every = every
+        self._on_wait = on_wait
+        self._due: float | None = None
+
+    def over(self) -> None:
+        """There is work again."""
+        self._due = None
+
+    def tell(self, unless: Callable[[], bool] | None = None) -> None:
+        """Nothing can be claimed now; gives the reason where it is time to.
+
+        `unless` is asked then; where it is true the wait begins anew.
+        """
+        now = time.monotonic()
+        if self._due is None:
+            self._due = now + _PATIENCE
+        if now < self._due:
+            return
+        if unless is not None and unless():
+            self.over()
+            return
+        self._due = now + self._every
+        free_dead(self._db, self._run_id)
+        if self._on_wait is not None and (reason := self._reason()):
+            self._on_wait(reason)
+
+    def _reason(self) -> str | None:
+        held = shards.list_shards(self._db, self._run_id, states=("running",))
+        if not held:
+            return None
+        first = min(held, key=lambda one: one.lease_left or 0.0)
+        others = f" and {len(held) - 1} more" if len(held) > 1 else ""
+        left = max(0.0, first.lease_left or 0.0)
+        return (
+            f"waiting for shard {first.shard.index}{others}: worker {first.worker} holds it and "
+            f"has {left:.0f} s to renew its lease; if that process is gone, the work goes on then"
+        )
 
 
 def _child(run_id: str, settings: Settings, threads: int) -> None:

@@ -1,10 +1,22 @@
-"""Ctrl-C and SIGTERM as a wish: work ends between two batches, with nothing lost."""
+"""Ctrl-C and SIGTERM as a wish: work ends between two batches, with nothing lost.
 
+The first Ctrl-C asks, the second ends the process at once, wherever it is: while a model loads, a
+report is drawn or children are waited for.
+"""
+
+import atexit
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import NoReturn
+
+INTERRUPTED = 130
+_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 @contextmanager
@@ -20,11 +32,71 @@ def stopping() -> Iterator[threading.Event]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _end)
 
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield event
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            # what follows is the way out: the next Ctrl-C is the second one still
+            again = number == signal.SIGINT and event.is_set() and previous is _ask
+            signal.signal(number, _end if again else previous)
+
+
+def heed_interrupts() -> None:
+    """From now on Ctrl-C ends this process with a line and 130; where work goes on, see `stopping`.
+
+    To be called by the main thread of a process of our own.
+    """
+    signal.signal(signal.SIGINT, _ask)
+    # Python's last steps have no handlers; what is registered first is called last
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def interrupted() -> bool:
+    """Whether a Ctrl-C came since `heed_interrupts`, so that another one ends at once."""
+    return signal.getsignal(signal.SIGINT) is _end
+
+
+def last_orders() -> None:
+    """This process is through: a Ctrl-C while it ends needs no line of Python's own."""
+    signal.signal(signal.SIGINT, _end)
+
+
+def start_deaf(process: BaseProcess) -> None:
+    """Start a child that Ctrl-C at the terminal does not reach before it listens by itself.
+
+    While it imports, nobody could answer for it but Python, with a traceback; its parent ends it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        process.start()
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ask(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGINT, _end)
+    _say(b"interrupted\n")
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End without another step of Python: handlers and threads may hang, or print tracebacks."""
+    processes = sys.modules.get("multiprocessing")
+    if processes is not None:
+        if processes.parent_process() is not None:
+            os._exit(INTERRUPTED)  # the parent says it
+        for child in processes.active_children():
+            child.kill()
+    _say(b"interrupted again: ended at once\n")
+    os._exit(INTERRUPTED)
+
+
+def _say(line: bytes) -> None:
+    with suppress(OSError):  # nobody reads it
+        os.write(2, _SHOW_CURSOR + b"\n" + line if os.isatty(2) else line)

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.gating.policy import FaithfulnessRule, Policy, VerdictRule
+from orchestrator.gating.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
+from transexplain.bias.counterfactuals import Counterfactual
+from transexplain.bias.outcomes import Outcome
 from transexplain.findings import GroupStatistic
 from transexplain.reports.records import Summary
+from transexplain.reports.verdict import caveats
 from transexplain.reports.wording import named
 
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
@@ -64,6 +67,12 @@ def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
             yield check(summary, limit)
     if policy.verdicts is not None:
         yield _verdicts(summary, policy.verdicts)
+    if policy.forbid_suppressed:
+        yield _suppressed(summary)
+    if policy.forbid_gaps:
+        yield _gaps_of(summary)
+    if policy.relevance is not None:
+        yield _relevance(summary, policy.relevance)
     if policy.faithfulness is not None and policy.faithfulness.beats_random:
         yield _faithfulness(summary, policy.faithfulness)
 
@@ -135,13 +144,108 @@ def _difference(summary: Summary, limit: float) -> Check:
     return at_most(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
 
 
+def _impact(summary: Summary, limit: float) -> Check:
+    rule = "min_impact_ratio"
+    rows = [row for row in _outcomes(summary) if row.p is not None]
+    if not rows:
+        return not_measured(rule, _why_no_groups(summary), limit)
+    worst = min(rows, key=_evenness)
+    return at_least(rule, _evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")
+
+
+def _evenness(row: Outcome) -> float:
+    """The smaller selection rate over the larger one; 1 where both are 0."""
+    low, high = sorted((row.own.selected.share, row.other.selected.share))
+    return low / high if high else 1.0
+
+
+def _rates(row: Outcome) -> str:
+    own, other = row.own.selected, row.other.selected
+    within = f" in {row.stratum}" if row.stratum else ""
+    return (
+        f"{row.answer}{within}, {own.count:,} of {own.total:,} ({row.group}) and {other.count:,} "
+        f"of {other.total:,} ({row.reference})"
+    )
+
+
+def _swap_logit(summary: Summary, limit: float) -> Check:
+    return _swapped(summary, "max_swap_logit", limit, lambda row: row.effect, "logit")
+
+
+def _swap_probability(summary: Summary, limit: float) -> Check:
+    what = "of probability"
+    return _swapped(summary, "max_swap_probability", limit, lambda row: row.probability, what)
+
+
+def _swapped(
+    summary: Summary, rule: str, limit: float, size: Callable[[Counterfactual], float], what: str
+) -> Check:
+    rows = summary.groups.counterfactuals if summary.groups else ()
+    known = [row for row in rows if row.interval is not None]
+    if not known:
+        why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
+        if summary.audited.modality == "image":
+            why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
+        why = _IMPORTED if summary.audited.task == "imported" else why
+        return not_measured(rule, why, limit)
+    worst = max(known, key=lambda row: abs(size(row)))
+    within = f" in {worst.stratum}" if worst.stratum else ""
+    deed = "swapping" if worst.kind == "swap" else "hiding regions of"
+    text = f"{what} by {deed} {worst.group}, for {worst.answer}{within}"
+    return at_most(rule, abs(size(worst)), limit, text)
+
+
 def _verdicts(summary: Summary, rule: VerdictRule) -> Check:
+    rows = summary.groups.verdicts if summary.groups else ()
+    missing = [*_strange("group", rule.groups, [row.group for row in rows])]
+    if missing or not rows:
+        why = f"no verdict on {named(missing)}; see the run's lexicon and mentions"
+        return not_measured("verdicts", why if rows else _why_no_groups(summary))
+    scope = [row for row in rows if row.group in (rule.groups or (row.group,))]
+    found = [row for row in scope if row.verdict in rule.forbid]
+    groups = "group has" if len(scope) == 1 else "groups have"
+    text = f"{len(found)} of {len(scope)} {groups} {' or '.join(rule.forbid)}, none allowed"
+    if found:
+        text += f": {named([f'{row.group}: {row.verdict} ({row.reasons[0]})' for row in found])}"
+    return Check(
+        rule="verdicts", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+    )
+
+
+def _suppressed(summary: Summary) -> Check:
+    """Groups that are mentioned and of which neither rates nor swaps say anything."""
+    if summary.groups is None:
+        return not_measured("forbid_suppressed", _why_no_groups(summary))
+    judged = {row.group for row in _outcomes(summary) if row.p is not None}
+    judged |= {row.group for row in summary.groups.counterfactuals if row.interval is not None}
+    names = [row.group for row in summary.groups.verdicts if row.group not in judged]
+    few = {row.group for row in _compared(summary) if row.verdict != "suppressed"}
+    names += [row.group for row in summary.groups.verdicts if row.group not in few]
+    return _none_of("forbid_suppressed", list(dict.fromkeys(names)), "groups cannot be judged")
+
+
+def _gaps_of(summary: Summary) -> Check:
+    return _none_of("forbid_gaps", list(caveats(summary)), "gaps in what the verdict rests on")
+
+
+def _none_of(rule: str, found: list[str], what: str) -> Check:
+    text = f"{len(found)} {what}, none allowed"
+    return Check(
+        rule=rule,
+        passed=not found,
+        measured=float(len(found)),
+        threshold=0.0,
+        text=f"{text}: {named(found)}" if found else text,
+    )
+
+
+def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
     rows = _compared(summary)
     missing = [*_strange("group", rule.groups, [row.group for row in rows])]
     missing += _strange("target", rule.targets, [row.target for row in rows])
     if missing:
         why = f"no comparison of {named(missing)}; see the run's lexicon, mentions and targets"
-        return not_measured("verdicts", why if rows else _why_no_groups(summary))
+        return not_measured("relevance", why if rows else _why_no_groups(summary))
     scope = [
         row
         for row in rows
@@ -150,12 +254,12 @@ def _verdicts(summary: Summary, rule: VerdictRule) -> Check:
     ]
     found = [row for row in scope if row.verdict in rule.forbid]
     if not found and all(row.verdict == "suppressed" for row in scope):
-        return not_measured("verdicts", _why_no_groups(summary))
+        return not_measured("relevance", _why_no_groups(summary))
     text = f"{len(found)} of {len(scope)} comparisons are {' or '.join(rule.forbid)}, none allowed"
     if found:
         text += f": {named([f'{_row(row)} {row.verdict}' for row in found])}"
     return Check(
-        rule="verdicts", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+        rule="relevance", passed=not found, measured=float(len(found)), threshold=0.0, text=text
     )
 
 
@@ -189,8 +293,15 @@ _LIMITS: dict[str, Callable[[Summary, float], Check]] = {
     "max_gap_above": _gaps,
     "min_accuracy": _accuracy,
     "min_class_sensitivity": _sensitivity,
+    "min_impact_ratio": _impact,
+    "max_swap_logit": _swap_logit,
+    "max_swap_probability": _swap_probability,
     "max_difference": _difference,
 }
+
+
+def _outcomes(summary: Summary) -> Sequence[Outcome]:
+    return summary.groups.outcomes if summary.groups else ()
 
 
 def _compared(summary: Summary) -> list[GroupStatistic]:

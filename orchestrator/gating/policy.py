@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from orchestrator.documents import yaml_value
 from orchestrator.sections import Strict
+from transexplain.bias.group_verdicts import GroupFinding
 from transexplain.errors import ConfigurationError
 from transexplain.findings import Verdict
+from transexplain.parsing import UnreadableError, read_text
 
 _AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 Names = Annotated[tuple[str, ...], _AsList]
@@ -16,7 +18,16 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class VerdictRule(Strict):
-    """Verdicts that no comparison of groups may have."""
+    """Verdicts that no group may have."""
+
+    forbid: Annotated[tuple[GroupFinding, ...], _AsList] = Field(
+        default=("different answers", "different outcomes"), min_length=1
+    )
+    groups: Names = Field(default=(), description="only these; empty: all")
+
+
+class RelevanceRule(Strict):
+    """Verdicts that no comparison of relevance may have; relevance is no measure of harm."""
 
     forbid: Annotated[tuple[Verdict, ...], _AsList] = Field(default=("difference",), min_length=1)
     groups: Names = Field(default=(), description="only these; empty: all")
@@ -67,15 +78,36 @@ class Policy(Strict):
     min_accuracy: Share | None = None
     min_class_sensitivity: Share | None = None
     max_difference: float | None = Field(
-        default=None, ge=0, description="|difference| of any group to the reference, in the unit"
+        default=None,
+        ge=0,
+        description="|difference of relevance| of any group, in the unit",
     )
     verdicts: VerdictRule | None = None
+    min_impact_ratio: Share | None = Field(
+        default=None,
+        description="of selection rates, either way, of every group, answer and stratum",
+    )
+    max_swap_logit: float | None = Field(
+        default=None, ge=0, description="|mean change| of log-odds by swapping, in every stratum"
+    )
+    max_swap_probability: Share | None = Field(
+        default=None, description="|mean change| of the probability by swapping, in every stratum"
+    )
+    forbid_suppressed: bool = Field(
+        default=False, description="every group that is mentioned can be judged"
+    )
+    forbid_gaps: bool = Field(
+        default=False,
+        description="items without answers, cut or ambiguous mentions, one entity for a group",
+    )
+    relevance: RelevanceRule | None = None
     faithfulness: FaithfulnessRule | None = None
     drift: DriftRule | None = None
 
     @model_validator(mode="after")
     def _asks_something(self) -> "Policy":
-        if all(getattr(self, name) is None for name in type(self).model_fields):
+        rules = (getattr(self, name) for name in type(self).model_fields)
+        if all(rule is None or rule is False for rule in rules):  # 0 is a limit
             raise ValueError(f"names no rule; known: {', '.join(type(self).model_fields)}")
         return self
 
@@ -83,11 +115,10 @@ class Policy(Strict):
 def load_policy(path: Path) -> Policy:
     """Read a policy; raises ConfigurationError for a file or key that is wrong, each named."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError, UnreadableError) as error:
         raise ConfigurationError(f"cannot read the policy {path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"the policy {path} is not valid YAML: {error}") from None
+    document = yaml_value(text, f"the policy {path}")
     if document is None:
         document = {}
     if not isinstance(document, dict):
@@ -102,6 +133,7 @@ def load_policy(path: Path) -> Policy:
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "verdicts": VerdictRule,
+    "relevance": RelevanceRule,
     "faithfulness": FaithfulnessRule,
     "drift": DriftRule,
 }

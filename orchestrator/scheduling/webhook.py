@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 
+from transexplain.addresses import HIDDEN, check_server, read_path_address, shown_url
 from transexplain.errors import ConfigurationError, WebhookError
 
 SECRET = "TRANSEXPLAIN_WEBHOOK_SECRET"
@@ -23,21 +23,26 @@ TIMEOUT = 10.0
 
 def check(url: str) -> None:
     """Raise ConfigurationError for an address that is no http(s) URL, or holds a password."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"webhook {shown(url)!r} is no http:// or https:// address")
-    if parts.username is not None or parts.password is not None:
+    address = read_path_address(url)
+    what = f"webhook {shown(url)}"
+    if address is None or address.scheme.lower() not in ("http", "https"):
+        raise ConfigurationError(f"{what} is no http:// or https:// address")
+    if address.user is not None:
         raise ConfigurationError(
-            f"webhook {shown(url)}: leave user and password out, they would be stored; posts are "
-            f"signed with {SECRET}"
+            f"{what}: leave user and password out, they would be stored; posts are signed with "
+            f"{SECRET}"
         )
+    check_server(address, what, remedy="write https://HOST:PORT/PATH, names of hosts in ASCII")
 
 
 def shown(url: str) -> str:
     """Scheme and host only: paths and queries of webhooks are often secret."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}"
+    address = read_path_address(url)
+    if address is None:
+        return HIDDEN
+    # an @ further on may end a password whose beginning is read as the port
+    clear = address.user is None and "@" not in address.path
+    return shown_url(f"{address.scheme}://{address.place if clear else HIDDEN}")
 
 
 def secret() -> bytes:
@@ -70,6 +75,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def post(url: str, document: Mapping[str, Any], *, key: bytes, delivery: str) -> None:
     """Post a document; raises WebhookError, which names the host only, unless the answer is 2xx."""
+    check(url)  # one that an earlier version stored
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     request = urllib.request.Request(
         url,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue
 
 from orchestrator.documents import put_over, read_document, validated
 from orchestrator.sections import DataSection, Strict, from_string
@@ -74,7 +74,7 @@ class ExplainerSection(Strict):
 
     mode: Literal["none", "separate", "joint"] = "none"
     method: str = Field(default="lrp", description="the teacher; it measures logits")
-    params: dict[str, Any] = Field(default_factory=dict, description="of the teacher")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
     weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
     epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
     batch_size: int = Field(default=32, ge=1, description="separate")

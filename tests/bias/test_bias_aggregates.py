@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.bias.aggregates import ShardAggregate, WordTotal
+from transexplain.bias.gathering import gathered
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid, Token
 
@@ -112,9 +113,51 @@ def test_aggregates_of_the_version_before_are_read() -> None:
     assert read.entities.rows([POSITIVE]) == total.entities.rows([POSITIVE])
     assert read.second.strata == []
     assert read.positions.parts("all", "yes") == ()
-    assert read.to_json()["version"] == 4
-    with pytest.raises(ConfigurationError, match=r"version 5, this software reads 2, 3, 4"):
-        ShardAggregate.from_json(old | {"version": 5})
+    assert read.to_json()["version"] == 5
+    with pytest.raises(ConfigurationError, match=r"version 6, this software reads 2, 3, 4, 5"):
+        ShardAggregate.from_json(old | {"version": 6})
+
+
+HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"items": "3"}, "items"),
+        ({"items": -1}, "items"),
+        ({"predictions": [["yes", "no"]]}, "predictions"),
+        ({"words": None}, "words"),
+        ({"words": [{"target": "all", "class_name": "yes", "words": {"a": [1, 2, 3]}}]}, "words"),
+        ({"heatmaps": [{**HEATMAP, "count": 0}]}, "heatmaps"),
+        (
+            {"heatmaps": [{**HEATMAP, "cells": [1]}]},
+            "1 cells in a heatmap",
+        ),
+        ({"checked": {"removals": [{"item_id": "i"}]}}, "removals"),
+        ({"checked": []}, "checked"),
+        ({"checked": None}, "checked"),
+        ({"heatmaps": [{**HEATMAP, "cells": [0, 10**400]}]}, "a sum beyond"),
+        ({"positions": [{"target": "a", "class_name": "b", "parts": [[1, 1, 10**400, 1]]}]}, "sum"),
+        ({"seen": {"classes": []}}, "seen"),
+        ({"gaps": [["all", 1, 0, 0]]}, "gaps"),
+        ({"entities": [{"stratum": ["a"]}]}, "entities|stratum"),
+    ],
+)
+def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> None:
+    damaged = whole([("yes", [("a", 1.0)], [1.0, 2.0])]).to_json() | changed
+    for read in (ShardAggregate.from_json, lambda content: gathered([content])):
+        with pytest.raises(ConfigurationError, match=r"aggregate (cannot|has 3 numbers)") as told:
+            read(damaged)
+    with pytest.raises(ConfigurationError, match=place):
+        ShardAggregate.from_json(damaged)
+    assert "run the audit again" in str(told.value)
+
+
+@pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])
+def test_what_is_no_aggregate_has_no_version(content: object) -> None:
+    with pytest.raises(ConfigurationError, match="are of version None"):
+        gathered([content])
 
 
 RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)

@@ -2,7 +2,9 @@
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transexplain.bias.cells import by_group, cell_of
 from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.two_way import two_way
+from transexplain.bias.intervals import Estimate
+from transexplain.errors import ConfigurationError
 
 STRATA = (POSITIVE, Stratum("predicted", "negative", "negative", "x", "old"))
 DOCUMENT = st.lists(
@@ -23,11 +27,14 @@ DOCUMENT = st.lists(
 )
 
 
-def added(documents: list[tuple[int, list[tuple[str, str, float]]]]) -> EntityTotals:
+def added(
+    documents: list[tuple[int, list[tuple[str, str, float]]]], clusters: Sequence[str] = ()
+) -> EntityTotals:
     totals = EntityTotals()
-    for stratum, mentions in documents:
+    for (stratum, mentions), cluster in zip(documents, clusters or repeat(""), strict=False):
         ranks = [None if amount > 8 else abs(amount) / 9 for *_, amount in mentions]
-        totals.add(STRATA[stratum], [mention(*one) for one in mentions], 3.0, ranks)
+        told = [mention(*one) for one in mentions]
+        totals.add(STRATA[stratum], told, 3.0, ranks, cluster)
     return totals
 
 
@@ -39,8 +46,9 @@ def added(documents: list[tuple[int, list[tuple[str, str, float]]]]) -> EntityTo
 def test_any_cut_and_any_order_give_the_same_bits(
     documents: list[tuple[int, list[tuple[str, str, float]]]], shards: int, shuffle: random.Random
 ) -> None:
-    whole = json.dumps(added(documents).to_json())
-    parts = [added(documents[i::shards]) for i in range(shards)]
+    clusters = [shuffle.choice(("", "c", "d")) for _ in documents]
+    whole = json.dumps(added(documents, clusters).to_json())
+    parts = [added(documents[i::shards], clusters[i::shards]) for i in range(shards)]
     shuffle.shuffle(parts)
     merged = EntityTotals()
     for part in parts:
@@ -125,9 +133,7 @@ def test_two_way_is_the_formula_over_single_mentions() -> None:
         for d in range(14)
     ]
     totals = added([(0, one) for one in documents])
-    rows = totals.rows([POSITIVE])
-    left, right = ([row for row in rows if row.group == group] for group in "AB")
-    found = two_way(left, right, totals.pairs([POSITIVE]))
+    found = judged(totals, [POSITIVE])
     assert found is not None
 
     single = [(g, e, d, r) for d, one in enumerate(documents) for g, e, r in one]
@@ -139,10 +145,68 @@ def test_two_way_is_the_formula_over_single_mentions() -> None:
         sums["e"][g, e] += part
         sums["d"][d] += part
         sums["m"][g, e, d] += part
-    small = {g: len(side) / (len(side) - 1) for g, side in (("A", left), ("B", right))}
-    entity = sum(small[g] * part**2 for (g, _), part in sums["e"].items())  # type: ignore[misc]
-    document, meeting = (sum(part**2 for part in sums[name].values()) for name in "dm")
+    names = {g: len({e for h, e, *_ in single if h == g}) for g in "AB"}
+    texts = {g: effective([d for h, _, d, _ in single if h == g]) for g in "AB"}
+    entity = sum(small(names[g]) * part**2 for (g, _), part in sums["e"].items())  # type: ignore[misc]
+    document = sum(part**2 for part in sums["d"].values())
+    meeting = sum(
+        small(max(names[g], texts[g])) * part**2
+        for (g, *_), part in sums["m"].items()  # type: ignore[misc]
+    )
     variance = max(entity + document - meeting, entity, document)
     assert found.difference == pytest.approx(mean["A"] - mean["B"])
     assert found.error == pytest.approx(variance**0.5)
-    assert two_way(left[:1], right, totals.pairs([POSITIVE])) is None
+    units = [effective([e for h, e, *_ in single if h == g]) for g in "AB"]
+    assert found.freedom == pytest.approx(min(*units, *texts.values()) - 1)
+
+
+def effective(units: list[object]) -> float:
+    """How many units of one size say as much."""
+    return len(units) ** 2 / sum(count**2 for count in Counter(units).values())
+
+
+def small(units: float) -> float:
+    return units / (units - 1)
+
+
+def judged(totals: EntityTotals, strata: Sequence[Stratum]) -> Estimate | None:
+    return cell_of(totals, strata).two_way(*by_group(totals.rows(strata)).values())
+
+
+def test_a_cluster_is_one_document() -> None:
+    """Whatever strata and shards its items are in."""
+    draw = random.Random(9)
+    documents = [
+        [(draw.choice("AB"), draw.choice("uvwxyz"), draw.gauss(0.1 * d, 1)) for _ in range(3)]
+        for d in range(30)
+    ]
+    clusters = [f"c{d % 7}" if d % 7 else "" for d in range(30)]
+    strata = [d % 2 for d in range(30)]
+    apart = added(list(zip(strata, documents, strict=True)), clusters)
+    merged = added(list(zip(strata[:11], documents[:11], strict=True)), clusters[:11])
+    merged.merge(added(list(zip(strata[11:], documents[11:], strict=True)), clusters[11:]))
+    assert merged.to_json() == apart.to_json()
+    glued: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+    for d, (cluster, mentions) in enumerate(zip(clusters, documents, strict=True)):
+        glued[cluster or f"alone {d}"] += mentions
+    whole = added([(0, mentions) for mentions in glued.values()])
+    assert apart.pairs(STRATA) == whole.pairs([POSITIVE])
+    for one, other in zip(apart.rows(STRATA), whole.rows([POSITIVE]), strict=True):
+        assert one.by_document == other.by_document
+        assert (one.mentions, one.mean) == (other.mentions, pytest.approx(other.mean))
+    assert (apart.clusters(STRATA), whole.clusters([POSITIVE])) == (6, 0)
+    assert sum(apart.documents(STRATA).values()) > sum(whole.documents([POSITIVE]).values())
+
+
+def test_one_document_has_no_interval() -> None:
+    both = [("A", "x", 1.0), ("A", "y", 2.0), ("B", "u", 1.0), ("B", "v", 0.0)]
+    assert judged(added([(0, both)]), [POSITIVE]) is None
+    assert judged(added([(0, both), (0, both)], ["c", "c"]), [POSITIVE]) is None
+    assert judged(added([(0, both), (0, both)]), [POSITIVE]) is not None
+
+
+def test_an_entity_of_a_cluster_alone_is_damage() -> None:
+    written = added([(0, [("A", "x", 1.0)])], ["c"]).to_json()
+    written[0]["rows"] = {}
+    with pytest.raises(ConfigurationError, match="'x' in a cluster and nowhere else"):
+        EntityTotals.from_json(written).rows([POSITIVE])

@@ -68,7 +68,7 @@ def test_terms_marked_entities_and_the_item_itself() -> None:
 
 @pytest.mark.parametrize("meta", [{}, {"author": "nobody"}, {"other": "woman"}])
 def test_an_item_without_a_value_of_the_column_is_in_no_group(meta: dict[str, str]) -> None:
-    assert EntityFinder(PLAN).find("nothing", (), meta).whole is None
+    assert EntityFinder(PLAN).find("nothing", (), meta).whole == ()
 
 
 def test_regions_of_a_picture_count_by_the_share_of_every_patch() -> None:

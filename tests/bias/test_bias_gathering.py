@@ -41,7 +41,8 @@ def part(items: list) -> ShardAggregate:
         total.add(outcome(label), [written, image([values], class_name=str(label))])
         found = [mention(group, word, value) for group, word, value in words]
         for stratum in (POSITIVE, POSITIVE._replace(label=label or "")):
-            total.entities.add(stratum, found, magnitude=9.0, ranks=[0.5] * len(found))
+            ranks = [0.5] * len(found)
+            total.entities.add(stratum, found, 9.0, ranks, cluster=label or "")
         total.second.add(POSITIVE, found[:1], magnitude=9.0)
         total.add_dropped([(found[0].group, found[0].entity)])
     return total

@@ -35,7 +35,8 @@ def test_golden_row_by_hand() -> None:
     assert row.adjusted_p == pytest.approx(max(row.p, rows["B"].p or 0), abs=1e-12)
     assert row.verdict == "difference"
     assert row.flagged
-    assert (row.reference, row.note) == ("all other groups", "")
+    assert row.reference == "all other groups"
+    assert row.note == "every entity is mentioned once: it cannot be told from its item"
     assert rows["B"].difference == -3.0
 
 
@@ -119,7 +120,7 @@ def test_entities_shared_between_groups_count_on_one_side_only() -> None:
     groups = {"some": named("abcde", 1.0), "all": named("abcdefghij", 0.0)}
     row = table(totals_of({**groups, "again": named("fghij", 0.0), "far": named("k", 5.0)}))["some"]
     assert row.difference == pytest.approx(1.0 - 5.0 / 6.0)  # f..j once each, and k
-    assert row.note == "5 entities shared with the reference count for the group only"
+    assert row.note.startswith("5 entities shared with the reference count for the group only; ")
 
 
 def test_classes_and_targets_are_apart_and_strata_are_not() -> None:
@@ -168,6 +169,87 @@ def test_robustness_rows() -> None:
     assert mentions.interval == pytest.approx((3 - half, 3 + half), abs=1e-5)
 
 
+def clustered(shift: float, clusters: int) -> EntityTotals:
+    """Ten names a group, each once in each of its `clusters`, which add far more than names do."""
+    draw, totals = random.Random(2), EntityTotals()
+    for group in "AB":
+        for cluster in range(clusters):
+            added = draw.gauss(shift if group == "A" else 0.0, 0.5)
+            for name in range(10):
+                told = [mention(group, f"{group}{name}", added + draw.gauss(0.0, 0.05))]
+                totals.add(POSITIVE, told, 2.0, cluster=f"{group}{cluster}")
+    return totals
+
+
+def test_names_alone_do_not_decide_where_clusters_are_few() -> None:
+    row = table(clustered(0.8, 3))["A"]
+    assert row.p is not None and row.p < 0.001
+    assert row.verdict == "inconclusive"
+    assert "over entities and documents" in row.reason
+    assert row.robustness[-1].name == "over mentions, by entity and cluster"
+    assert not row.robustness[-1].excludes_zero
+    assert table(clustered(0.8, 40))["A"].verdict == "difference"
+    assert table(clustered(-0.8, 40))["A"].flagged
+
+
+def test_one_cluster_is_suppressed_and_says_so() -> None:
+    rows = table(clustered(5.0, 1))
+    for row in rows.values():
+        assert (row.verdict, row.difference, row.p) == ("suppressed", None, None)
+        assert row.note == "all mentions of a side are in one cluster"
+        assert row.reason == "all mentions of a side are in one cluster"
+
+
+def test_uneven_mentions_are_noted() -> None:
+    names = {f"a{i}": [0.1 * i] * 2 for i in range(8)} | {"Ada": [0.3] * 9}
+    rows = table(totals_of({"A": names, "B": {f"b{i}": [0.0, 0.1] for i in range(5)}}))
+    assert rows["A"].note == "'Ada' has 36% of the group's mentions"
+    assert rows["B"].note == ""
+
+
 def test_nothing_in_nothing_out() -> None:
     assert group_table(EntityTotals(), Rules()) == []
     assert POSITIVE not in EntityTotals().strata
+
+
+FAMILIES = {
+    "gender/female": [1.0, 2.0, 3.0, 4.0, 5.0],
+    "gender/male": [2.0, 1.0, 0.0, -1.0, -2.0],
+    "nation/french": [60.0, 61.0, 62.0, 63.0, 64.0],
+    "nation/german": [60.0, 61.0, 62.0, 63.0, 65.0],
+}
+
+
+def test_a_group_is_compared_with_its_family() -> None:
+    """The nations would move the reference of the genders by 40; the golden row stays."""
+    rows = table(totals_of(FAMILIES))
+    alone = table(totals_of({name: FAMILIES[name] for name in ("gender/female", "gender/male")}))
+    female = rows["gender/female"]
+    assert female.reference == "all other groups of gender"
+    assert (female.difference, female.p) == (3.0, alone["gender/female"].p)
+    assert female.difference_interval == alone["gender/female"].difference_interval
+    assert rows["nation/german"].difference == pytest.approx(0.2)
+
+
+def test_one_reference_is_for_all_families_and_a_mapping_for_some() -> None:
+    rows = table(totals_of(FAMILIES), reference="gender/male")
+    assert rows["nation/german"].difference == pytest.approx(62.2)
+    rows = table(totals_of(FAMILIES), reference={"gender": "gender/male"})
+    assert rows["gender/male"].note == "the reference itself"
+    assert rows["gender/female"].reference == "gender/male"
+    assert rows["nation/german"].reference == "all other groups of nation"
+    assert rows["nation/german"].difference == pytest.approx(0.2)
+
+
+def test_a_group_alone_in_its_family_says_what_it_is_compared_with() -> None:
+    some = {name: values for name, values in FAMILIES.items() if name != "nation/french"}
+    row = table(totals_of(some))["nation/german"]
+    assert (row.reference, row.difference) == ("all other groups", pytest.approx(60.7))
+    assert row.note.startswith("its family has no other group, so against all other groups")
+
+
+def test_relatives_that_nobody_mentions_are_still_the_family() -> None:
+    some = {name: values for name, values in FAMILIES.items() if name != "nation/french"}
+    row = table(totals_of(some), groups=tuple(FAMILIES))["nation/german"]
+    assert (row.reference, row.difference) == ("all other groups of nation", None)
+    assert row.note == "no reference entity was mentioned"

@@ -1,65 +1,137 @@
-"""Outcomes by group: each item once, rates by hand."""
+"""Answers by whom items mention: counted exactly, compared with the right items."""
+
+from typing import Any
 
 import pytest
-from entity_samples import mention
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome, outcomes
+from transexplain.bias.answers import Answer
+from transexplain.bias.families import references_of
+from transexplain.bias.outcome_totals import OutcomeTotals
+from transexplain.bias.outcomes import Outcome, outcome_table
+from transexplain.findings import Practical
+from transexplain.types import ItemOutcome
+
+CLASSES = ("rejected", "invited")
+INVITED = Answer(name="invited", plus=(1,), minus=(0,))
 
 
-def counted(*items: tuple[str, str, str, int], target: str = "predicted") -> EntityTotals:
-    """(groups, label, predicted, how many) -> totals of such items."""
-    totals = EntityTotals()
-    for groups, label, predicted, count in items:
-        for class_name in ("no", "yes") if target == "all" else (predicted,):
-            stratum = Stratum(target, class_name, predicted, label)
-            for _ in range(count):
-                totals.add(stratum, [mention(g, g.lower(), 1.0) for g in groups], 1.0)
+def counted(*rows: tuple[str, str, int], **more: Any) -> OutcomeTotals:
+    """(groups, a letter each; "label>predicted"; how many) -> totals of such items."""
+    totals = OutcomeTotals()
+    for groups, answer, count in rows:
+        label, _, predicted = answer.rpartition(">")
+        for number in range(count):
+            outcome = ItemOutcome(
+                item_id=f"{groups} {answer} {number}",
+                index=0,
+                label=label or None,
+                predicted=predicted,
+                logits=(0.0, 2.0 if predicted == "invited" else -2.0),
+                truncated=False,
+                positions=5,
+            )
+            totals.add(outcome, set(groups), answers=(INVITED,), **more)
     return totals
 
 
-ITEMS = (("A", "yes", "no", 3), ("A", "yes", "yes", 5), ("AB", "no", "no", 2), ("B", "", "yes", 10))
-ANSWERS = {("yes", "no"): 4, ("yes", "yes"): 16, ("no", "no"): 10, (None, "yes"): 10}
+def table(totals: OutcomeTotals, names: str = "AB", reference: Any = None) -> list[Outcome]:
+    references = references_of(reference, list(names))
+    return outcome_table(totals, [INVITED], CLASSES, references, Practical())
 
 
-def by_name(found: tuple[GroupOutcome, ...]) -> dict[str, GroupOutcome]:
-    assert len({one.group for one in found}) == len(found)
-    return {one.group: one for one in found}
+ITEMS = (
+    ("A", "invited>rejected", 30),
+    ("A", "rejected>rejected", 82),
+    ("A", "invited>invited", 8),
+    ("B", "invited>invited", 80),
+    ("B", "rejected>invited", 7),
+    ("B", "rejected>rejected", 33),
+    ("", "rejected>rejected", 500),
+)
 
 
-@pytest.mark.parametrize("target", ["predicted", "all"])
-def test_rates_by_hand(target: str) -> None:
-    found = by_name(outcomes(counted(*ITEMS, target=target), ANSWERS, None))
-    assert list(found) == [ALL_ITEMS, "A", "B"]
-    a, b, everyone = found["A"], found["B"], found[ALL_ITEMS]
-    assert (a.items, b.items, everyone.items) == (10, 12, 40)
-    assert a.error is not None and (a.error.count, a.error.total) == (3, 10)
-    assert b.error is not None and (b.error.count, b.error.total) == (0, 2), (
-        "unlabelled do not count"
+def test_rates_and_errors_by_hand() -> None:
+    [row] = table(counted(*ITEMS), reference="B")
+    assert (row.group, row.reference, row.answer, row.stratum) == ("A", "B", "invited", "")
+    assert (row.own.selected.count, row.own.selected.total) == (8, 120)
+    assert (row.other.selected.count, row.other.selected.total) == (87, 120)
+    assert row.impact_ratio == pytest.approx(8 / 87)
+    assert row.ratio_interval is not None and row.ratio_interval[1] < 0.2
+    assert row.p is not None and row.p < 1e-9 and not row.equal
+    own = row.own
+    assert own.labelled is not None and own.labelled.share == 38 / 120
+    assert own.error is not None and own.error.count == 30
+    assert own.true_positive is not None and own.true_positive.share == 8 / 38
+    assert own.false_positive is not None and own.false_positive.count == 0
+    # two logits apart: probability 0.881 where invited, 0.119 where not
+    assert own.probability is not None
+    mean = (8 * 0.880797 + 112 * 0.119203) / 120
+    assert own.probability.value == pytest.approx(mean, abs=1e-5)
+    assert own.calibration == pytest.approx(mean - 38 / 120, abs=1e-5)
+
+
+def test_items_that_mention_both_count_on_both_sides_of_one_group_and_not_of_many() -> None:
+    totals = counted(("A", ">invited", 20), ("B", ">rejected", 20), ("AB", ">invited", 10))
+    against_one = table(totals, reference="B")
+    assert [(r.own.selected.total, r.other.selected.total) for r in against_one] == [(30, 30)]
+    three = counted(("A", ">invited", 20), ("B", ">rejected", 20), ("AC", ">invited", 10))
+    rows = {row.group: row for row in table(three, "ABC")}
+    assert (rows["A"].own.selected.total, rows["A"].other.selected.total) == (30, 20)
+
+
+def test_a_group_alone_is_compared_with_items_that_do_not_mention_it() -> None:
+    [row] = table(counted(("A", ">invited", 20), ("", ">rejected", 30)), "A")
+    assert (row.own.selected.total, row.other.selected.total) == (20, 30)
+
+
+def test_a_rate_of_nobody_has_no_ratio_and_few_items_no_p() -> None:
+    [row] = table(counted(("A", ">invited", 20), ("B", ">rejected", 20)), reference="B")
+    assert row.impact_ratio is None and row.ratio_interval is None
+    assert row.p is not None and row.p < 1e-4, "the difference and the ratio are beyond doubt"
+    [row] = table(counted(("A", ">invited", 5), ("B", ">rejected", 50)), reference="B")
+    assert row.p is None and not row.equal
+    assert not table(counted(("A", ">invited", 50)), reference="B"), "nobody mentions B"
+
+
+def test_strata_are_compared_by_themselves() -> None:
+    totals = counted(("A", ">invited", 50), ("B", ">rejected", 50), slice_="office")
+    totals.merge(counted(("A", ">rejected", 50), ("B", ">invited", 50), slice_="shop"))
+    rows = {row.stratum: row for row in table(totals, reference="B")}
+    assert rows[""].equal or rows[""].p == 1.0
+    for stratum in ("office", "shop"):
+        p = rows[stratum].p
+        assert p is not None and p < 1e-9
+
+
+def test_many_equal_items_are_equal() -> None:
+    same = counted(("A", ">invited", 2000), ("A", ">rejected", 2000))
+    same.merge(counted(("B", ">invited", 2000), ("B", ">rejected", 2000)))
+    [row] = table(same, reference="B")
+    assert row.equal and row.p == 1.0
+
+
+def test_totals_merge_to_the_same_bits_and_come_back_from_json() -> None:
+    whole = counted(*ITEMS, slice_="x", cluster="c")
+    parts = OutcomeTotals()
+    for row in reversed(ITEMS):
+        parts.merge(OutcomeTotals.from_json(counted(row, slice_="x", cluster="c").to_json()))
+    assert parts.to_json() == whole.to_json()
+
+
+def test_without_logits_rates_are_known_and_probabilities_are_not() -> None:
+    outcome = ItemOutcome(
+        item_id="1",
+        index=0,
+        label=None,
+        predicted="invited",
+        logits=(1.5,),
+        truncated=False,
+        positions=3,
     )
-    rates = {one.class_name: one for one in a.selection}
-    assert rates["yes"].rate.share == 0.5
-    assert rates["yes"].impact_ratio == pytest.approx(0.5 / (26 / 40))
-    # Wilson's interval of 5 in 10 by hand: (.5 + z2/20 +- z sqrt(.025 + z2/400)) / (1 + z2/10)
-    assert rates["yes"].rate.interval == pytest.approx((0.236593, 0.763407), abs=1e-5)
-
-
-def test_a_reference_group_is_the_base() -> None:
-    found = by_name(outcomes(counted(*ITEMS), ANSWERS, "B"))
-    assert list(found) == ["B", "A"]
-    assert {one.class_name: one.impact_ratio for one in found["B"].selection} == {
-        "no": 1.0,
-        "yes": 1.0,
-    }
-    ratios = {one.class_name: one.impact_ratio for one in found["A"].selection}
-    assert ratios["yes"] == pytest.approx(0.5 / (10 / 12))
-    assert outcomes(counted(*ITEMS), ANSWERS, "never mentioned")[0].group == ALL_ITEMS
-
-
-def test_a_class_that_the_reference_never_gets_has_no_ratio() -> None:
-    found = by_name(outcomes(counted(("A", "", "yes", 1), ("B", "", "no", 1)), {}, "B"))
-    no, yes = found["A"].selection
-    assert (no.class_name, no.rate.count, no.impact_ratio) == ("no", 0, 0.0)
-    assert (yes.class_name, yes.rate.count, yes.impact_ratio) == ("yes", 1, None)
-    assert found["A"].error is None
-    assert outcomes(EntityTotals(), {}, None) == ()
+    totals = OutcomeTotals()
+    for group in ("A", "B"):
+        for _ in range(12):
+            totals.add(outcome, {group}, answers=(INVITED,))
+    [row] = table(totals, reference="B")
+    assert row.own.selected.share == 1.0 and row.own.probability is None
+    assert row.own.labelled is None and row.own.error is None

@@ -6,7 +6,7 @@ from entity_samples import totals_of
 
 from transexplain.bias.cells import cells_of
 from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.placebo import placebo
+from transexplain.bias.placebo import _relabelled, placebo
 
 
 def biased() -> dict[str, list[float]]:
@@ -39,3 +39,18 @@ def test_sizes_and_overlaps_stay() -> None:
     found = placebo(cells_of(totals), Rules(), 3)
     assert found.comparisons == 0, "A has no entity that B has not: nothing to compare"
     assert placebo([], Rules()).comparisons == 0
+
+
+def test_lots_are_drawn_within_families() -> None:
+    """Between families far apart, lots would make groups of both and hide what the control sees."""
+    draw = random.Random(4)
+    groups = {
+        f"{family}/{name}": [draw.gauss(centre, 1.0) for _ in range(12)]
+        for family, centre in (("near", 0.0), ("far", 1000.0))
+        for name in "ab"
+    }
+    (cell,) = cells_of(totals_of(groups))
+    for dealt in _relabelled([cell], seed=0, draw=1):
+        for group, rows in dealt.groups.items():
+            assert all((row.mean > 500.0) == group.startswith("far/") for row in rows)
+            assert len(rows) == 12

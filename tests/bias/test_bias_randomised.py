@@ -3,15 +3,19 @@
 import json
 import random
 
+import pytest
 from entity_samples import totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transexplain.bias.aggregate_form import check_form
+from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.checked import Checked
+from transexplain.bias.counterfactuals import Observation
+from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.group_table import Rules
 from transexplain.bias.randomised import RandomisedTotals, randomised_control
 from transexplain.bias.removals import Removal
-from transexplain.bias.swaps import Swap
 
 
 def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
@@ -21,7 +25,7 @@ def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
 
 def control(real: float, unlearnt: float) -> RandomisedTotals:
     return RandomisedTotals(
-        items=24, real=totals_of(drawn(real)), randomised=totals_of(drawn(unlearnt, 2))
+        items=24, real=totals_of(drawn(real)), draws=[totals_of(drawn(unlearnt, 2))]
     )
 
 
@@ -37,16 +41,77 @@ def test_a_learnt_difference_does_not_survive() -> None:
 
 
 def test_what_the_words_bring_survives_with_its_sign() -> None:
-    found = randomised_control(control(1.0, 0.5), Rules(reference="B"))
+    found = randomised_control(control(1.0, 0.7), Rules(reference="B"))
     assert found is not None
     assert (found.differences, found.randomised_differences) == (1, 1)
     assert found.rows[0].survives(1.0)
-    assert not found.rows[0].survives(-1.0)
+    assert found.rows[0].shown(-1.0) == "unknown"
+    opposite = randomised_control(control(1.0, -0.7), Rules(reference="B"))
+    assert opposite is not None and opposite.rows[0].shown(1.0) == "small"
+
+
+def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
+    def gap(size: float, seed: int) -> EntityTotals:
+        draw = random.Random(seed)
+        return totals_of(
+            {n: [draw.gauss(at, 0.002) for _ in range(12)] for n, at in (("A", size), ("B", 0.0))}
+        )
+
+    totals = RandomisedTotals(items=24, real=gap(1.0, 1), draws=[gap(0.02, 2)])
+    found = randomised_control(totals, Rules(reference="B", practical=0.001))
+    assert found is not None
+    [row] = found.rows
+    assert row.randomised.sees_a_difference  # beyond chance, and a fiftieth
+    assert row.ratio == pytest.approx(0.02, abs=0.005)
+    assert row.shown(1.0) == "small" and not row.survives(1.0)
+
+
+def test_a_difference_that_may_be_nothing_has_no_ratio() -> None:
+    found = randomised_control(control(0.0, 1.0), Rules(reference="B"))
+    assert found is not None
+    [row] = found.rows
+    assert row.ratio_interval is None and row.shown(row.real.share) == "unknown"
+
+
+def test_draws_that_disagree_say_nothing() -> None:
+    real = totals_of(drawn(1.0))
+    agree = [totals_of(halves(0.8, seed)) for seed in (0, 1, 2)]
+    apart = [totals_of(halves(gap, seed)) for seed, gap in enumerate((2.0, 0.8, -0.4))]
+    rules = Rules(reference="B")
+    one = randomised_control(RandomisedTotals(items=24, real=real, draws=agree), rules)
+    other = randomised_control(RandomisedTotals(items=24, real=real, draws=apart), rules)
+    assert one is not None and other is not None and one.draws == other.draws == 3
+    assert one.rows[0].shown(1.0) == "material"
+    assert other.rows[0].ratio == pytest.approx(one.rows[0].ratio, abs=0.3)
+    assert other.rows[0].shown(1.0) == "unknown"
+
+
+def halves(gap: float, number: int) -> dict[str, dict[str, list[float]]]:
+    """Every third entity of `drawn`, around another gap."""
+    draw = random.Random(number)
+    return {
+        name: {f"{name}{i}": [draw.gauss(at, 0.1)] for i in range(number, 12, 3)}
+        for name, at in (("A", gap), ("B", 0.0))
+    }
+
+
+def test_one_draw_is_stored_as_before_and_read() -> None:
+    old = {"items": 24, "failed": 0, "real": totals_of(drawn(1.0)).to_json()}
+    old["randomised"] = totals_of(drawn(0.5, 2)).to_json()
+    found = RandomisedTotals.from_json(old)
+    assert found.to_json() == old
+    assert len(found.draws) == 1 and found.randomised.to_json() == old["randomised"]
+    more = RandomisedTotals.from_json(old)
+    more.of_draw(2).merge(totals_of(drawn(0.1, 3)))
+    written = json.loads(json.dumps(more.to_json()))
+    assert [bool(one) for one in written["further"]] == [False, True]
+    assert RandomisedTotals.from_json(written).to_json() == written
+    check_form({**ShardAggregate().to_json(), "checked": Checked(randomised=more).to_json()})
 
 
 def test_too_few_entities_and_no_items() -> None:
     few = RandomisedTotals(
-        items=6, real=totals_of(drawn(1, size=3)), randomised=totals_of(drawn(1, size=3))
+        items=6, real=totals_of(drawn(1, size=3)), draws=[totals_of(drawn(1, size=3))]
     )
     found = randomised_control(few, Rules())
     assert found is not None and (found.rows, found.differences) == ((), 0)
@@ -67,7 +132,7 @@ def part(number: int, values: list[float], removed: list[tuple[str, bool, float]
             items=len(values),
             failed=number,
             real=totals_of({"A": values}),
-            randomised=totals_of({"A": [-value for value in values]}),
+            draws=[totals_of({"A": [scale * v for v in values]}) for scale in (-1.0, 2.0, 0.5)],
         )
     )
     for place, (entity, flipped, change) in enumerate(removed):
@@ -75,8 +140,8 @@ def part(number: int, values: list[float], removed: list[tuple[str, bool, float]
         found.removals.append(
             Removal(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
         )
-        found.swaps.append(
-            Swap(**name, entity=entity, other="B", replacement="x", change=change, gap=0.0)
+        found.observations.append(
+            Observation(document=name["item_id"], group="A", entity=entity, log_odds=(change,))
         )
     return found
 

@@ -52,7 +52,7 @@ def test_the_reference_is_replaced_too() -> None:
 def test_too_few_entities_are_said() -> None:
     first = totals_of({"A": A, "B": B})
     rows = table(first, totals_of({"A": [1.0] * 4}), ["A"])
-    assert rows["A"].note == "second lexicon: fewer than 5 entities on a side"
+    assert rows["A"].note.endswith("; second lexicon: fewer than 5 entities on a side")
     assert len(rows["A"].robustness) == 2
     nothing = table(first, EntityTotals(), ["A"])
     assert nothing["A"].note == rows["A"].note, "its words are never mentioned"

@@ -10,10 +10,12 @@ import pytest
 import torch
 from tiny_audit import make_audit
 
+from orchestrator.checks import _draws
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.audit import explain_shard
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.randomised import RandomisedTotals
 from transexplain.checking import again, randomised
 from transexplain.errors import EngineError
@@ -22,6 +24,7 @@ from transexplain.explaining.items import Silent
 from transexplain.models.base import LoadedModel
 from transexplain.plans import Shard, ShardResult
 from transexplain.settings import Settings
+from transexplain.store.plan_json import plan_from_json, plan_to_json
 from transexplain.types import ItemFailure
 
 
@@ -60,12 +63,19 @@ def means(totals: RandomisedTotals) -> dict[tuple[Any, ...], float]:
     }
 
 
+def mentions(totals: EntityTotals) -> list[tuple[str, str, int]]:
+    return [(row.group, row.entity, row.mentions) for row in totals.rows(totals.strata)]
+
+
 @pytest.mark.parametrize("shards", [3, 7])
 def test_any_number_of_shards_gives_the_same(tmp_path: Path, shards: int) -> None:
     prepared = prepare(tmp_path, "groups.check=20")
     one, many = totals_of(prepared), totals_of(prepared, shards)
     assert one.items == many.items > 8
     assert one.failed == 0
+    assert sum(bool(draw.strata) for draw in one.draws) == 3
+    for draw, other in zip(one.draws, many.draws, strict=True):
+        assert mentions(draw) == mentions(other)
     whole, parts = means(one), means(many)
     assert whole.keys() == parts.keys()
     for key, value in whole.items():
@@ -94,6 +104,38 @@ def test_both_models_are_asked_about_the_same_mentions(tmp_path: Path) -> None:
             (r.group, r.entity, r.mentions) for r in random
         ]
     assert totals.real.strata == totals.randomised.strata
+
+
+def test_each_draw_has_other_weights_and_its_own_items(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path)
+    assert prepared.plan.check is not None and prepared.plan.check.draws == 3
+    totals = totals_of(prepared)
+    assert sum(len(mentions(draw)) for draw in totals.draws) > 0
+    kept = [name for name in prepared.model.variants if name.startswith("randomised")]
+    assert len(kept) == 3
+    states = [prepared.model.variants[name][1].module.state_dict() for name in kept]
+    changed = [n for n in states[0] if not torch.equal(states[0][n], states[1][n])]
+    assert changed and any(not torch.equal(states[1][n], states[2][n]) for n in changed)
+    single = replace(prepared.plan, check=replace(prepared.plan.check, draws=1))
+    alone = totals_of(replace(prepared, plan=single))
+    assert alone.items == totals.items and len(alone.draws) == 1
+    assert alone.real.to_json() == totals.real.to_json()
+
+
+def test_plans_of_one_draw_are_what_they_were(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "groups.draws=1")
+    plan = prepared.plan
+    assert plan.check is not None and plan.check.draws == 1
+    assert "draws" not in plan.document()["check"]
+    assert plan_from_json(plan_to_json(plan)) == plan
+    more = replace(plan, check=replace(plan.check, draws=3))
+    assert more.digest != plan.digest
+    assert plan_from_json(plan_to_json(more)) == more
+
+
+def test_large_models_have_one_draw() -> None:
+    assert _draws(500_000_000) == 3
+    assert _draws(500_000_001) == 1
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:
@@ -163,4 +205,4 @@ def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
     [done] = results_of(prepared)
     found = ShardAggregate.from_json(done.aggregate).checked
     assert found.randomised.items == 20
-    assert found.removals == [] and found.swaps == []
+    assert found.removals == [] and found.observations == []

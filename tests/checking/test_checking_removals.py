@@ -108,7 +108,7 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
     check = prepared.plan.check
     assert check is not None and not check.swap
     found = checked_of(prepared)
-    assert found.swaps == []
+    assert found.observations == []
     assert {one.group for one in found.removals} == {"praise"}
 
 

@@ -1,5 +1,7 @@
-"""Mentions replaced in texts: which, by what, and what is told of it."""
+"""Mentions replaced in texts: which, by what, and what the model answers then."""
 
+import re
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +14,10 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.audit import explain_shard
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.answers import answers_of
+from transexplain.bias.counterfactuals import Observation
 from transexplain.bias.matching import Match
-from transexplain.bias.swaps import Swap
-from transexplain.checking.swaps import Swaps, _shape
+from transexplain.checking.swaps import Swaps, _in_case_of, _Lexicon, _with
 from transexplain.data.reader import read_shard
 from transexplain.explaining.items import Silent
 from transexplain.methods import bound
@@ -28,111 +31,129 @@ def prepare(folder: Path, *settings: str) -> Prepared:
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
 
 
-def swaps_of(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Swap]:
+def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Observation]:
     total = ShardAggregate()
     for index, (start, stop) in enumerate(pairwise(cuts)):
         shard = Shard(index=index, start=start, stop=stop)
         done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
         total.merge(ShardAggregate.from_json(done.aggregate))
-    return sorted(total.checked.swaps)
+    return sorted(total.checked.observations)
 
 
-def test_the_plan_draws_about_as_many_as_asked(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=10")
+def test_the_plan_draws_about_as_many_texts_of_every_group_as_asked(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "groups.check=5", "groups.budget=0")
     check = prepared.plan.check
-    assert check is not None and 0 < check.share < 1
-    assert check.counts["good"] > 0
-    found = {one.item_id for one in swaps_of(prepared)}
-    assert 3 <= len(found) <= 18
+    assert check is not None and set(check.swaps) == {"things", "praise"}
+    assert all(0 < share < 1 for share in check.swaps.values())
+    own = Counter(one.group for one in observed(prepared) if one.own)
+    assert all(1 <= own[group] <= 10 for group in check.swaps)
+    generous = prepare(tmp_path, "groups.check=5", "groups.budget=10").plan.check
+    assert generous is not None and set(generous.swaps.values()) == {1.0}
     assert prepare(tmp_path, "groups.check=0").plan.check is None
-    assert not swaps_of(replace(prepared, plan=replace(prepared.plan, check=None)))
+    assert not observed(replace(prepared, plan=replace(prepared.plan, check=None)))
 
 
-def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
-    """Every swap explained again by hand: the text as it says, the logit of the same class."""
+def test_answers_are_those_of_the_model_itself(tmp_path: Path) -> None:
+    """Every changed text answered again by hand, from the words that it must have."""
     prepared = prepare(tmp_path, "groups.check=1000", "model.dtype=float64")
     plan, model = prepared.plan, prepared.model
-    found = swaps_of(prepared)
-    assert len(found) > 20
+    found = observed(prepared)
     items = {
-        one.id: one
+        one.id: str(one.content)
         for one in read_shard(plan.dataset, Shard(index=0, start=0, stop=40))
         if isinstance(one, Item)
     }
 
-    def logits(text: str) -> list[float]:
+    def log_odds(text: str) -> list[float]:
         item = Item(id="x", index=0, content=text)
         encoded = model.encode([item], long_text="truncate", max_length=None)
         one = bound(plan.method)(model, model.collate(encoded), lambda rows: [[] for _ in rows])
-        return [float(value) for value in one.logits[0]]
+        return [float(answer.log_odds(one.logits[0])) for answer in answers_of(plan)]
 
-    for one in found[:12]:
-        text = str(items[one.item_id].content)
-        before = logits(text)
-        changes = []
-        for place in range(len(text)):
-            if text[place:].startswith(one.entity):
-                other = text[:place] + one.replacement + text[place + len(one.entity) :]
-                after = logits(other)
-                changes.append(_explained(one, before) - _explained(one, after))
-        assert any(one.change == pytest.approx(change, abs=1e-9) for change in changes)
+    own = {one.document: one for one in found if one.own}
+    others = [one for one in found if not one.own]
+    assert len(own) > 10 and len(others) > 20
+    for one in own.values():
+        assert one.log_odds == pytest.approx(log_odds(items[one.document]), abs=1e-9)
+    for one in others[:25]:
+        text = re.sub(rf"\b{own[one.document].entity}\b", one.entity, items[one.document])
+        assert one.log_odds == pytest.approx(log_odds(text), abs=1e-9)
 
 
-def test_a_replacement_is_of_the_same_family_and_kind_before_all(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=1000")
-    terms = {
-        "country/high": ("Greece",),
-        "country/low": ("Chad", "delta"),
-        "valence/bad": ("murder", "Goods"),
-    }
-    groups = tuple(EntityGroup(name=name, terms=of) for name, of in terms.items())
-    plan = replace(prepared.plan, groups=groups)
-    assert plan.check is not None
-    found = Swaps(plan, replace(plan.check, counts={"Greece": 9, "murder": 9}), prepared.model)
-    greece = Match(group="country/high", entity="Greece", surface="greece", start=0, end=6)
-    order = [entity for _, entity in found._candidates(greece, np.random.default_rng(0))]
-    assert order == ["Chad", "delta", "murder"]  # `Goods` would be a plural
-
-
-def _explained(one: Swap, logits: list[float]) -> float:
-    names = ("bad", "so-so", "good")
-    if one.target.startswith("contrast"):
-        return logits[2] - logits[0]
-    return logits[names.index(one.class_name)]
+def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
+    found = observed(prepare(tmp_path, "groups.check=1000", "groups.reference=praise"))
+    for document in {one.document for one in found}:
+        names = [(one.group, one.entity) for one in found if one.document == document]
+        assert len(set(names)) == len(names), "no name stands twice"
+        counts = Counter(group for group, _ in names)
+        assert 1 <= counts["praise"] <= 2 and 1 <= counts["things"] <= 2
+    assert {one.group for one in found if one.own} == {"praise", "things"}, "both directions"
 
 
 def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=20", "model.dtype=float64")
-    whole = swaps_of(prepared)
-    parts = swaps_of(prepared, (0, 7, 8, 21, 40))
-    keys = [(s.item_id, s.target, s.entity, s.replacement) for s in whole]
-    assert [(s.item_id, s.target, s.entity, s.replacement) for s in parts] == keys
+    whole = observed(prepared)
+    parts = observed(prepared, (0, 7, 8, 21, 40))
+    keys = [(one.document, one.group, one.entity, one.own) for one in whole]
+    assert [(one.document, one.group, one.entity, one.own) for one in parts] == keys
     for one, other in zip(whole, parts, strict=True):
-        assert other.change == pytest.approx(one.change, abs=1e-9)
-        assert other.gap == pytest.approx(one.gap, abs=1e-9)
+        assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
 
 
-def test_replacements_are_of_the_reference(tmp_path: Path) -> None:
-    found = swaps_of(prepare(tmp_path, "groups.check=1000", "groups.reference=praise"))
-    groups = {(one.group, one.other) for one in found}
-    assert groups == {("things", "praise"), ("praise", "things")}
+def drawn(plan_groups: dict[str, tuple[str, ...]], prepared: Prepared, match: Match) -> set[str]:
+    groups = tuple(EntityGroup(name=name, terms=of) for name, of in plan_groups.items())
+    plan = replace(prepared.plan, groups=groups, reference=None)
+    assert plan.check is not None
+    swaps = Swaps(plan, replace(plan.check, counts={}))
+    against = sorted(swaps._against[match.group])
+    found: set[str] = set()
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        found |= {entity for _, entity, _ in swaps._drawn(against, 2, match, random)}
+    return found
+
+
+def test_replacements_are_of_the_same_family_in_any_number_of_pieces(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "groups.check=1000")
+    terms = {
+        "country/high": ("Greece", "Chad"),
+        "country/low": ("Chad", "Papua New Guinea", "Mali"),
+        "valence/bad": ("murder",),
+        "valence/good": ("gift",),
+    }
+    greece = Match(group="country/high", entity="Greece", surface="greece", start=0, end=6)
+    assert drawn(terms, prepared, greece) == {"Papua New Guinea", "Mali"}, "Chad is in both"
+
+
+def test_plurals_agree_where_a_lexicon_has_both_forms(tmp_path: Path) -> None:
+    lexicon = _Lexicon(EntityGroup(name="n", terms=("german", "germans", "James")), {})
+    assert lexicon.agrees("germans", "Poles") and not lexicon.agrees("germans", "Pole")
+    assert not lexicon.agrees("german", "Poles")
+    assert lexicon.agrees("James", "Maria") and lexicon.agrees("James", "Thomas")
+
+
+def test_every_mention_of_the_entity_is_replaced() -> None:
+    text = "Ann came. ANN left; Anna stayed, said ann."
+    places = [(0, 3), (10, 13), (38, 41)]
+    matches = [Match(group="g", entity="Ann", surface=text[a:b], start=a, end=b) for a, b in places]
+    lexicon = _Lexicon(EntityGroup(name="h", terms=("Maria Luz",)), {})
+    changed = _with(text, matches, ("Maria Luz",), lexicon)
+    assert changed == "Maria Luz came. MARIA LUZ left; Anna stayed, said maria luz."
 
 
 @pytest.mark.parametrize(
-    ("entity", "surface", "shown"),
+    ("term", "surface", "shown"),
     [
         ("muslim", "Christian", "Muslim"),
         ("Muslim", "christian", "muslim"),
         ("Ann Lee", "BOB", "ANN LEE"),
         ("women", "Men", "Women"),
-        ("girls", "boy", None),
-        ("girl", "boys", None),
         ("McCoy", "Bob", "McCoy"),
         ("it", "I", "It"),
     ],
 )
-def test_capitals_and_plurals_agree(entity: str, surface: str, shown: str | None) -> None:
-    assert _shape(entity, surface) == shown
+def test_capitals_are_those_of_what_is_replaced(term: str, surface: str, shown: str) -> None:
+    assert _in_case_of(surface, term) == shown
 
 
 def test_one_group_has_nobody_to_swap_with(tmp_path: Path) -> None:

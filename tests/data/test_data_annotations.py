@@ -88,5 +88,21 @@ def test_boxes_and_masks_of_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["imagefolder", "eraser"])
 def test_a_source_without_columns_refuses_them(tmp_path: Path, prefix: str) -> None:
     spec = DatasetSpec(source=f"{prefix}:{tmp_path}", spans="who")
-    with pytest.raises(DataSourceError, match="spans and meta away"):
+    with pytest.raises(DataSourceError, match="spans, meta, cluster and template away"):
         prepare(spec, tmp_path / "snapshots")
+
+
+def test_a_name_with_half_of_a_letter_costs_its_row(tmp_path: Path) -> None:
+    spec = DatasetSpec(
+        source=write(
+            tmp_path,
+            [{"text": "Ann", "who": '[[0, 3, "\\ud800"]]'}, {"text": "Bo", "who": '[[0, 2, "x"]]'}],
+        ),
+        spans="who",
+    )
+    ref = prepare(spec, tmp_path / "snapshots")
+    first, second = read_shard(ref, Shard(index=0, start=0, stop=2))
+    assert isinstance(first, ItemFailure)
+    assert first.kind == "bad-spans"
+    assert "half of a letter" in first.message
+    assert isinstance(second, Item)

@@ -89,6 +89,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("malformed-row", {"scores": 5}, "not a list"),
     ("null", {"scores": None}, "'scores' is null"),
     ("malformed-row", {"tokens": [1, 2, 3, 4, 5]}, "a token is not a text"),
+    ("invalid-utf8", {"tokens": ["\ud800", "a", "film", "nice", "x"]}, "half of a letter"),
     ("null", {"tokens": None}, "neither tokens nor offsets"),
     ("bad-offsets", {"offsets": [[0, 0], [0, 1], [2, 6], [7, 99], [0, 0]]}, "outside the text"),
     ("bad-offsets", {"offsets": [[0, 0], [2, 6], [0, 1], [7, 11], [0, 0]]}, "reading order"),

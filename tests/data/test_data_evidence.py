@@ -97,7 +97,7 @@ def test_the_column_must_be_there(tmp_path: Path, load) -> None:
         load(write(tmp_path, ["[]"]), evidence="rationale")
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     with pytest.raises(
-        DataSourceError, match="take text, image, label, id, evidence, spans and meta"
+        DataSourceError, match="take text, image, label, id, evidence, spans, meta, cluster"
     ):
         load(f"imagefolder:{tmp_path}", evidence="marks")
 
@@ -110,10 +110,11 @@ def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
     assert pq.read_schema(marked.snapshot).names[-1] == "evidence"
     assert plain.fingerprint != marked.fingerprint
     # the digest that was written beside snapshots before there was such a column
-    spec = DatasetSpec(source=str(path))
+    spec = DatasetSpec(source=str(path), duplicates="off")
     options = dataclasses.asdict(spec)
-    later = {name: options.pop(name) for name in ("evidence", "spans", "sample", "seed")}
-    assert later == {"evidence": None, "spans": None, "sample": None, "seed": 0}
+    later = {"evidence": None, "spans": None, "sample": None, "seed": 0}
+    later |= {"cluster": None, "template": None, "duplicates": "off"}
+    assert later == {name: options.pop(name) for name in later}
     assert source_digest(spec, [path], source_files([path])) == _former_digest(options, path)
 
 

@@ -94,3 +94,17 @@ def test_a_column_in_a_later_line_is_known(tmp_path, load):
 def test_unusable_files_are_told(lines, says, tmp_path, load):
     with pytest.raises(DataSourceError, match=says):
         load(write(tmp_path / "x.jsonl", *lines))
+
+
+@pytest.mark.parametrize("depth", [100, 900, 980, 5000])
+def test_a_line_that_is_nested_too_deeply_costs_itself(tmp_path, load, depth):
+    nested = b"[" * depth + b"]" * depth
+    path = write(
+        tmp_path / "x.jsonl",
+        b'{"text": "first", "m": 1}',
+        b'{"text": "deep", "m": ' + nested + b"}",
+        b'{"text": ' + b'{"a":' * depth + b"1" + b"}" * depth + b"}",
+        b'{"text": "' + b"[" * depth + b'", "m": 1}',
+    )
+    found = contents(load(path, meta=("m",)))
+    assert found == ["first", "[malformed-row]", "[malformed-row]", "[" * depth]

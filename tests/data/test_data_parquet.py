@@ -79,3 +79,11 @@ def test_unusable_files_are_told(tmp_path: Path, load):
     path.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
     with pytest.raises(DataSourceError, match=r"x\.parquet"):
         load(path)
+
+
+def test_a_column_name_that_is_not_utf8_is_told(tmp_path: Path, load):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"text": ["a"], "caption": ["b"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"caption", b"capti\xff\xfe"))
+    with pytest.raises(DataSourceError, match=r"cannot read .*x.parquet"):
+        load(path)

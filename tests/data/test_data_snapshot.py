@@ -199,7 +199,8 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path):
     assert path.stat().st_size > 60e6
     tracemalloc.start()
     try:
-        ref = prepare(DatasetSpec(source=str(path), id="key"), tmp_path)
+        spec = DatasetSpec(source=str(path), id="key", duplicates="off")
+        ref = prepare(spec, tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

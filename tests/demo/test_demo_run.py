@@ -14,8 +14,8 @@ SEEDS = range(10)
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
     said: list[str] = []
     verdict = run_demo(tmp_path, 0, say=said.append)
-    assert verdict == Verdict(planted_flagged=True, innocent_flagged=())
-    assert "was found; innocent groups flagged: none" in said[-1]
+    assert verdict == Verdict(planted_found=True, innocent_accused=())
+    assert "was found; innocent groups accused: none" in said[-1]
     assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
 
@@ -30,12 +30,12 @@ def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
         )
         verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
-    planted = sum(verdict.planted_flagged for verdict in verdicts)
-    innocent = sum(bool(verdict.innocent_flagged) for verdict in verdicts)
+    planted = sum(verdict.planted_found for verdict in verdicts)
+    innocent = sum(bool(verdict.innocent_accused) for verdict in verdicts)
     with capsys.disabled():
         print(  # noqa: T201
-            f"\nover {len(SEEDS)} training seeds: planted group flagged {planted} times, "
-            f"an innocent group flagged {innocent} times"
+            f"\nover {len(SEEDS)} training seeds: planted group found {planted} times, "
+            f"an innocent group accused {innocent} times"
         )
     assert planted == len(SEEDS)
-    assert innocent <= 1, "the rule flags innocent groups at the 5 % level at most, and > 0.1 logit"
+    assert innocent <= 1, "at most 5 % are accused where swapping does nothing beyond 0.1 logit"

@@ -83,7 +83,7 @@ def test_parameters_metrics_and_files(
     said = export(db, run_id, name, None)
     assert said is not None and run_id in said and "there" in said
     assert told.params["run"] == run_id
-    assert told.metrics["verdicts/difference"] == 2.0
+    assert told.metrics["verdicts/different answers"] == 2.0
     assert told.metrics["difference/anns/class_positive/positive"] == pytest.approx(0.49)
     assert told.metrics["items/failed"] == 2.0
     assert json.loads(told.files["report.json"])["audited"]["run_id"] == run_id
@@ -136,4 +136,4 @@ def test_wandb_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     said = export(db, biased_run(db), "wandb", None)
     assert said is not None and "offline-run" in said
     (logged,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    assert b"verdicts/difference" in logged.read_bytes()
+    assert b"verdicts/different answers" in logged.read_bytes()

@@ -1,6 +1,7 @@
 """The verbs of `transexplain db` as a person or a cron job calls them."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,8 +12,9 @@ from store_samples import make_plan, make_result, make_shards
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
+from transexplain.bias.aggregates import ShardAggregate
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, runs, shards
+from transexplain.store import partitions, results, revisions, runs, shards, totals
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, open_database
 from transexplain.store.schema import run as runs_table
@@ -112,3 +114,44 @@ def test_postgresql_gets_its_partitions(postgres_url: str) -> None:
     assert "after" in call(postgres_url, "vacuum").output
     with pytest.raises(ConfigurationError, match="pg_dump"):
         call(postgres_url, "backup", "copy.db")
+
+
+@pytest.mark.parametrize("verb", [["resume"], ["retry"], ["retry", "--failed"]])
+def test_a_run_of_the_first_revision_goes_on_with_nothing(
+    url: str, tmp_path: Path, verb: list[str], request: pytest.FixtureRequest
+) -> None:
+    """Its saved aggregates cannot be read: that is said before a shard is claimed."""
+    main = request.getfixturevalue("call")
+    with open_database(url, upgrade=True) as db:
+        run_id = begun(db, version=1)
+        revisions.downgrade(db, "0001")
+        revisions.upgrade(db)
+        code, said = main(*verb, run_id, "--db", url, "--report-dir", str(tmp_path))
+        assert code == 2
+        for told in (f"run {run_id} cannot go on", "of version 1", f"transexplain cancel {run_id}"):
+            assert told in said
+        states = [(one.state, one.attempt) for one in shards.list_shards(db, run_id)]
+        assert states == [("done", 1), ("queued", 0), ("queued", 0)]
+    assert main("cancel", run_id, "--db", url)[0] == 0
+
+
+def test_versions_of_aggregates_are_told_by_their_beginning(url: str) -> None:
+    with open_database(url, upgrade=True) as db:
+        run_id = begun(db, version=1)
+        assert totals.aggregate_versions(db, run_id) == {1}
+        (claim,) = filter(None, [shards.claim(db, run_id, "w", 60)])
+        many = {f"word{n}": [n, 1, n << 50, n] for n in range(20_000)}
+        made = make_result(claim.shard)
+        results.save(db, claim, replace(made, aggregate={"version": 12, "words": many}))
+        assert totals.aggregate_versions(db, run_id) == {1, 12}
+        assert totals.aggregate_versions(db, "nowhere") == frozenset()
+
+
+def begun(db: Database, version: int) -> str:
+    """A run with one of three shards saved by software that wrote aggregates of this version."""
+    run_id = runs.create(db, make_plan(), make_shards())
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    saved = {**ShardAggregate().to_json(), "version": version}
+    results.save(db, claim, replace(make_result(claim.shard), aggregate=saved))
+    return run_id

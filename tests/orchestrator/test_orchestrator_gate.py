@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from report_samples import ANNS, BOBS, WORTH, biased_run, explained_text, stored_run
+from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
 from sqlalchemy import delete
 from typer.testing import CliRunner
 
@@ -16,8 +16,15 @@ from orchestrator.cli import app
 from orchestrator.gating import Check, judge, load_policy
 from orchestrator.gating.checks import checks
 from orchestrator.gating.policy import Policy
+from transexplain.bias.answers import Answer
+from transexplain.bias.checked import Checked
+from transexplain.bias.counterfactuals import Counterfactual, Observation, counterfactual_table
+from transexplain.bias.families import references_of
+from transexplain.bias.outcome_totals import OutcomeTotals
+from transexplain.bias.outcomes import Outcome, outcome_table
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
+from transexplain.findings import Practical
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard
 from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
 from transexplain.reports.summary import summarise
@@ -25,6 +32,8 @@ from transexplain.store import runs
 from transexplain.store.database import Database, open_database
 from transexplain.store.schema import run
 from transexplain.types import EntityGroup
+
+POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
 
 
 @pytest.fixture
@@ -89,16 +98,136 @@ def test_accuracy_gaps_and_cuts_that_break_their_limit(db: Database) -> None:
     assert check(db, run_id, max_gap_above=2).passed
 
 
-def test_forbidden_verdicts_are_named_and_scopes_narrow_them(db: Database) -> None:
+def test_forbidden_relevance_is_named_and_scopes_narrow_it(db: Database) -> None:
     run_id = biased_run(db)
-    found = check(db, run_id, verdicts={"forbid": "difference"})
+    found = check(db, run_id, relevance={"forbid": "difference"})
     assert not found.passed and found.measured == 2.0
     assert "anns for positive (class:positive) difference" in found.text
-    assert check(db, run_id, verdicts={"forbid": ["inconclusive"]}).passed
-    scoped = check(db, run_id, verdicts={"groups": ["anns"], "targets": "class:positive"})
+    assert check(db, run_id, relevance={"forbid": ["inconclusive"]}).passed
+    scoped = check(db, run_id, relevance={"groups": ["anns"], "targets": "class:positive"})
     assert scoped.measured == 1.0 and "1 of 1 comparisons" in scoped.text
     for wrong in ({"groups": ["nobody"]}, {"targets": ["predicted"]}, {"groups": "places"}):
-        assert "not measured: no comparison of" in check(db, run_id, verdicts=wrong).text
+        assert "not measured: no comparison of" in check(db, run_id, relevance=wrong).text
+
+
+def test_forbidden_verdicts_are_named_with_their_reason(db: Database) -> None:
+    run_id = biased_run(db, checked=Checked())
+    assert check(db, run_id, verdicts={}).passed, "inconclusive is not forbidden by default"
+    found = check(db, run_id, verdicts={"forbid": ["inconclusive", "different answers"]})
+    assert (found.passed, found.measured, found.threshold) == (False, 2.0, 0.0)
+    assert "2 of 2 groups have inconclusive or different answers, none allowed" in found.text
+    assert "anns: inconclusive (no mention was swapped: groups.check is 0)" in found.text
+    scoped = check(db, run_id, verdicts={"forbid": "inconclusive", "groups": "anns"})
+    assert scoped.measured == 1.0 and "1 of 1 group has" in scoped.text
+    absent = check(db, run_id, verdicts={"groups": ["anns", "places"]})
+    assert not absent.passed and "not measured: no verdict on group places" in absent.text
+
+
+def judged(db: Database, policy: dict[str, Any], **changes: Any) -> Check:
+    """The one check of a biased run whose groups hold other evidence."""
+    summary = summarise(db, biased_run(db), gallery=0)
+    assert summary.groups is not None
+    (one,) = checks(
+        Policy.model_validate(policy),
+        replace(summary, groups=replace(summary.groups, **changes)),
+    )
+    return one
+
+
+@pytest.mark.parametrize(("strata", "measured"), [(("",), 0.8), (("", "north"), 0.25)])
+def test_the_most_uneven_rates_are_those_of_any_stratum(
+    db: Database, strata: tuple[str, ...], measured: float
+) -> None:
+    """10 against 8 of 20 in all, and 8 against 2 of 10 in the north."""
+    counts = {"": (10, 8, 20), "north": (8, 2, 10)}
+    rows = [rated(*counts[stratum], stratum=stratum) for stratum in strata]
+    found = judged(db, {"min_impact_ratio": 0.8}, outcomes=tuple(rows))
+    assert (found.passed, found.measured) == (measured >= 0.8, pytest.approx(measured))
+    if strata[-1]:
+        assert "positive in north, 8 of 10 (anns) and 2 of 10 (bobs)" in found.text
+    few = rated(1, 5, 9, stratum="")
+    found = judged(db, {"min_impact_ratio": 0.8}, outcomes=(few,))
+    assert not found.passed and found.measured is None, "rates over nine items say nothing"
+    none = judged(db, {"min_impact_ratio": 1.0}, outcomes=(rated(0, 0, 20, stratum=""),))
+    assert none.passed and none.measured == 1.0
+
+
+def rated(own: int, other: int, items: int, *, stratum: str) -> Outcome:
+    """So many of `items` answered `positive` of either group."""
+    totals = OutcomeTotals()
+    for group, count in (("anns", own), ("bobs", other)):
+        for number in range(items):
+            outcome, _ = explained_text(number, "good", None, predicted=CLASSES[number < count])
+            totals.add(outcome, [group], answers=[POSITIVE], slice_=stratum)
+    references = {"anns": references_of("bobs", ["anns", "bobs"])["anns"]}
+    rows = outcome_table(totals, [POSITIVE], CLASSES, references, Practical())
+    return replace(rows[0], stratum=stratum)
+
+
+def swapped(*effects: float) -> tuple[Counterfactual, ...]:
+    """A row per stratum, the first of all texts; effects in logits from even chances."""
+    names = ["", *(f"s{number}" for number in range(1, len(effects)))]
+    observed = [
+        Observation(
+            document=f"{stratum}{number}",
+            group=group,
+            entity=f"{group}{number % 6}",
+            slice=stratum,
+            log_odds=(effect if group == "anns" else 0.0,),
+        )
+        for stratum, effect in zip(names, effects, strict=True)
+        for number in range(12)
+        for group in ("anns", "bobs")
+    ]
+    references = {"anns": references_of("bobs", ["anns", "bobs"])["anns"]}
+    rows = counterfactual_table(observed, [POSITIVE], references, Practical())
+    if len(effects) == 1:
+        return tuple(rows)
+    return tuple(row for row in rows if row.stratum)
+
+
+def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database) -> None:
+    rows = swapped(0.3)
+    for limit, kept in ((0.3, True), (0.29, False)):
+        found = judged(db, {"max_swap_logit": limit}, counterfactuals=rows)
+        assert (found.passed, found.measured) == (kept, pytest.approx(0.3))
+        assert "logit by swapping anns, for positive, at most" in found.text
+    for limit, kept in ((0.08, True), (0.07, False)):
+        found = judged(db, {"max_swap_probability": limit}, counterfactuals=rows)
+        assert (found.passed, found.measured) == (kept, pytest.approx(0.0744, abs=1e-3))
+    both = swapped(0.0, 0.5, -0.9)
+    found = judged(db, {"max_swap_logit": 0.6}, counterfactuals=both)
+    assert not found.passed and "0.9 logit by swapping anns, for positive in s2" in found.text
+    few = tuple(replace(row, interval=None) for row in rows)
+    found = judged(db, {"max_swap_logit": 9.0}, counterfactuals=few)
+    assert not found.passed and "not measured: no mention was swapped" in found.text
+
+
+def test_groups_that_nothing_can_be_said_of_are_forbidden(db: Database) -> None:
+    rule = {"forbid_suppressed": True}
+    assert judged(db, rule).passed
+    found = judged(db, rule, outcomes=(), counterfactuals=())
+    assert (found.passed, found.measured) == (False, 2.0)
+    assert "2 groups cannot be judged, none allowed: anns and bobs" in found.text
+    assert judged(db, rule, outcomes=(), counterfactuals=swapped(0.0)).measured == 1.0, "bobs"
+    summary = summarise(db, biased_run(db), gallery=0)
+    assert summary.groups is not None
+    quiet = [replace(row, verdict="suppressed") for row in summary.groups.rows]
+    assert judged(db, rule, rows=tuple(quiet)).measured == 2.0, "relevance cannot be compared"
+
+
+def test_gaps_in_what_a_verdict_rests_on_are_forbidden(db: Database) -> None:
+    rule = {"forbid_gaps": True}
+    found = judged(db, rule)
+    assert not found.passed and "2 of 38 items have no answer" in found.text
+    summary = summarise(db, biased_run(db), gallery=0)
+    assert summary.groups is not None
+    most = replace(summary.groups.verdicts[0], missing=("Ann is 42 % of its mentions",))
+    found = judged(db, rule, verdicts=(most,))
+    assert found.measured == 2.0 and "anns: Ann is 42 % of its mentions" in found.text
+    whole = replace(summary, counts=replace(summary.counts, total=36, failed=0))
+    (kept,) = checks(Policy.model_validate(rule), whole)
+    assert kept.passed and kept.measured == 0.0
 
 
 @pytest.mark.parametrize(
@@ -108,6 +237,11 @@ def test_forbidden_verdicts_are_named_and_scopes_narrow_them(db: Database) -> No
         ({"max_gap_above": 9}, "gae keeps no ledger; audit with a method that conserves"),
         ({"min_class_sensitivity": 0.0}, "the run has no sample of it"),
         ({"verdicts": {}}, "audit with groups.lexicon"),
+        ({"relevance": {}}, "audit with groups.lexicon"),
+        ({"min_impact_ratio": 0.0}, "audit with groups.lexicon"),
+        ({"max_swap_logit": 9.0}, "give two groups terms in a lexicon"),
+        ({"max_swap_probability": 1.0}, "give two groups terms in a lexicon"),
+        ({"forbid_suppressed": True}, "audit with groups.lexicon"),
         ({"max_difference": 99.0}, "audit with groups.lexicon"),
         ({"faithfulness": {}}, "set evaluation.items"),
         ({"drift": {"max_flips": 1.0}}, "run with --previous"),
@@ -127,7 +261,8 @@ def test_what_was_not_measured_fails_and_says_what_to_run(
 def test_too_few_entities_are_no_pass(db: Database) -> None:
     group = EntityGroup(name="anns", terms=ANNS)
     run_id = stored_run(db, [explained_text(0, "Ann was good", None)], groups=(group,))
-    for rule in ({"verdicts": {}}, {"max_difference": 9.0}):
+    rules: list[dict[str, Any]] = [{"relevance": {}}, {"max_difference": 9.0}]
+    for rule in (*rules, {"min_impact_ratio": 0.0}):
         found = check(db, run_id, **rule)
         assert not found.passed and "too few entities" in found.text
 
@@ -233,12 +368,15 @@ def written(folder: Path, policy: object) -> Path:
     [
         ({"max_fail": 0}, "max_fail: unknown key; known here: max_failed, max_truncated"),
         (
-            {"verdicts": {"ban": 1}},
-            "verdicts.ban: unknown key; known here: forbid, groups, targets",
+            {"relevance": {"ban": 1}},
+            "relevance.ban: unknown key; known here: forbid, groups, targets",
         ),
+        ({"verdicts": {"targets": "all"}}, "verdicts.targets: unknown key; known here: forbid, gr"),
         ({"drift": {"max_flip": 1}}, "known here: against, max_flips"),
         ({"max_failed": 2}, "less than or equal to 1"),
-        ({"verdicts": {"forbid": ["guilty"]}}, "'difference', 'equivalent'"),
+        ({"verdicts": {"forbid": ["difference"]}}, "'different answers', 'different outcomes'"),
+        ({"relevance": {"forbid": ["guilty"]}}, "'difference', 'equivalent'"),
+        ({"forbid_gaps": False}, "names no rule"),
         ({"drift": {"against": "previous"}}, "names no limit; set one of max_flips"),
         ({}, "names no rule; known: max_failed"),
         ("", "names no rule"),
@@ -278,7 +416,7 @@ def test_the_verb_prints_every_rule_and_its_exit_code_is_the_verdict(
     ]
     assert "0.05263 of the items have no explanation (2 of 38), at most 0.1 allowed" in lines[1]
     assert lines[3].endswith("every rule is kept")
-    broken = written(tmp_path, {"max_failed": 0.01, "verdicts": {}, "min_accuracy": 0.9})
+    broken = written(tmp_path, {"max_failed": 0.01, "relevance": {}, "min_accuracy": 0.9})
     found = call("gate", "--policy", str(broken), "--db", url)
     assert found.exit_code == 1
     assert [line[:4] for line in found.output.splitlines()[:4]] == ["PASS", "FAIL", "PASS", "FAIL"]
@@ -307,6 +445,22 @@ def test_compare_prints_writes_and_refuses(
     assert call("compare", after, other, "--db", url, "--force", "--json").exit_code == 0
 
 
+def test_compare_says_how_many_pairs_all_rests_on(db: Database, url: str, tmp_path: Path) -> None:
+    texts = [f"{name} was good today" for name in ANNS]
+    ids = []
+    for digest, said in (("f", texts), ("a", [*texts[:4], "nobody", "somebody else"])):
+        data = DatasetRef(
+            source="x", modality="text", snapshot="s", fingerprint=digest * 64, rows=6
+        )
+        explained = [explained_text(n, text, "positive") for n, text in enumerate(said)]
+        ids.append(stored_run(db, explained, dataset=data))
+    found = call("compare", *ids, "--force", "--db", url, "--report-dir", str(tmp_path / "out"))
+    assert found.exit_code == 0, found.output
+    assert "4 items in both; 2 left out: other content under the same id" in found.output
+    row = next(line for line in found.output.split("\n") if "class:positive" in line)
+    assert row.strip(" │").split()[-1] == "4", "the agreement's items"
+
+
 def test_compare_with_the_run_that_a_schedule_or_person_named(
     db: Database, url: str, innocent: str
 ) -> None:
@@ -317,7 +471,10 @@ def test_compare_with_the_run_that_a_schedule_or_person_named(
     assert "names no run before it" in str(alone.exception)
 
 
-def test_the_policy_of_the_examples_holds_every_key_that_there_is() -> None:
+def test_the_policy_of_the_examples_holds_the_rules_on_groups() -> None:
     found = load_policy(Path(__file__).resolve().parents[2] / "examples/policy.yaml")
     unset = {name for name in Policy.model_fields if getattr(found, name) is None}
-    assert unset == {"max_truncated"}
+    assert unset == {"max_truncated", "max_swap_probability", "max_difference", "relevance"}
+    assert found.verdicts is not None
+    assert set(found.verdicts.forbid) == {"different answers", "different outcomes"}
+    assert found.forbid_suppressed and found.forbid_gaps

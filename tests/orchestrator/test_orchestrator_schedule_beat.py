@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import queue
@@ -17,6 +18,8 @@ from orchestrator.scheduling import adding
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database, open_database
+from transexplain.store.schedule_records import Fire
+from transexplain.store.schedule_tables import schedule
 from workers.app import queue_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,23 +54,37 @@ def beat(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(words, env=env, stdout=stream, stderr=stream)
 
 
-def wait_for_fires(db: Database, count: int, beats: "list[subprocess.Popen[bytes]]") -> None:
+def all_fires(db: Database) -> list[tuple[str, Fire]]:
+    names = [one.name for one in schedules.list_schedules(db)]
+    return [(name, fire) for name in names for fire in schedules.fires(db, name, limit=1000)]
+
+
+def wait_for_fires(
+    db: Database, settings: Settings, count: int, beats: "list[subprocess.Popen[bytes]]"
+) -> None:
+    """Wait until so many fires are settled and their messages are out, which comes after."""
     deadline = time.monotonic() + 120
-    while len(schedules.fires(db, "often")) < count:
-        assert time.monotonic() < deadline, "no fire in time"
+    while len(all_fires(db)) < count or not messages(db, settings):
+        assert time.monotonic() < deadline, "no fire in time, or no message for it"
         assert [one.poll() for one in beats] == [None, None], "a beat ended"
         time.sleep(0.2)
+
+
+def messages(db: Database, settings: Settings) -> int:
+    return queue.depth(settings, queue_of(settings, runs.get(db, "latest").plan))
 
 
 @pytest.mark.redis
 def test_two_beats_make_one_run_per_fire(settings: Settings, tmp_path: Path) -> None:
     spec = make_audit(tmp_path, items=16, evaluation={"items": 0})
     with open_database(settings.database_url, upgrade=True) as db:
-        # the sixth field is seconds, and the schedule fires every one of them
-        adding.add_schedule(db, settings, name="often", spec=spec, cron="* * * * * *")
+        for number in range(4):
+            adding.add_schedule(db, settings, name=f"often-{number}", spec=spec, cron="* * * * *")
+        with db.begin() as connection:  # all have missed a minute, so that both beats find them due
+            connection.execute(update(schedule).values(since=schedule.c.since - 120))
         beats = [beat(settings, tmp_path / f"beat{n}.log") for n in range(2)]
         try:
-            wait_for_fires(db, 4, beats)
+            wait_for_fires(db, settings, 4, beats)
         finally:
             for one in beats:
                 one.terminate()
@@ -75,9 +92,8 @@ def test_two_beats_make_one_run_per_fire(settings: Settings, tmp_path: Path) -> 
         logs = [(tmp_path / f"beat{n}.log").read_text() for n in range(2)]
         assert codes == [0, 0], logs
         assert not any("Traceback" in log for log in logs), logs
-        fires = schedules.fires(db, "often", limit=1000)
+        fires = all_fires(db)
         made = {one.id for one in runs.list_runs(db, limit=1000)}
-        assert {one.run_id for one in fires} == made
-        assert len(fires) == len(made) == len({one.at for one in fires})
-        name = queue_of(settings, runs.get(db, "latest").plan)
-        assert 0 < queue.depth(settings, name) <= 2 * len(made), "no message too many"
+        assert {fire.run_id for _, fire in fires} == made
+        assert len(fires) == len(made) == len({(name, fire.at) for name, fire in fires})
+        assert 0 < messages(db, settings) <= 2 * len(made), "no message too many"

@@ -5,6 +5,8 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.scheduling.cadence import check, latest, upcoming
 from transexplain.errors import ConfigurationError
@@ -89,8 +91,43 @@ def test_the_latest_is_the_last_one_that_was_to_come(cron: str, zone: str, aroun
         ("0 3 * * *", "Europe/Nowhere", "IANA"),
         ("0 3 * * *", "../etc/passwd", "IANA"),
         ("0 3 * * *", "", "IANA"),
+        ("* * * * * *", "UTC", "6 fields, the first of them seconds"),
+        ("*/5 * * * * *", "UTC", "the shortest interval is a minute"),
+        ("0 0 3 * * *", BERLIN, "write minute hour"),
+        ("@daily", "UTC", "1 fields"),
+        ("@every 5s", "UTC", "2 fields"),
+        ("@reboot", "UTC", "write minute hour"),
+        ("", "UTC", "0 fields"),
+        ("* * * *", "UTC", "4 fields"),
+        ("* * * * * * *", "UTC", "7 fields"),
+        ("*\u2003* * * *", "UTC", "no ASCII"),
+        ("\u0663 3 * * *", "UTC", "no ASCII"),
+        (",".join(["1"] * 300) + " * * * *", "UTC", "too long"),
+        ("9" * 390 + " * * * *", "UTC", "Bad minute"),
+        ("*/0 * * * *", "UTC", "Bad minute"),
+        ("5-1 * * * *", "UTC", "Bad minute"),
+        ("0 0 L/2-LW * *", "UTC", "write minute hour"),
+        ("0 0 * * 1#6", "UTC", "Bad day-of-week"),
+        ("0 0 * * 1#2/3", "UTC", "write minute hour"),
+        ("0 0 31 2 *", "UTC", "day|never fires"),
     ],
 )
 def test_what_is_wrong_is_named(cron: str, zone: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         check(cron, zone)
+
+
+@given(st.text(st.sampled_from("0159*/,-#LWl? JANMON@"), max_size=14).map(" ".join) | st.text())
+def test_any_expression_is_refused_or_fires_by_the_minute(cron: str) -> None:
+    try:
+        check(cron, "UTC")
+        latest(cron, "UTC", utc(2026, 3, 28))
+        made = fires(cron, "UTC", utc(2026, 3, 28), 3)
+    except ConfigurationError:
+        return
+    assert all(second - first >= 60 for first, second in pairwise(made))
+
+
+def test_seconds_of_an_earlier_version_fire_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="add it again"):
+        latest("* * * * * *", "UTC", utc(2026, 3, 28))

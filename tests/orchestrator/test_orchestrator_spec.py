@@ -33,7 +33,8 @@ def test_short_forms(tmp_path: Path) -> None:
     assert spec.targets == ("predicted", {"contrast": ["not-hate", "hate"]})
     assert spec.groups is not None
     assert spec.groups.lexicon == "names.yaml"
-    assert spec.groups.practical == 0.1
+    assert spec.groups.practical.logit == 0.1
+    assert spec.groups.practical.impact_ratio == 0.8
 
 
 def test_one_target_needs_no_list() -> None:

@@ -18,8 +18,9 @@ from orchestrator.spec import load_spec
 from orchestrator.watch import Rate, Watcher, span, watch
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import fleet, runs, shards
+from transexplain.store import dead_letters, fleet, runs, shards
 from transexplain.store.database import Database, open_database
+from workers.messages import REASONS
 from workers.shard_work import Workbench
 
 
@@ -87,6 +88,8 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
 
         assert scrape()["runs", "running"] == 0
         half_done(db, prepared)
+        dead_letters.add(db, {"json": 3, "of a later version": 1})
+        dead_letters.add(db, {"json": 2})
         seen = scrape()
         with pytest.raises(ConfigurationError, match=r"choose another --host or --port"):
             exposition.serve(db, host="127.0.0.1", port=server.server_port)
@@ -102,6 +105,8 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
     assert seen["leases_expired",] == 1
     assert seen["workers",] == 2
     assert 0 <= seen["oldest_heartbeat_seconds",] < 30
+    refused = {key[1]: value for key, value in seen.items() if key[0] == "messages_refused"}
+    assert refused == {**dict.fromkeys(REASONS, 0), "json": 5, "of a later version": 1}
 
 
 def test_a_scrape_without_a_database_says_so() -> None:
@@ -159,3 +164,13 @@ def test_the_verb_ends_with_the_run(tmp_path: Path, prepared: Prepared) -> None:
     said = CliRunner().invoke(app, ["status", "latest", "--watch", "--db", url])
     assert said.exit_code == 0, said.output
     assert "cancelled" in said.output
+
+
+def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'verb.db'}"
+    with open_database(url, upgrade=True) as db:
+        assert "refused" not in CliRunner().invoke(app, ["status", "--db", url]).output
+        dead_letters.add(db, {"json": 3, "arguments": 2})
+    said = CliRunner().invoke(app, ["status", "--db", url])
+    assert said.exit_code == 0, said.output
+    assert said.output == "messages that workers refused: 2 arguments, 3 json\n"

@@ -153,10 +153,13 @@ def test_an_import_of_an_export_without_texts_says_why(
 
 
 def marked_audit(folder: Path) -> Path:
-    """The secret audit, whose data name an entity by the secret in every text that holds it."""
+    """The secret audit, whose data name an entity by the secret in every text that holds it.
+
+    So is the author of these texts named.
+    """
     path = secret_audit(
         folder,
-        data={"source": str(folder / "texts.jsonl"), "spans": "marked"},
+        data={"source": str(folder / "texts.jsonl"), "spans": "marked", "cluster": "author"},
         groups=None,
         store_text="hashed",
         targets=["predicted"],
@@ -165,6 +168,7 @@ def marked_audit(folder: Path) -> Path:
     for row in rows:
         start = row["text"].lower().find(SECRET)
         inside = [[start, start + len(SECRET), "people", SECRET]] if start >= 0 else []
+        row["author"] = SECRET if inside else "somebody"
         row["marked"] = json.dumps([*inside, [0, 1, "letters", "a letter"]])
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -109,7 +109,7 @@ def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
 
 
 def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> None:
-    table = "#groups details:first-of-type > table.groups"
+    table = "#groups details.relevance > table.groups"
     head = uneven.page.locator(f"{table} th", has_text="Difference")
     for way in ("descending", "ascending"):
         head.get_by_role("button").click()

@@ -41,7 +41,7 @@ def mentioned(gap: float) -> EntityTotals:
 
 
 def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
-    control = RandomisedTotals(items=12, real=mentioned(0.5), randomised=mentioned(gap))
+    control = RandomisedTotals(items=12, real=mentioned(0.5), draws=[mentioned(gap)])
     checked = Checked(removals=removals(), randomised=control)
     return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
 
@@ -53,7 +53,8 @@ def test_all_three_are_told_in_every_format(db: Database) -> None:
     assert len(said) == 3
     assert said[0].startswith("Taking the mention out changed the prediction of 2 of 6 drawn items")
     assert said[1].startswith("Randomised model, over 12 drawn items: 0 verdicts of difference")
-    assert said[1].endswith("No difference of the table survives randomisation.")
+    assert "Less than half survives for " in said[1]
+    assert said[1].endswith("what the model learnt makes the difference.")
     assert "0.25 in " in said[2] and "1.00 in " in said[2] and "of 200 lexicons" in said[2]
     shown = " ".join(Visible(REPORTS.load("html")(found)).text.split())
     assert all(" ".join(one.split()) in shown for one in said)
@@ -69,10 +70,41 @@ def test_a_difference_that_survives_is_said_at_the_top(db: Database) -> None:
     assert found.groups is not None and found.groups.randomised is not None
     survivors = controls.surviving(found.groups, found.groups.randomised)
     assert {one.group for one in survivors} >= {"anns"}
-    flagged = [one.text for one in found.headline if one.kind == "flagged"]
-    assert any("A model with randomised weights shows it, too" in one for one in flagged)
-    assert "Survives randomisation: " in controls.sentences(found.groups)[1]
+    flagged = [one.text for one in found.headline if one.text.startswith("Relevance")]
+    told = "shows 100\u00a0% of it (95\u00a0% interval 100 to 100\u00a0%), too"
+    assert any(f"{told}: it is not only learnt." in one for one in flagged)
+    assert "At least half of the difference survives" in controls.sentences(found.groups)[1]
     assert "survives randomisation" in Visible(REPORTS.load("html")(found)).text
+
+
+def test_a_fiftieth_of_a_difference_is_no_reason_to_doubt_it(db: Database) -> None:
+    found = summary(db, gap=0.01)
+    assert found.groups is not None and found.groups.randomised is not None
+    [row] = [one for one in found.groups.randomised.rows if one.group == "anns"]
+    assert row.ratio is not None and 0.0 < row.ratio < 0.1
+    assert controls.surviving(found.groups, found.groups.randomised) == []
+    flagged = [one.text for one in found.headline if one.text.startswith("Relevance")]
+    assert any("what the model learnt makes the difference" in one for one in flagged)
+    assert not any("not only learnt" in one for one in flagged)
+    assert "needs what was learnt" in Visible(REPORTS.load("html")(found)).text
+
+
+def test_several_draws_are_told(db: Database) -> None:
+    checked = Checked(
+        randomised=RandomisedTotals(
+            items=24, real=mentioned(0.5), draws=[mentioned(0.0), mentioned(0.5)]
+        )
+    )
+    found = summary(db, checked=checked)
+    assert found.groups is not None and found.groups.randomised is not None
+    assert found.groups.randomised.draws == 2
+    said = controls.sentences(found.groups)[0]
+    assert said.startswith("Randomised models, 2 draws, over 24 drawn items")
+    assert "How much survives is not known for " in said
+    page = Visible(REPORTS.load("html")(found)).text
+    assert "2 draws of weights" in page and "not known" in page
+    notes = "\n".join(summary(db, check=CheckPlan(share=0.25, draws=3)).notes)
+    assert "one of 3 models whose weights" in notes
 
 
 def test_nothing_is_said_of_what_was_not_done(db: Database) -> None:

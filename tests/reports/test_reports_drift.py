@@ -155,6 +155,75 @@ def test_the_order_of_the_data_does_not_matter_with_force(db: Database) -> None:
     unchanged(found, 240, forced=1)
 
 
+def two_runs(db: Database, old: Sequence[Any], new: Sequence[Any]) -> tuple[str, str]:
+    """Of other data each, with the same ids."""
+    return (
+        stored_run(db, old, dataset=dataset(len(old), "f" * 64)),
+        stored_run(db, new, dataset=dataset(len(new), "a" * 64)),
+    )
+
+
+def test_other_texts_under_the_same_id_are_no_pair(db: Database) -> None:
+    texts = [f"{name} was good today" for name in ANNS]
+    changed = [*texts[:4], "Somebody else was bad today", "Nobody was good"]
+    ids = two_runs(
+        db, *([explained_text(i, text, "positive") for i, text in enumerate(one)] for one in
+              (texts, changed))
+    )  # fmt: skip
+    found = compare_runs(db, *ids, force=True)
+    told = found.predictions
+    assert (told.common, told.other_content, told.unknown_content) == (4, 2, 0)
+    assert (told.flips, told.lost, told.labelled) == (0, 0, 4)
+    (change,) = found.changes
+    assert change.items == 4
+    assert change.agreement is not None
+    assert (change.agreement.mean, change.agreement.items) == (1.0, 4)
+    said = " ".join(one.text for one in found.headline)
+    assert "rests on 4 items with the same content in both runs. 2 more share an id" in said
+    assert json.loads(DRIFT_REPORTS.load("json")(found))["predictions"]["other_content"] == 2
+    page = Visible(DRIFT_REPORTS.load("html")(found)).text
+    assert "4 pairs; left out are 2 with different contents and 0" in page
+    assert "of 4" in page
+    with pytest.raises(ConfigurationError, match=r"1 have different contents, and 0 contents"):
+        compare_runs(
+            db,
+            *two_runs(db, [explained_text(0, "Ann", None)], [explained_text(0, "Bob", None)]),
+            force=True,
+        )
+
+
+@pytest.mark.parametrize(("same", "kept"), [(True, (6, 0, 0)), (False, (5, 1, 0))])
+def test_hashed_texts_are_compared_by_the_hashes_of_their_words(
+    db: Database, same: bool, kept: tuple[int, int, int]
+) -> None:
+    """A text is not stored then, and its words are: the same word has the same hash."""
+    texts = [f"{name} was good today" for name in ANNS]
+    changed = texts if same else [*texts[:5], "Bob was good today"]
+    ids = two_runs(db, *([untold(i, text) for i, text in enumerate(one)] for one in
+                         (texts, changed)))  # fmt: skip
+    told = compare_runs(db, *ids, force=True).predictions
+    assert (told.common, told.other_content, told.unknown_content) == kept
+
+
+def untold(index: int, text: str, *, words: bool = True) -> Any:
+    """An item whose text is not stored; its tokens hold stand-ins of the words, or nothing."""
+    outcome, one = explained_text(index, text, "positive")
+    tokens = tuple(
+        replace(token, text=f"#{token.text[::-1]}" if words else "") for token in one.features
+    )
+    return replace(outcome, text=None), replace(one, text=None, features=tokens)
+
+
+def test_contents_that_are_not_stored_cannot_be_compared(db: Database) -> None:
+    items = [explained_text(0, "Ann was good", "positive"), untold(1, "Bob", words=False)]
+    found = compare_runs(db, *two_runs(db, items, items), force=True)
+    told = found.predictions
+    assert (told.common, told.other_content, told.unknown_content) == (1, 0, 1)
+    assert any("cannot be compared" in one.text for one in found.headline)
+    same = stored_run(db, items), stored_run(db, items)
+    assert compare_runs(db, *same).predictions.common == 2, "the data are the same"
+
+
 def dataset(rows: int, digest: str) -> DatasetRef:
     return DatasetRef(source="x.csv", modality="text", snapshot="s", fingerprint=digest, rows=rows)
 

@@ -133,7 +133,7 @@ def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
 def test_the_findings_are_there(db: Database) -> None:
     text = Visible(page(db)).text
     for expected in (
-        "Mentions of anns add 0.49 logit more to positive",
+        "mentions of anns add 0.49 logit more to positive",
         "36 of 38 texts were explained",
         "accuracy 1.000",
         "models/m",

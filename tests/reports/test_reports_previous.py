@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run
+from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
 from sqlalchemy import delete
 
-from transexplain.plans import ModelRef
+from transexplain.plans import DatasetRef, ModelRef
 from transexplain.reports import REPORTS
 from transexplain.reports.previous import gone, newly
 from transexplain.reports.summary import summarise
@@ -91,3 +91,16 @@ def test_a_previous_run_that_was_deleted_is_left_out(db: Database, before: str) 
         connection.execute(delete(run).where(run.c.id == before))
     assert runs.get(db, run_id).previous == before
     assert summarise(db, run_id).previous is None
+
+
+def test_other_texts_under_the_same_id_are_not_counted(db: Database, before: str) -> None:
+    """Another dataset has the same row numbers: only equal texts are the same items."""
+    texts = [f"{name} was {'good' if n % 3 else 'bad'} today" for n, name in enumerate(ANNS)]
+    changed = [*texts[:4], "somebody else", "nobody"]
+    data = DatasetRef(source="y", modality="text", snapshot="s", fingerprint="a" * 64, rows=6)
+    explained = [explained_text(n, text, "positive") for n, text in enumerate(changed)]
+    found = summarise(db, stored_run(db, explained, previous=before, dataset=data))
+    assert found.previous is not None and found.previous.data_changed
+    assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
+    said = " ".join(one.text for one in found.headline)
+    assert "2 of 4 items with the same text in both are predicted differently" in said

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_samples import biased_run
 
+from transexplain.bias.rates import Rate
 from transexplain.errors import ConfigurationError
 from transexplain.reports import json_report
 from transexplain.reports.class_records import Confusion
@@ -77,7 +78,7 @@ def test_rows_of_few_items_are_gone_and_others_stay(summary: Summary) -> None:
         words = [w for view in shown.classes for w in (*view.raising_by_mean, *view.rare)]
         assert all(word.documents >= least for word in words)
         assert all(one.documents >= least for r in shown.groups.rankings for one in r.entities)
-        assert all(one.items >= least for one in shown.groups.outcomes)
+        assert all(one.own.selected.total >= least for one in shown.groups.outcomes)
         assert render(shown)
     assert [kind.kind for kind in redacted(summary, 3).failures] == ["empty-text"]
 
@@ -90,7 +91,8 @@ def test_small_cells_say_so(summary: Summary) -> None:
 
 
 def test_rates_are_small_from_either_side() -> None:
-    assert [_large(count, 30, 10) for count in (0, 1, 10, 20, 21, 30)] == [
+    rates = [Rate(count=n, total=30, interval=(0.0, 1.0)) for n in (0, 1, 10, 20, 21, 30)]
+    assert [_large(rate, 10) for rate in rates] == [
         *(True, False, True),
         *(True, False, True),
     ]

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
+from transexplain.bias.checked import Checked
+from transexplain.bias.group_verdicts import GroupFinding
 from transexplain.bias.sheet import precisions
 from transexplain.plans import MethodSpec, ModelRef
 from transexplain.reports.html import render
 from transexplain.reports.records import Conservation, Groups, Summary
 from transexplain.reports.scope import untested
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict import by_verdict, verdict
+from transexplain.reports.verdict import verdict
 from transexplain.reports.wording import short
 from transexplain.store.database import Database
 from transexplain.types import EntityGroup
@@ -27,45 +29,64 @@ def groups_in(summary: Summary) -> Groups:
     return summary.groups
 
 
-def with_verdicts(summary: Summary, *verdicts: str) -> Summary:
-    """The summary with these verdicts of the rows other than the reference's."""
+def with_verdicts(summary: Summary, *verdicts: GroupFinding) -> Summary:
+    """The summary with these verdicts on groups."""
     groups = groups_in(summary)
-    rows = tuple(
-        replace(row, verdict=said, group=f"g{place}", difference=0.3)
-        for place, (row, said) in enumerate(zip(groups.rows[:1] * 9, verdicts, strict=False))
+    first = replace(groups.verdicts[0], missing=(), reasons=("because", "and because"))
+    found = tuple(
+        replace(first, verdict=said, group=f"g{place}") for place, said in enumerate(verdicts)
     )
-    return replace(summary, groups=replace(groups, rows=rows))
+    counts = replace(summary.counts, total=36)  # nothing failed
+    return replace(summary, counts=counts, groups=replace(groups, verdicts=found))
 
 
-def test_a_difference_is_the_verdict(db: Database) -> None:
+def test_different_answers_are_the_verdict(db: Database) -> None:
     found = biased(db).verdict
     assert found is not None and found.kind == "flagged"
-    assert found.text == (
-        "2 of 2 groups differ from all other groups by more than 0.1 logits: anns and bobs."
-    )
+    assert found.text.startswith("Different answers for 2 of 2 groups (anns and bobs). ")
+    assert "by +0.98 logit (95 % +0.98 to +0.98)" in found.text
 
 
 @pytest.mark.parametrize(
     ("verdicts", "kind", "said"),
     [
-        (("difference", "equivalent", "suppressed"), "flagged", "1 of 2 groups differs from"),
-        (("equivalent", "inconclusive"), "unknown", "of 1 of 2 groups its absence is not shown"),
-        (("equivalent", "equivalent"), "clear", "None of 2 groups differs from all other groups"),
-        (("equivalent",), "clear", "The group does not differ from all other groups"),
-        (("suppressed",), "unknown", "No group could be compared"),
+        (
+            ("different answers", "equivalent"),
+            "flagged",
+            "Different answers for 1 of 2 groups (g0)",
+        ),
+        (("different outcomes",), "flagged", "Different outcomes for g0: because."),
+        (("equivalent", "inconclusive"), "unknown", "Inconclusive for 1 of 2 groups (g1): because"),
+        (("equivalent", "equivalent"), "clear", "All 2 groups get the same answers as their"),
+        (("equivalent",), "clear", "The group gets the same answers as its reference"),
+        (("explained differently", "equivalent"), "fact", "which harms nobody by itself: g0."),
+        ((), "unknown", "No group could be compared"),
     ],
 )
-def test_the_verdict_is_that_of_the_table(
-    db: Database, verdicts: tuple[str, ...], kind: str, said: str
+def test_the_verdict_is_made_of_those_on_groups(
+    db: Database, verdicts: tuple[GroupFinding, ...], kind: str, said: str
 ) -> None:
     found = verdict(with_verdicts(biased(db), *verdicts))
     assert (found.kind, said in found.text) == (kind, True), found.text
 
 
+def test_nothing_is_clear_where_something_is_missing(db: Database) -> None:
+    summary = with_verdicts(biased(db), "equivalent", "equivalent")
+    failed = replace(summary, counts=replace(summary.counts, total=38, failed=2))
+    assert verdict(failed).kind == "unknown"
+    assert "It is not clear, though: 2 of 38 items have no answer." in verdict(failed).text
+    cut = replace(summary, counts=replace(summary.counts, truncated=4))
+    assert "4 of 36 items were cut before their end" in verdict(cut).text
+    groups = groups_in(summary)
+    gap = replace(groups.verdicts[0], missing=("Ann is 40 % of its mentions",))
+    left = replace(summary, groups=replace(groups, verdicts=(gap, *groups.verdicts[1:])))
+    assert verdict(left).kind == "unknown" and "g0: Ann is 40 %" in verdict(left).text
+
+
 def test_doubts_come_before_what_was_found(db: Database) -> None:
     summary = biased(db, sensitivity=0.01)
     assert summary.verdict is not None and summary.verdict.kind == "problem"
-    assert summary.verdict.text.startswith("Read with care: lrp hardly tells classes apart here. 2")
+    assert summary.verdict.text.startswith("Read with care: lrp hardly tells classes apart here. D")
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
     assert verdict(broken).text.startswith("Do not rely on this audit: explanations do not add up")
@@ -79,19 +100,13 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert nothing.text == "Nothing was explained, so nothing can be said."
 
 
-def test_a_group_is_listed_once_under_its_gravest_verdict(db: Database) -> None:
-    summary = with_verdicts(biased(db), "inconclusive", "difference")
-    groups = groups_in(summary)
-    same = tuple(replace(row, group="one") for row in groups.rows)
-    assert by_verdict(replace(groups, rows=same))["difference"] == ["one"]
-    assert by_verdict(replace(groups, rows=same))["inconclusive"] == []
-
-
 def test_what_was_not_tested_is_told_with_a_remedy(db: Database) -> None:
     found = {one.what: one for one in biased(db).untested}
     assert found["Items without an explanation"].why == "2 of 38: 2 failed."
     assert found["Groups that no item mentions"].why == "Never mentioned: places."
-    assert found["Another name, another answer"].remedy == "groups.check: 100"
+    assert "Another name, another answer" not in found
+    unswapped = {one.what: one for one in biased(db, checked=Checked()).untested}
+    assert unswapped["Another name, another answer"].remedy == "groups.check: 100"
     assert found["What speaks for negative"].remedy == "targets: all"
     assert found["Whether explanations are faithful"].remedy == "evaluation: {items: 32}"
     assert "Accuracy and errors" not in found
@@ -133,7 +148,7 @@ def test_labels_that_are_no_class_are_told(db: Database) -> None:
 
 
 def test_an_import_can_be_asked_for_nothing_that_needs_the_model(db: Database) -> None:
-    found = {one.what: one for one in biased(db, task="imported").untested}
+    found = {one.what: one for one in biased(db, task="imported", checked=Checked()).untested}
     assert "Other methods of explanation" not in found
     assert found["The attributions themselves"].remedy == "An audit of the model itself."
     assert found["Another name, another answer"].remedy == ""

@@ -1,5 +1,6 @@
 """From stored rows to the summary, on a small run whose truth is known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ from report_samples import (
     image_attribution,
     ledger,
     stored_run,
+    swapped,
 )
 
 from transexplain.bias.checked import Checked
-from transexplain.bias.swaps import Swap
 from transexplain.errors import ConfigurationError
 from transexplain.plans import DatasetRef, ModelRef
 from transexplain.reports import REPORTS
@@ -45,7 +46,10 @@ def test_the_planted_bias_is_told_in_plain_words(db: Database) -> None:
     assert rows["anns"].flagged and rows["anns"].entities == len(ANNS)
     assert rows["anns"].difference == pytest.approx(0.49, abs=1e-6)
     flagged = texts(found, "flagged")
-    assert "anns add 0.49 logit more to positive than those of all other groups" in flagged
+    assert "anns against all other groups: different answers" in flagged
+    assert "swapping its mentions moves positive by +0.98 logit" in flagged.lower()
+    relevance = "anns add 0.49 logit more to positive than those of all other groups"
+    assert relevance in texts(found, "fact")
     assert found.groups.never_mentioned == ("places",)
     assert "places" in texts(found, "unknown")
 
@@ -58,9 +62,8 @@ def test_groups_with_few_entities_are_not_judged(db: Database) -> None:
     )
     found = summarise(db, run)
     assert not texts(found, "flagged") and not texts(found, "clear")
-    assert "Too few different entities were mentioned to compare anns and b" in texts(
-        found, "unknown"
-    )
+    assert "fewer than 10 items on a side" not in texts(found, "flagged")
+    assert "too few entities for a comparison of relevance" in texts(found, "unknown")
     assert found.counts.accuracy is None and "nothing is said about accuracy" in texts(
         found, "unknown"
     )
@@ -287,34 +290,24 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ([0.4, 0.5, 0.6, 0.3, 0.45, 0.55], "Swaps bear it out."),
-        ([0.4, -0.5, 0.6, -0.3, 0.45, -0.55], "Swaps do not bear it out."),
-        ([0.4, 0.5], "Too few mentions were swapped to check it."),
-        ([], None),
-    ],
+    ("effect", "verdict"),
+    [(0.98, "different answers"), (0.0, "inconclusive"), (None, "inconclusive")],
 )
-def test_swaps_bear_a_finding_out_or_not(
-    db: Database, changes: list[float], said: str | None
+def test_swaps_decide_and_relevance_does_not(
+    db: Database, effect: float | None, verdict: str
 ) -> None:
-    swaps = [
-        Swap(
-            item_id=f"row-{n}",
-            target="class:positive",
-            class_name="positive",
-            group="anns",
-            entity=name,
-            other="bobs",
-            replacement="Bob",
-            change=change,
-            gap=0.5,
-        )
-        for n, (name, change) in enumerate(zip(ANNS, changes, strict=False))
-    ]
-    found = summarise(db, biased_run(db, checked=Checked(swaps=swaps)))
+    observations = [] if effect is None else swapped(effect)
+    found = summarise(db, biased_run(db, checked=Checked(observations=observations)))
     assert found.groups is not None
-    finding = texts(found, "flagged").splitlines()[0]
-    assert (said in finding) if said else ("wap" not in finding)
+    assert {one.verdict for one in found.groups.verdicts} == {verdict}
+    assert any(row.flagged for row in found.groups.rows), "relevance differs in any case"
     page = REPORTS.load("html")(found)
-    assert ("<h3>Swaps</h3>" in page) == bool(changes)
+    assert ("<h3>Swaps</h3>" in page) == (effect is not None)
+    assert "no measure of harm" in page
+
+
+def test_saved_answers_that_are_not_the_plans_are_damage(db: Database) -> None:
+    wrong = [replace(one, log_odds=(*one.log_odds, 1.0)) for one in swapped()]
+    run = biased_run(db, checked=Checked(observations=wrong))
+    with pytest.raises(ConfigurationError, match="have 2 answers where its plan has 1"):
+        summarise(db, run)

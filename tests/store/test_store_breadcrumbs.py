@@ -1,7 +1,7 @@
 """Breadcrumbs: what attempts that died teach the next, quarantine, and when a shard is dead."""
 
 from sqlalchemy import update
-from store_samples import make_plan, make_result, make_shards
+from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
@@ -72,6 +72,7 @@ def test_a_poisonous_item_is_narrowed_down_and_quarantined(db: Database) -> None
     assert name == ODD
     assert cause.startswith("attempt 3: the lease of worker w ran out without a result (killed")
     assert (fourth.attempt, status_of(db, run_id).fruitless) == (4, 0)
+    assert status_of(db, run_id).caution == fourth.caution
     results.save(db, fourth, make_result(fourth.shard))
     assert status_of(db, run_id).breadcrumb == ()
 
@@ -136,7 +137,7 @@ def test_leases_of_a_dead_process_end_at_once(db: Database) -> None:
     for worker in ("host:12:a", "host:12:b", "host:123:c"):
         assert shards.claim(db, run_id, worker, 60) is not None
     assert shards.expire(db, run_id, "host:12:") == 2
-    assert shards.claimable(db, run_id) == [0, 1]
+    assert claimable(db, run_id) == [0, 1]
     assert shards.expire(db, run_id, "host_12:") == 0
 
 
@@ -176,7 +177,7 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
         fail_as(db, run_id, kind)
         assert shards.redrive(db, run_id) == 0
         assert shards.retry_failed(db, run_id) == again
-        assert shards.claimable(db, run_id) == [1] * again
+        assert claimable(db, run_id) == [1] * again
         assert runs.progress(db, run_id).items_done == (8 if again else 11)
         assert len(list(results.iter_items(db, run_id))) == 12, "the old ones stay until then"
         if again:

@@ -4,10 +4,11 @@ import multiprocessing
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import event, select, text
-from store_samples import make_plan, make_result, make_shards
+from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError, FencedError
 from transexplain.plans import AuditPlan, Shard
@@ -49,6 +50,17 @@ def test_claims_go_through_the_shards_once(db: Database) -> None:
     assert shards.claim(db, run_id, "w", 60) is None
 
 
+def test_shards_are_listed_by_index_with_the_time_they_took(db: Database) -> None:
+    run_id = start(db)
+    for claim in reversed([claimed(db, run_id) for _ in range(3)]):
+        assert shards.note(db, claim, ["in hand"])
+        taken = replace(make_result(claim.shard), seconds=1.0 + claim.shard.index)
+        results.save(db, claim, taken)
+    listed = shards.list_shards(db, run_id)
+    assert [(one.shard.index, one.seconds) for one in listed] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    assert {one.breadcrumb for one in listed} == {()}
+
+
 def test_a_named_shard_or_none(db: Database) -> None:
     run_id = start(db)
     claim = shards.claim(db, run_id, "w", 60, shard_index=1)
@@ -56,8 +68,31 @@ def test_a_named_shard_or_none(db: Database) -> None:
     assert claim.shard == Shard(index=1, start=4, stop=8)
     assert shards.claim(db, run_id, "w", 60, shard_index=1) is None
     assert shards.claim(db, run_id, "w", 60, shard_index=99) is None
-    assert shards.claimable(db, run_id) == [0, 2]
-    assert shards.claimable(db, run_id, limit=1) == [0]
+    assert claimable(db, run_id) == [0, 2]
+    assert claimable(db, run_id, limit=1) == [0]
+
+
+def test_shards_that_were_given_back_are_claimed_by_index(db: Database) -> None:
+    run_id = start(db)
+    for claim in reversed([claimed(db, run_id) for _ in range(3)]):
+        shards.give_back(db, claim)
+    assert [claimed(db, run_id).shard.index for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.postgres
+def test_a_claim_locks_its_shard_only_and_waits_for_no_other(postgres_url: str) -> None:
+    with open_database(postgres_url, upgrade=True) as db, ThreadPoolExecutor(1) as pool:
+        run_id = start(db)
+        second: list[Claim | None] = []
+
+        @event.listens_for(db.engine, "commit", once=True)
+        def amid(_: object) -> None:
+            claim = pool.submit(shards.claim, db, run_id, "second", 60.0)
+            second.append(claim.result(timeout=30))
+
+        first = claimed(db, run_id, "first")
+        assert first.shard.index == 0
+        assert [claim.shard.index for claim in second if claim] == [1]
 
 
 def test_claiming_of_an_unknown_run_is_an_error(db: Database) -> None:
@@ -68,7 +103,7 @@ def test_claiming_of_an_unknown_run_is_an_error(db: Database) -> None:
 def test_an_expired_lease_is_taken_over_with_a_higher_token(db: Database) -> None:
     run_id = start(db, rows=4)
     first = claimed(db, run_id, "first", EXPIRED)
-    assert shards.claimable(db, run_id) == [0]
+    assert claimable(db, run_id) == [0]
     second = claimed(db, run_id, "second")
     assert (second.token, second.attempt) == (first.token + 1, 2)
     status = shards.list_shards(db, run_id)[0]
@@ -94,7 +129,7 @@ def test_a_zombie_that_nobody_replaced_may_still_save(db: Database) -> None:
     run_id = start(db, rows=4)
     late = claimed(db, run_id, "late", EXPIRED)
     assert shards.renew(db, late, 60)
-    assert shards.claimable(db, run_id) == []
+    assert claimable(db, run_id) == []
     results.save(db, late, make_result(late.shard))
     assert state_of(db, run_id, 0) == "done"
 
@@ -127,16 +162,51 @@ def test_giving_back_counts_no_attempt(db: Database) -> None:
         assert not shards.give_back(db, claim)
         with pytest.raises(FencedError):
             results.save(db, claim, make_result(claim.shard))
-    assert shards.list_shards(db, run_id)[0].attempt == 0
+    [shard] = shards.list_shards(db, run_id)
+    assert (shard.attempt, shard.lease_left) == (0, None)
+
+
+def test_leases_of_a_dead_process_end_in_the_run_that_is_named(db: Database) -> None:
+    run_id, other = start(db), start(db)
+    results.save(db, claim := claimed(db, run_id, "host:1:b"), make_result(claim.shard))
+    for run in (run_id, run_id, other):
+        claimed(db, run, "host:1:b")
+    assert shards.expire(db, run_id, "host:1:") == 2, "what is done has no lease"
+    left = [one.lease_left for one in shards.list_shards(db, run_id)]
+    assert left[0] is None
+    assert all(lease is not None and lease < 0 for lease in left[1:])
+    assert shards.holders(db, run_id) == []
+    assert shards.holders(db, other) == ["host:1:b"]
+
+
+def test_holders_are_listed_once_and_by_name(db: Database) -> None:
+    run_id, other = start(db, rows=40), start(db)
+    for worker in "dbfacedbfa":
+        claimed(db, run_id, worker)
+    claimed(db, other, "z")
+    assert shards.holders(db, run_id) == list("abcdef")
+    assert shards.holders(db, None) == [*"abcdef", "z"]
+
+
+def test_postgresql_waits_for_no_disk_when_a_breadcrumb_is_noted(db: Database) -> None:
+    claim = claimed(db, start(db))
+    said: list[str] = []
+    event.listen(db.engine, "before_cursor_execute", lambda *args: said.append(args[2]))
+    assert shards.note(db, claim, ["a"])
+    unsynchronised = [one for one in said if "synchronous_commit TO OFF" in one]
+    assert len(unsynchronised) == (db.engine.dialect.name == "postgresql")
 
 
 def test_failing_ends_in_dead_with_the_message(db: Database) -> None:
     run_id = start(db, make_plan(max_attempts=2), rows=4)
     assert shards.fail(db, claimed(db, run_id), "first") == "queued"
-    assert shards.fail(db, claimed(db, run_id), "second \x00") == "dead"
+    claim = claimed(db, run_id)
+    assert shards.note(db, claim, ["id-0", "id-1"])
+    assert shards.fail(db, claim, "second \x00") == "dead"
     assert shards.claim(db, run_id, "w", 60) is None
     [status] = shards.list_shards(db, run_id, states=("dead",))
     assert (status.error, status.attempt) == ("second \x00", 2)
+    assert (status.lease_left, status.breadcrumb) == (None, ())
     assert shards.redrive(db, run_id) == 1
     assert claimed(db, run_id).attempt == 1
 
@@ -149,7 +219,7 @@ def test_a_worker_that_keeps_vanishing_kills_its_shard_not_the_run(db: Database)
     assert claim.shard.index == 1
     assert shards.claim(db, run_id, "w", 60) is None
     status = shards.list_shards(db, run_id)[0]
-    assert status.state == "dead"
+    assert (status.state, status.lease_left) == ("dead", None)
     assert status.error is not None
     assert "victim" in status.error
     results.save(db, claim, make_result(claim.shard))
@@ -219,6 +289,16 @@ def test_racing_for_one_expired_shard_has_one_winner(db: Database) -> None:
         claims = list(pool.map(lambda n: shards.claim(db, run_id, f"w{n}", 60), range(8)))
     winners = [claim for claim in claims if claim is not None]
     assert [(claim.token, claim.attempt) for claim in winners] == [(2, 2)]
+
+
+def test_a_shard_that_is_saved_again_leaves_its_neighbours_alone(db: Database) -> None:
+    run_id = start(db)
+    claimed(db, run_id, "gone", EXPIRED)
+    for index in (2, 1, 0):
+        claim = shards.claim(db, run_id, "w", 60, shard_index=index)
+        assert claim is not None
+        results.save(db, claim, make_result(claim.shard))
+    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(12)]
 
 
 def test_redelivery_gives_the_results_once(db: Database) -> None:

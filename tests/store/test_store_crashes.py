@@ -5,7 +5,7 @@ import os
 
 import pytest
 from sqlalchemy import event
-from store_samples import make_plan, make_result, make_shards
+from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
@@ -43,7 +43,7 @@ def work_until(url: str, run_id: str, point: str) -> None:
         if point == "after commit":
             crash()
         # while it closes the run, or sees that it is not the one to close it
-        crash_in_statement(db, "SELECT" if shards.claimable(db, run_id) else "UPDATE run")
+        crash_in_statement(db, "SELECT" if claimable(db, run_id) else "UPDATE run")
         runs.finalise(db, run_id)
 
 

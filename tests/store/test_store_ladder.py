@@ -9,6 +9,7 @@ from store_samples import make_plan, make_result, make_shards
 
 from transexplain.evaluations import MetricScore
 from transexplain.store import (
+    dead_letters,
     hints,
     partitions,
     results,
@@ -70,6 +71,7 @@ def fill(db: Database) -> None:
     assert hung is not None
     shards.hang(db, hung, ["id-5"], "no progress")
     assert hints.take_duty(db, "sweep", 60)
+    dead_letters.add(db, {"json": 2, "task": 3})
 
 
 def rows(db: Database) -> Rows:

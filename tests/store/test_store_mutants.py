@@ -96,7 +96,7 @@ def without_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_expiry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shards, "_expired", lambda: ~true())
+    patch.setattr(shards, "over", lambda: ~true())
 
 
 def without_dead_letter(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from store_samples import (
 
 from transexplain.errors import ItemError
 from transexplain.plans import Shard, ShardResult
-from transexplain.store import pages, results, runs, shards
+from transexplain.store import pages, ranked, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.types import Attribution, ItemFailure
 
@@ -166,6 +166,14 @@ def test_accuracy_counts_labelled_items_only(db: Database) -> None:
     assert results.accuracy(db, run_id) == (2, 3)
     unlabelled = saved(db, only(make_outcome(0, label=None)))
     assert results.accuracy(db, unlabelled) is None
+
+
+def test_the_most_wrong_are_found_by_their_logits(db: Database) -> None:
+    # of every second row the label is wrong, the later the more; the others have no result
+    made = [
+        make_result(one, failing=frozenset({one.start + 1, one.start + 3})) for one in make_shards()
+    ]
+    assert ranked.wrong(db, saved(db, *made), 3) == ["id-10", "id-8", "id-6"]
 
 
 def test_conservation_sums_the_ledgers(db: Database) -> None:

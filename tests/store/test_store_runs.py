@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_samples import make_plan, make_result, make_shards
+from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
@@ -97,7 +97,6 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         runs.progress,
         runs.finalise,
         runs.cancel,
-        shards.claimable,
         shards.redrive,
         shards.retry_failed,
         shards.list_shards,
@@ -184,7 +183,7 @@ def test_cancel_stops_claims_and_fences_workers(db: Database) -> None:
     assert not runs.cancel(db, run_id)
     assert not shards.renew(db, claim, 60)
     assert shards.claim(db, run_id, "w", 60) is None
-    assert shards.claimable(db, run_id) == []
+    assert claimable(db, run_id) == []
     assert not runs.finalise(db, run_id)
     assert shards.redrive(db, run_id) == 0
     assert runs.get(db, run_id).state == "cancelled"

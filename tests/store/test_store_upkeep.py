@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import text
-from store_samples import make_plan, make_result, make_shards, same
+from store_samples import claimable, make_plan, make_result, make_shards, same
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions, results, retention, revisions, runs, shards, upkeep
@@ -31,9 +31,9 @@ def finish_restored(db: Database, run_id: str) -> None:
     """What `resume` does once the worker in hand is known to be gone, down to the last item."""
     assert runs.get(db, run_id).shards["running"] == 1
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
-    assert shards.claimable(db, run_id) == [2]
+    assert claimable(db, run_id) == [2]
     assert shards.expire(db, run_id, "w1") == 1
-    assert sorted(shards.claimable(db, run_id)) == [1, 2]
+    assert sorted(claimable(db, run_id)) == [1, 2]
     while (claim := shards.claim(db, run_id, "w2", 60)) is not None:
         results.save(db, claim, make_result(claim.shard))
     assert runs.finalise(db, run_id)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.answers import Answer
 from transexplain.bias.checked import Checked
+from transexplain.bias.counterfactuals import Observation
 from transexplain.bias.entity_totals import Stratum
 from transexplain.bias.matching import Matcher
 from transexplain.bias.mentions import mentions_of
@@ -30,6 +32,7 @@ from transexplain.types import (
 CLASSES = ("negative", "positive")
 ANNS = ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
 BOBS = ("Bob", "Ben", "Bill", "Bert", "Brad", "Beau")
+POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
 WORTH = {"good": 1.0, "bad": -1.0, **dict.fromkeys(ANNS, 0.5)}  # the bias of this made-up model
 
 
@@ -201,8 +204,10 @@ def _shard_result(
             stratum = Stratum(attribution.target, attribution.class_name, outcome.predicted)
             aggregate.entities.add(stratum, found, float(np.abs(attribution.relevance).sum()))
             mentions.extend(found)
-        assert aggregate.gaps is not None
-        aggregate.gaps.add([attribution], {one.group for one in found})
+        assert aggregate.gaps is not None and aggregate.outcomes is not None
+        mentioned = {one.group for one in found}
+        aggregate.gaps.add([attribution], mentioned)
+        aggregate.outcomes.add(outcome, mentioned, answers=(POSITIVE,))
     return ShardResult(
         shard=shard,
         outcomes=tuple(one[0] for one in inside),
@@ -214,8 +219,32 @@ def _shard_result(
     )
 
 
+def swapped(effect: float = 0.98) -> list[Observation]:
+    """Two Anns and two Bobs in each of 36 texts; Anns raise the log-odds by `effect`."""
+    found = []
+    for number in range(36):
+        for group, names, worth in (("anns", ANNS, effect), ("bobs", BOBS, 0.0)):
+            for name in (names[number % 6], names[(number + 1) % 6]):
+                value = (2.0 if number % 3 else -2.0) + worth + 0.001 * (len(name) + number % 5)
+                found.append(
+                    Observation(
+                        document=f"row-{number}",
+                        group=group,
+                        entity=name,
+                        positions=6,
+                        predicted=CLASSES[value > 0],
+                        log_odds=(value,),
+                    )
+                )
+    return found
+
+
 def biased_run(db: Database, **changes: Any) -> str:
-    """36 texts in which Anns raise `positive` by half a logit and Bobs do nothing; 2 failures."""
+    """36 texts in which Anns raise `positive` by half a logit and Bobs do nothing; 2 failures.
+
+    Where nothing else was checked, names were swapped, and the answer followed the bias.
+    """
+    changes.setdefault("checked", Checked(observations=swapped()))
     explained = []
     for number in range(36):
         name = (*ANNS, *BOBS)[number % 12]

@@ -1,6 +1,7 @@
 """An audit of texts with words that must not be found in the store, and a redaction hook."""
 
 import json
+import os
 import re
 import sqlite3
 import zlib
@@ -12,6 +13,8 @@ from typing import Any
 from tiny_audit import make_audit
 
 from transexplain.privacy import redaction_hook
+
+os.environ["TRANSEXPLAIN_REDACT_MODULES"] = "secret_texts"  # as an operator would allow it
 
 KEY = "a key of the tests, of 40 bytes or so.."
 #: each is in one place: a text, metadata, and the label that an item fails by

@@ -3,9 +3,13 @@
 from typing import Any
 
 import numpy as np
+from sqlalchemy import or_, select
 
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import AuditPlan, Classification, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.store import leases, runs
+from transexplain.store.database import Database
+from transexplain.store.schema import shard
 from transexplain.types import (
     Attribution,
     EntityGroup,
@@ -166,3 +170,16 @@ def same(one: Attribution, other: Attribution) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names) and np.array_equal(
         one.relevance, other.relevance
     )
+
+
+def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
+    """The shards that a claim would look at now, those with fewest attempts first."""
+    query = (
+        select(shard.c.index)
+        .where(shard.c.run_id == run_id, or_(shard.c.state == "queued", leases.over()))
+        .order_by(shard.c.attempt, shard.c.index)
+        .limit(limit)
+    )
+    with db.read() as connection:
+        running = runs.require(connection, run_id).state == "running"
+        return list(connection.execute(query).scalars()) if running else []

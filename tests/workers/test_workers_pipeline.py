@@ -1,10 +1,14 @@
 """Overlapped shards: the same numbers, every lease kept to its commit, no error lost."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -12,13 +16,16 @@ from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.errors import DatabaseError
+from transexplain.errors import DatabaseError, ModelLoadError
+from transexplain.explaining import Stopped
 from transexplain.plans import Shard
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 from transexplain.store.records import Claim
-from workers import read_ahead
+from transexplain.supervision import Observer
+from workers import logs, read_ahead
+from workers import pipeline as pipeline_module
 from workers.pipeline import Pipeline
 from workers.shard_work import End, Workbench
 
@@ -197,6 +204,131 @@ def test_an_error_is_written_to_its_shard(
     assert ends.seen == [(0, "failed"), (0, "done")]
 
 
+def keepers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "lease-keeper"]
+
+
+def test_a_shard_that_cannot_be_opened_fails_with_its_reason(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    refused = ModelLoadError("the weights are others")
+    monkeypatch.setattr(pipeline_module, "model_for", Mock(side_effect=refused))
+    ends = Ends()
+    with Pipeline(bench, ends) as pipeline:
+        assert pipeline.stint(run_id) == 0
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert (status.state, status.fruitless) == ("queued", 1)
+    assert status.error == "ModelLoadError: the weights are others"
+    assert ends.seen == [(0, "failed")]
+    assert keepers() == [], "the lease is not kept any more"
+
+
+@pytest.mark.parametrize("end", [DatabaseError("away"), KeyboardInterrupt()])
+def test_a_shard_that_is_not_to_blame_comes_back_by_its_lease(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    monkeypatch.setattr(pipeline_module, "model_for", Mock(side_effect=end))
+    ends = Ends()
+    with pytest.raises(type(end)), Pipeline(bench, ends) as pipeline:
+        pipeline.stint(run_id)
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert (status.state, status.error) == ("running", None)
+    assert ends.seen == []
+    assert keepers() == []
+
+
+def test_a_result_that_cannot_be_saved_fails_its_shard(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    monkeypatch.setattr(results, "save", Mock(side_effect=ValueError("rows are missing")))
+    ends = Ends()
+    with Pipeline(bench, ends) as pipeline:
+        assert pipeline.stint(run_id) == 1
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert (status.state, status.error) == ("queued", "ValueError: rows are missing")
+    assert ends.seen == [(0, "failed")]
+    assert keepers() == []
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_shard_that_is_stopped_is_given_back_if_it_is_still_ours(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+
+    def computing(*_: object, observer: Observer, **__: object) -> None:
+        if cancelled:
+            runs.cancel(bench.db, run_id)
+            observer.batch_started(["0"])
+            assert observer.should_stop()
+        raise Stopped
+
+    monkeypatch.setattr(pipeline_module, "compute", computing)
+    ends = Ends()
+    with Pipeline(bench, ends) as pipeline:
+        assert pipeline.stint(run_id) == 1
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert ends.seen == [(0, "fenced" if cancelled else "stopped")]
+    wanted = ("cancelled", 1) if cancelled else ("queued", 0)
+    assert (status.state, status.attempt) == wanted
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_an_error_of_the_database_gives_back_what_was_claimed_ahead_if_it_can(
+    bench: Workbench,
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ahead: bool,
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+
+    def computing(_: object, shard: Shard, *__: object, observer: Observer, **___: object) -> None:
+        for row in range(shard.start, shard.stop if ahead else shard.start):
+            observer.item_done(str(row))
+        raise DatabaseError("database went away")
+
+    monkeypatch.setattr(pipeline_module, "compute", computing)
+    monkeypatch.setattr(shards, "give_back", Mock(side_effect=DatabaseError("still away")))
+    with pytest.raises(DatabaseError, match="database went away"), Pipeline(bench) as pipeline:
+        pipeline.stint(run_id)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["shard claimed ahead not given back: still away"] * ahead
+    assert keepers() == []
+
+
+def test_lines_of_the_log_say_whose_work_they_tell_of(
+    bench: Workbench,
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    caplog.handler.addFilter(logs._add_fields)
+    monkeypatch.setattr(logs, "_current", ContextVar[dict[str, Any]]("fields", default={}))  # noqa: B039
+    real = results.save
+
+    def saving(db: Database, claim: Claim, result: object) -> None:
+        logging.getLogger("committing").warning("shard %d", claim.shard.index)
+        if claim.shard.index == 1:
+            raise DatabaseError("database went away")
+        real(db, claim, result)
+
+    monkeypatch.setattr(results, "save", saving)
+    with pytest.raises(DatabaseError), Pipeline(bench) as pipeline:
+        pipeline.stint(run_id)
+    told = [record for record in caplog.records if record.name == "committing"]
+    assert [(one.run, one.shard, one.attempt) for one in told] == [  # type: ignore[attr-defined]
+        (run_id, 0, 1),
+        (run_id, 1, 1),
+    ]
+    last = caplog.records[-1].getMessage()
+    assert last == "commit failed, the shard comes back when its lease ends: database went away"
+
+
 def test_a_late_commit_is_fenced(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,3 +355,44 @@ def test_a_stint_ends_after_its_share(bench: Workbench, prepared: Prepared) -> N
         assert pipeline.stint(run_id, 4, seconds=0.0) == 1
     states = [one.state for one in shards.list_shards(bench.db, run_id)]
     assert states == ["done", "done", "queued", "queued", "done"]
+
+
+def test_each_shard_is_claimed_by_name_and_for_the_length_of_a_lease(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    asked: list[tuple[object, ...]] = []
+    real = shards.claim
+
+    def claiming(db: Database, *args: Any) -> Claim | None:
+        asked.append(args)
+        return real(db, *args)
+
+    monkeypatch.setattr(shards, "claim", claiming)
+    with Pipeline(bench) as pipeline:
+        assert pipeline.stint(run_id, 1) == 2
+    assert asked == [
+        (run_id, bench.name, 5.0, 1),
+        (run_id, bench.name, 5.0, None),
+        (run_id, bench.name, 5.0, None),
+    ]
+
+
+def test_nothing_is_claimed_ahead_of_a_shard_that_died_before(
+    bench: Workbench, prepared: Prepared
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
+    assert shards.claim(bench.db, run_id, "dead", -1.0, 0) is not None
+    with Pipeline(bench) as pipeline:
+        assert pipeline.stint(run_id, 0) == 1
+    states = [one.state for one in shards.list_shards(bench.db, run_id)]
+    assert states == ["done", "queued", "queued"]
+
+
+def test_one_thread_reads_and_one_commits(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock()
+    monkeypatch.setattr(pipeline_module, "ThreadPoolExecutor", made)
+    Pipeline(bench)
+    assert made.mock_calls == [call(1, "shard-reader"), call(1, "shard-writer")]

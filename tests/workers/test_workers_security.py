@@ -19,11 +19,13 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.queue import check_broker, send_hints
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.addresses import shown_url
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
-from transexplain.settings import Settings, redact_url
-from transexplain.store import fleet, runs, shards
+from transexplain.settings import Settings
+from transexplain.store import dead_letters, fleet, runs, shards
 from transexplain.store.database import Database, open_database
-from workers.app import TASK, make_app, queue_of, queues_for
+from workers.app import make_app, queue_of, queues_for
+from workers.messages import TASK
 from workers.shard_work import Workbench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,12 +76,12 @@ def test_what_cannot_be_read_is_named(
     [
         ("redis://:pw@host:1/0", "redis://:***@host:1/0"),
         ("amqps://u:p%40w@a.b/v", "amqps://u:***@a.b/v"),
-        ("redis://host/0?password=pw&x=1", "redis://host/0?password=***&x=1"),
+        ("redis://host/0?password=pw&x=1", "redis://host/0?password=***&***"),
         ("redis://host/0", "redis://host/0"),
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    assert redact_url(url) == shown
+    assert shown_url(url) == shown
 
 
 def test_a_plan_names_its_queue_and_workers_listen_where_they_can_serve(tmp_path: Path) -> None:
@@ -205,7 +207,9 @@ def test_a_worker_role_may_work_and_nothing_else(tmp_path: Path, postgres_url: s
             bench = Workbench(db=db, settings=settings)
             bench.models.put(prepared.plan.model, prepared.model)
             assert [bench.work(run_id) for _ in range(3)] == ["done", "done", "nothing"]
+            dead_letters.add(db, {"json": 1})
             assert fleet.status(db).explained == 16
+            assert fleet.status(db).refused == {"json": 1}
             assert shards.redrive(db, run_id) == 0
             for forbidden in (
                 "CREATE TABLE mine (x int)",

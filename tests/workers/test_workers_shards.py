@@ -1,10 +1,15 @@
 """A shard from claim to commit: results, leases lost and kept, failures, stops."""
 
+import io
 import os
+import sys
 import threading
 import time
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tiny_audit import make_audit
@@ -13,10 +18,12 @@ from orchestrator.dispatch import local
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import InfrastructureError, ModelLoadError
+from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 from transexplain.store.records import Claim
+from workers import lease, logs, shard_work
 from workers.lease import LeaseKeeper
 from workers.models import ModelCache
 from workers.shard_work import Workbench
@@ -54,6 +61,78 @@ def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: Prepared) ->
     found = list(results.iter_attributions(bench.db, run_id))
     assert len(found) == 40 * 2
     assert max(a.ledger.relative_gap for a in found) < 5e-6
+
+
+def test_a_shard_is_claimed_by_name_for_the_length_of_a_lease_and_named_in_the_log(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    seen: list[tuple[object, ...]] = []
+
+    def computing(*_: object, **__: object) -> None:
+        status = shards.list_shards(bench.db, run_id)[1]
+        assert status.lease_left is not None
+        assert 50 < status.lease_left <= 60
+        seen.append((status.worker, logs._current.get()))
+        raise Stopped
+
+    monkeypatch.setattr(logs, "_current", ContextVar[dict[str, Any]]("fields", default={}))  # noqa: B039
+    monkeypatch.setattr(shard_work, "compute", computing)
+    assert bench.work(run_id, 1) == "stopped"
+    assert seen == [(bench.name, {"run": run_id, "shard": 1, "attempt": 1})]
+
+
+def test_a_stop_after_the_shard_was_lost_gives_nothing_back(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+
+    def computing(*_: object, observer: LeaseKeeper, **__: object) -> None:
+        runs.cancel(bench.db, run_id)
+        observer.batch_started(["0"])
+        raise Stopped
+
+    monkeypatch.setattr(shard_work, "compute", computing)
+    assert bench.work(run_id) == "fenced"
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert (status.state, status.attempt) == ("cancelled", 1)
+
+
+def test_an_error_is_written_with_its_type(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    monkeypatch.setattr(shard_work, "compute", Mock(side_effect=ModelLoadError("other weights")))
+    assert bench.work(run_id) == "failed"
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert status.error == "ModelLoadError: other weights"
+
+
+def test_each_run_is_worked_on_by_its_own_plan(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [
+        runs.create(bench.db, replace(prepared.plan, name=name), prepared.shards) for name in "ab"
+    ]
+    reading = Mock(side_effect=runs.get)
+    monkeypatch.setattr(shard_work.runs, "get", reading)
+    names = [bench.plan(made[place]).name for place in (0, 0, 1, 1, 0)]
+    assert names == ["a", "a", "b", "b", "a"]
+    assert reading.call_count == 3, "once for each change"
+
+
+def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
+    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    versions = {run_id: {1}}
+    monkeypatch.setattr(
+        shard_work.totals, "aggregate_versions", lambda _, run: versions.get(run, set())
+    )
+    monkeypatch.setattr(shard_work, "compute", pytest.fail)
+    assert bench.work(run_id) == "failed"
+    (status,) = shards.list_shards(bench.db, run_id)
+    assert "version 1" in (status.error or "")
 
 
 def test_a_message_too_many_does_nothing(bench: Workbench, prepared: Prepared) -> None:
@@ -181,6 +260,27 @@ def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: 
     assert "item '0'" in said[0]
 
 
+def test_what_hangs_before_its_first_batch_blames_no_item(
+    db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "START_DEADLINE", 0.3)
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 60.0)
+    assert claim is not None
+    said: list[str] = []
+    with LeaseKeeper(
+        db, claim, lease_seconds=60.0, item_deadline=0.2, on_hang=said.append
+    ) as keeper:
+        wait_until_lost(keeper)
+    assert said == [
+        f"run {run_id} shard 0: work outside a batch made no progress within 0.3 seconds; this "
+        "process ends (status 70)"
+    ]
+    status = shards.list_shards(db, run_id)[0]
+    assert status.error == "attempt 1: it hung, no progress within 0.3 seconds"
+    assert (status.state, status.fruitless) == ("queued", 1)
+
+
 def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
     return shards.list_shards(db, claim.run_id)[claim.shard.index].breadcrumb
 
@@ -248,6 +348,39 @@ def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepa
 
 def ends_at_once(*_: object) -> None:
     os._exit(5)
+
+
+class Ended(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("broken", [True, False])
+def test_the_last_words_of_a_process_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, broken: bool
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+        def flush(self) -> None:
+            if broken:
+                raise OSError("gone")
+
+    dumped: list[object] = []
+
+    def end(status: int) -> None:
+        raise Ended(status)
+
+    screen = Screen()
+    monkeypatch.setattr(lease.sys, "stderr", screen)
+    monkeypatch.setattr(lease.faulthandler, "dump_traceback", dumped.append)
+    monkeypatch.setattr(lease.os, "_exit", end)
+    with pytest.raises(Ended) as ended:
+        lease.end_process("it hung")
+    assert ended.value.args == (70,), "whatever becomes of the words"
+    assert screen.getvalue() == ("\x1b[?25h" if terminal else "") + "\nit hung\n"
+    assert dumped == ([] if broken else [sys.__stderr__])
 
 
 def test_processes_that_die_before_they_take_a_shard_are_not_replaced_for_ever(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from store_samples import make_plan, make_shards
+from store_samples import claimable, make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
@@ -185,7 +185,7 @@ def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path:
             pid = int(lives(settings)[0].split()[1])
             assert shards.claim(db, run_id, f"{worker_prefix(pid)}abcdef", 3600.0, 0)
             assert shards.claim(db, run_id, f"{worker_prefix(pid + 1)}abcdef", 3600.0, 1)
-            assert shards.claimable(db, run_id) == [2]
+            assert claimable(db, run_id) == [2]
             os.kill(pid, signal.SIGKILL)
 
         def on_death(pid: int) -> None:
@@ -201,4 +201,4 @@ def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path:
             crew = crew_of("cpu:1", WorkerOptions())
             assert supervise(settings, crew, work=patient, on_death=on_death) == 0
         assert dead == [int(lives(settings)[0].split()[1])]
-        assert shards.claimable(db, run_id) == [2, 0]
+        assert claimable(db, run_id) == [2, 0]

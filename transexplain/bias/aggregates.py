@@ -8,20 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from transexplain.bias.aggregate_form import check_form
 from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.exact import UNITS, exact, total
 from transexplain.bias.gap_totals import GapTotals
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
+from transexplain.bias.outcome_totals import OutcomeTotals
 from transexplain.bias.position_totals import PositionTotals
 from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.errors import ConfigurationError
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
-VERSION = 4
+VERSION = 5
 #: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
-#: and what was seen
-_READ = (2, 3, VERSION)
+#: and what was seen, 4 outcomes by whom items mention and answers to swapped mentions
+_READ = (2, 3, 4, VERSION)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +59,8 @@ class ShardAggregate:
     seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
     #: of items in which mentions were looked for; None: an older shard is among it
     gaps: GapTotals | None = field(default_factory=GapTotals)
+    #: where groups were looked for; None: an older shard is among it
+    outcomes: OutcomeTotals | None = field(default_factory=OutcomeTotals)
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions.
@@ -111,6 +115,9 @@ class ShardAggregate:
             self.dropped[entity] = self.dropped.get(entity, 0) + count
         self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
         self.gaps = self.gaps.merge(other.gaps) if self.gaps and other.gaps else None
+        if self.outcomes is not None:
+            known = other.outcomes
+            self.outcomes = None if known is None else self.outcomes.merge(known)
         return self
 
     @property
@@ -158,6 +165,7 @@ class ShardAggregate:
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
             "seen": None if self.seen is None else self.seen.to_json(),
             "gaps": None if self.gaps is None else self.gaps.to_json(),
+            "outcomes": None if self.outcomes is None else self.outcomes.to_json(),
         }
 
     @classmethod
@@ -165,13 +173,10 @@ class ShardAggregate:
         """Read what `to_json` wrote.
 
         Raises:
-            ConfigurationError: written by another version.
+            ConfigurationError: written by another version, or damaged; it names the place.
         """
-        if content.get("version") not in _READ:
-            raise ConfigurationError(
-                f"the run's aggregates are of version {content.get('version')}, this software "
-                f"reads {', '.join(map(str, _READ))}: run the audit again"
-            )
+        check_versions((version_of(content),))
+        check_form(content)
         return cls(
             items=content["items"],
             truncated=content["truncated"],
@@ -187,10 +192,11 @@ class ShardAggregate:
             positions=PositionTotals.from_json(content.get("positions", ())),
             entities=EntityTotals.from_json(content["entities"]),
             second=EntityTotals.from_json(content.get("second", ())),
-            checked=Checked.from_json(content.get("checked", {"swaps": content.get("swaps", ())})),
+            checked=Checked.from_json(content.get("checked", {})),
             dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
             seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
             gaps=_gaps(content.get("gaps")),
+            outcomes=_outcomes(content.get("outcomes")),
         )
 
     def _add_text(self, attribution: Attribution) -> None:
@@ -215,8 +221,28 @@ class ShardAggregate:
         self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), 1, cells)
 
 
+def version_of(content: Any) -> int | None:
+    """The version of an aggregate; None where it has none that is a number."""
+    version = content.get("version") if isinstance(content, dict) else None
+    return version if type(version) is int else None
+
+
+def check_versions(versions: Iterable[int | None]) -> None:
+    """Raise ConfigurationError where `ShardAggregate.from_json` cannot read one of `versions`."""
+    for version in versions:
+        if version not in _READ:
+            raise ConfigurationError(
+                f"the run's aggregates are of version {version}, this software reads "
+                f"{', '.join(map(str, _READ))}: run the audit again"
+            )
+
+
 def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
     return None if content is None else GapTotals.from_json(content)
+
+
+def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
+    return None if content is None else OutcomeTotals.from_json(content)
 
 
 def _read(attribution: Attribution) -> list[float]:

@@ -1,12 +1,13 @@
 """The entities of every group for one target and class: what one part of a group table reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.histogram import Histogram
-from transexplain.bias.two_way import Pairs
+from transexplain.bias.intervals import Estimate
+from transexplain.bias.two_way import Pairs, two_way
 from transexplain.findings import Quantiles
 
 
@@ -19,19 +20,30 @@ class Cell:
     groups: Mapping[str, Sequence[EntityRow]]
     documents: Mapping[str, int]  #: group -> items that mention it
     pairs: Pairs  #: sums over documents; empty: the two-way interval is left out
+    clusters: int = 0  #: of several items that count as one; those without one count alone
     quantiles: Mapping[str, Quantiles] = field(default_factory=dict)  #: of mentions' relevance
 
-    def others(self, group: str, reference: str | None) -> tuple[list[EntityRow], int]:
-        """Entities of the reference that the group has not, and how many it has, too."""
+    def others(self, group: str, against: Collection[str]) -> tuple[list[EntityRow], int]:
+        """Entities of the groups `against` that `group` has not, and how many it has, too."""
         own = {row.entity for row in self.groups[group]}
         theirs = {
             row.entity: row
             for other, rows in self.groups.items()
-            if other != group and reference in (None, other)
+            if other in against
             for row in rows
         }
         apart = [row for entity, row in theirs.items() if entity not in own]
         return apart, len(theirs) - len(apart)
+
+    def two_way(self, left: Sequence[EntityRow], right: Sequence[EntityRow]) -> Estimate | None:
+        """The difference with an interval over entities and documents; see `two_way`."""
+        mentions = {group: sum(row.mentions for row in of) for group, of in self.groups.items()}
+        return two_way(left, right, self.pairs, mentions)
+
+    @property
+    def unit(self) -> str:
+        """What an item counts as by itself or with others."""
+        return "cluster" if self.clusters else "document"
 
 
 def cells_of(totals: EntityTotals) -> list[Cell]:
@@ -55,6 +67,7 @@ def cell_of(totals: EntityTotals, strata: Sequence[Stratum]) -> Cell:
         groups=by_group(totals.rows(strata)),
         documents=totals.documents(strata),
         pairs=totals.pairs(strata),
+        clusters=totals.clusters(strata),
         quantiles={
             group: quantiles_of(histogram) for group, histogram in totals.histograms(strata).items()
         },

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
+from transexplain.bias.openers import may_be_named_elsewhere, opens_as_name
 from transexplain.bias.words import Piece
 from transexplain.types import Ambiguity
 
@@ -30,12 +31,16 @@ _NO_PROSE = re.compile(r"(?:https?://|www\.|[@#])\S+")
 _SMALL_SHARE = 1 / 8
 
 
+_SENTENCE = 12  #: pieces after a name that say whether it is one
+
+
 class Cues:
     """The cues of one text.
 
     A cue is one of: a capital, exactly as in the lexicon, that neither the beginning of a
     sentence nor a text in capitals explains; a title before it; a capitalised word right after
-    it; a possessive; and for a place `in`, `from` or `to` before it.
+    it; a possessive; a sentence that goes on as it does from a name (see `openers`); and for a
+    place `in`, `from` or `to` before it.
     """
 
     def __init__(self, text: str, found: Sequence[Piece]) -> None:
@@ -54,9 +59,9 @@ class Cues:
             return False
         if not self._capitals_say_something:
             return False
-        return (
-            not self._opens_sentence(first) or self._before_capital(last) or self._possessive(last)
-        )
+        if not self._opens_sentence(first):
+            return True
+        return self._before_capital(last) or self._possessive(last) or self._goes_on(first, last)
 
     @cached_property
     def _capitals_say_something(self) -> bool:
@@ -102,6 +107,26 @@ class Cues:
             return not self._abbreviates(first - 1)
         glued = not piece.spaced and not before.spaced
         return not (before.key in _WITHIN or (before.key in _BETWEEN and glued))
+
+    def _goes_on(self, first: int, last: int) -> bool:
+        """Whether the sentence that the pieces open goes on as it does from a name."""
+        word = " ".join(piece.key for piece in self._found[first : last + 1])
+        after = self._found[last + 1 : last + _SENTENCE]
+        if opens_as_name(word, after):
+            return True
+        return may_be_named_elsewhere(word, after) and self._stands_within(first)
+
+    def _stands_within(self, first: int) -> bool:
+        """Whether the text has the word within a sentence, too, with a capital."""
+        word = self._found[first]
+        return any(
+            piece.key == word.key
+            and piece.capitals == word.capitals
+            and not self._opens_sentence(place)
+            and not self._outside_prose(piece)
+            for place, piece in enumerate(self._found)
+            if place != first
+        )
 
     def _is_handle(self, place: int) -> bool:
         """`@anna` before a sentence is no part of it."""

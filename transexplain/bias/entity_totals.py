@@ -3,15 +3,19 @@
 Sums are integers in units of 2**-50, as in `aggregates`: any cut of a run into shards and any
 order of merging gives the same bits. The stratum of a mention is what the statistics may be
 split by: target, explained class, predicted class, label and slice.
+
+What the two-way interval needs of documents are sums of squares and products. A cluster of items
+may span shards and strata, so its mentions are kept apart and squared when all are known.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transexplain.bias.entity_rows import DocumentSums, EntityRow, document_sums, entity_row
 from transexplain.bias.exact import exact, total
 from transexplain.bias.histogram import Histogram
+from transexplain.errors import ConfigurationError
 from transexplain.types import Mention
 
 ROW_WIDTH = 11  #: numbers in the totals of an entity
@@ -32,14 +36,18 @@ class EntityTotals:
     """Totals of every entity in every stratum; of one shard, or of shards merged into it."""
 
     #: stratum -> (group, entity) -> [documents, mentions, sum, squares, share, positive,
-    #: S S, S n, n n over documents, sum of ranks, mentions with a rank]
+    #: S S, S n, n n over documents without a cluster, sum of ranks, mentions with a rank]
     _rows: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
     #: stratum -> group -> documents that mention it
     _documents: dict[Stratum, dict[str, int]] = field(default_factory=dict)
-    #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents
+    #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents without a cluster
     _pairs: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
     #: stratum -> group -> relevance of its mentions
     _sizes: dict[Stratum, dict[str, Histogram]] = field(default_factory=dict)
+    #: stratum -> cluster -> (group, entity) -> [S, n]
+    _clusters: dict[Stratum, dict[str, dict[tuple[str, str], list[int]]]] = field(
+        default_factory=dict
+    )
 
     def add(
         self,
@@ -47,12 +55,14 @@ class EntityTotals:
         mentions: Sequence[Mention],
         magnitude: float,
         ranks: Sequence[float | None] = (),
+        cluster: str = "",
     ) -> None:
         """Count the mentions of one item for one of its attributions.
 
         `magnitude` is the sum of |R| over the item's positions, `ranks` are those of the mentions
-        in the item (see `ranks`), or nothing where they were not measured. Raises ValueError for a
-        relevance that is not finite.
+        in the item (see `ranks`), or nothing where they were not measured. Items of one `cluster`
+        count as one in the two-way interval, those without one by themselves. Raises ValueError
+        for a relevance that is not finite.
         """
         entities: dict[tuple[str, str], list[int]] = {}
         groups: dict[str, list[int]] = {}
@@ -68,20 +78,19 @@ class EntityTotals:
         rows = self._rows.setdefault(stratum, {})
         for key, entry in entities.items():
             n, amount = entry[:2]
-            whole = [1, *entry[:5], amount * amount, amount * n, n * n, *entry[5:]]
+            products = [0] * 3 if cluster else [amount * amount, amount * n, n * n]
+            whole = [1, *entry[:5], *products, *entry[5:]]
             rows[key] = total(rows[key], whole) if key in rows else whole
-        self._count_documents(stratum, groups)
-
-    def _count_documents(self, stratum: Stratum, groups: Mapping[str, list[int]]) -> None:
         documents = self._documents.setdefault(stratum, {})
+        for group in groups:
+            documents[group] = documents.get(group, 0) + 1
         pairs = self._pairs.setdefault(stratum, {})
-        names = sorted(groups)
-        for place, left in enumerate(names):
-            documents[left] = documents.get(left, 0) + 1
-            for right in names[place:]:
-                (s, n), (t, m) = groups[left], groups[right]
-                sums = [s * t, s * m, n * t, n * m]
-                pairs[left, right] = total(pairs.get((left, right), [0] * 4), sums)
+        if not cluster:
+            _add_products(pairs, groups)
+            return
+        kept = self._clusters.setdefault(stratum, {}).setdefault(cluster, {})
+        for key, (n, amount, *_) in entities.items():
+            kept[key] = total(kept.get(key, [0, 0]), [amount, n])
 
     def merge(self, other: "EntityTotals") -> "EntityTotals":
         """Add the totals of `other` to these, and return these."""
@@ -99,7 +108,23 @@ class EntityTotals:
             sizes = self._sizes.setdefault(stratum, {})
             for group, histogram in histograms.items():
                 sizes.setdefault(group, Histogram()).merge(histogram)
+        for stratum, clusters in other._clusters.items():
+            _add_clusters(self._clusters.setdefault(stratum, {}), clusters)
         return self
+
+    def without(self, groups: Collection[str]) -> "EntityTotals":
+        """The totals of all other groups; these stay as they are."""
+        kept = EntityTotals()
+        for stratum, rows in self._rows.items():
+            if left := {key: row for key, row in rows.items() if key[0] not in groups}:
+                pairs = self._pairs.get(stratum, {}).items()
+                kept._rows[stratum] = left
+                kept._pairs[stratum] = {k: sums for k, sums in pairs if not set(k) & set(groups)}
+                documents = self._documents.get(stratum, {}).items()
+                kept._documents[stratum] = {g: count for g, count in documents if g not in groups}
+                sizes = self._sizes.get(stratum, {}).items()
+                kept._sizes[stratum] = {g: one for g, one in sizes if g not in groups}
+        return kept
 
     @property
     def strata(self) -> list[Stratum]:
@@ -108,10 +133,21 @@ class EntityTotals:
 
     def rows(self, strata: Iterable[Stratum]) -> list[EntityRow]:
         """One row per entity of a group over these strata together, by group and entity."""
+        strata = list(strata)
         sums: dict[tuple[str, str], list[int]] = {}
         for stratum in strata:
             for key, entry in self._rows.get(stratum, {}).items():
                 sums[key] = total(sums[key], entry) if key in sums else entry
+        for together in self._together(strata):
+            for key, (amount, n) in together.items():
+                products = [amount * amount, amount * n, n * n]
+                if key not in sums:
+                    raise ConfigurationError(
+                        f"a saved aggregate has {key[1]!r} in a cluster and nowhere else: run the "
+                        "audit again"
+                    )
+                entry = sums[key]
+                sums[key] = [*entry[:6], *total(entry[6:9], products), *entry[9:]]
         return [entity_row(key, entry) for key, entry in sorted(sums.items())]
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
@@ -131,15 +167,32 @@ class EntityTotals:
         return found
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
-        """Sums over documents for pairs of groups that share one, names in alphabetical order."""
+        """Sums over documents and clusters for pairs of groups that share one, names in order."""
+        strata = list(strata)
         sums: dict[tuple[str, str], list[int]] = {}
         for stratum in strata:
             for key, entry in self._pairs.get(stratum, {}).items():
                 sums[key] = total(sums[key], entry) if key in sums else entry
+        for together in self._together(strata):
+            groups: dict[str, list[int]] = {}
+            for (group, _), entry in together.items():
+                groups[group] = total(groups.get(group, [0, 0]), entry)
+            _add_products(sums, groups)
         return {
             key: document_sums(s, left, right, n)
             for key, (s, left, right, n) in sorted(sums.items())
         }
+
+    def clusters(self, strata: Iterable[Stratum]) -> int:
+        """How many clusters of items there are; items without one do not count."""
+        return len({name for one in strata for name in self._clusters.get(one, ())})
+
+    def _together(self, strata: Iterable[Stratum]) -> Iterable[dict[tuple[str, str], list[int]]]:
+        """The mentions of every cluster over these strata: (group, entity) -> [S, n]."""
+        found: dict[str, dict[tuple[str, str], list[int]]] = {}
+        for stratum in strata:
+            _add_clusters(found, self._clusters.get(stratum, {}))
+        return found.values()
 
     def to_json(self) -> list[dict[str, Any]]:
         """The totals as JSON values; equal totals give equal JSON."""
@@ -153,18 +206,24 @@ class EntityTotals:
                     group: histogram.to_json()
                     for group, histogram in sorted(self._sizes.get(stratum, {}).items())
                 },
+                **self._clusters_json(stratum),
             }
             for stratum in sorted(self._rows)
         ]
 
+    def _clusters_json(self, stratum: Stratum) -> dict[str, Any]:
+        """The clusters of a stratum; nothing where no item has one."""
+        clusters = sorted(self._clusters.get(stratum, {}).items())
+        return {"clusters": {name: _nested(sums) for name, sums in clusters}} if clusters else {}
+
     @classmethod
     def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "EntityTotals":
-        """Read what `to_json` wrote, also before it wrote ranks and sizes."""
+        """Read what `to_json` wrote, also before it wrote ranks, sizes and clusters."""
         found = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
             found._rows[stratum] = rows = dict(_flat(part["rows"]))
-            if rows and len(next(iter(rows.values()))) < ROW_WIDTH:
+            if any(len(entry) < ROW_WIDTH for entry in rows.values()):
                 found._rows[stratum] = {key: _widened(entry) for key, entry in rows.items()}
             found._documents[stratum] = dict(part["documents"])
             found._pairs[stratum] = dict(_flat(part["pairs"]))
@@ -172,7 +231,31 @@ class EntityTotals:
                 group: Histogram.from_json(counts)
                 for group, counts in part.get("sizes", {}).items()
             }
+            if "clusters" in part:
+                found._clusters[stratum] = {
+                    name: dict(_flat(sums)) for name, sums in part["clusters"].items()
+                }
         return found
+
+
+def _add_clusters(
+    mine: dict[str, dict[tuple[str, str], list[int]]],
+    theirs: Mapping[str, Mapping[tuple[str, str], list[int]]],
+) -> None:
+    for cluster, sums in theirs.items():
+        kept = mine.setdefault(cluster, {})
+        for key, entry in sums.items():
+            kept[key] = total(kept[key], entry) if key in kept else entry
+
+
+def _add_products(pairs: dict[tuple[str, str], list[int]], groups: Mapping[str, list[int]]) -> None:
+    """Add the products of one document or cluster, of whose `groups` [S, n] are given."""
+    names = sorted(groups)
+    for place, left in enumerate(names):
+        for right in names[place:]:
+            (s, n), (t, m) = groups[left], groups[right]
+            sums = [s * t, s * m, n * t, n * m]
+            pairs[left, right] = total(pairs.get((left, right), [0] * 4), sums)
 
 
 def _nested(entries: Mapping[tuple[str, str], list[int]]) -> dict[str, dict[str, list[int]]]:

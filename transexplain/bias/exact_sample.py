@@ -4,7 +4,7 @@ Kept are single rows and no sums, because the weight of a mention is only known 
 is: one over all mentions of its entity. Rows have one order, so shards merge in any.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -40,7 +40,11 @@ class PairedMentions:
     exact: float
 
 
-_BY_ITEM = attrgetter("target", "class_name", "item_id", "cheap", "exact")
+def _by_item(one: Agreement) -> tuple[object, ...]:
+    told = str(one.correlation), str(one.error)  # either may be None
+    return one.target, one.class_name, one.item_id, one.cheap, one.exact, *told
+
+
 _BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "cheap", "exact")
 
 
@@ -73,7 +77,7 @@ class ExactSample:
         return {
             "items": self.items,
             "failed": self.failed,
-            "agreements": _rows(self.agreements, _BY_ITEM),
+            "agreements": _rows(self.agreements, _by_item),
             "mentions": _rows(self.mentions, _BY_MENTION),
         }
 
@@ -88,5 +92,5 @@ class ExactSample:
         )
 
 
-def _rows(rows: Iterable[Any], key: "attrgetter[Any]") -> list[dict[str, Any]]:
+def _rows(rows: Iterable[Any], key: Callable[[Any], Any]) -> list[dict[str, Any]]:
     return [asdict(one) for one in sorted(rows, key=key)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.bias.intersections import crossed_family
 from transexplain.bias.matching import Match, Matcher
 from transexplain.bias.mentions import mention_of_item, mention_of_region, mentions_of
 from transexplain.plans import AuditPlan
@@ -20,13 +21,26 @@ def column_group(column: str, value: str) -> str:
     return f"{column}/{value}"
 
 
+def whole_families(plan: AuditPlan) -> tuple[str, ...]:
+    """The families whose groups are of whole items: columns of the metadata, and their meetings."""
+    columns = plan.matching.columns
+    met = (crossed_family(one) for one in plan.intersections if set(one) <= set(columns))
+    return (*columns, *met)
+
+
+def is_whole(plan: AuditPlan, group: str) -> bool:
+    """Whether `group` is one of whole items."""
+    return any(group.startswith(f"{one}/") for one in whole_families(plan))
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """The entities of one item, before any target is looked at."""
 
     matches: tuple[Match, ...] = ()  #: in its text
     dropped: tuple[Match, ...] = ()  #: ambiguous terms without a cue
-    whole: tuple[str, str] | None = None  #: group of the whole item, and the value that says so
+    #: groups of the whole item, each with the value that says so
+    whole: tuple[tuple[str, str], ...] = ()
 
 
 class EntityFinder:
@@ -35,7 +49,9 @@ class EntityFinder:
     def __init__(self, plan: AuditPlan) -> None:
         self._matcher = Matcher(plan.groups, plan.matching)
         self._groups = {group.name for group in plan.groups}
-        self._column = plan.matching.column
+        columns = plan.matching.columns
+        met = (one for one in plan.intersections if set(one) <= set(columns))
+        self._columns = (*((one,) for one in columns), *met)
 
     def find(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
@@ -69,13 +85,17 @@ class EntityFinder:
             for region, share in regions
             if region.group in self._groups and share.any()
         ]
-        if found.whole is not None:
-            mentions.append(mention_of_item(attribution, *found.whole))
+        mentions += [mention_of_item(attribution, *one) for one in found.whole]
         return mentions
 
-    def _whole(self, meta: Mapping[str, str]) -> tuple[str, str] | None:
-        value = meta.get(self._column) if self._column is not None else None
-        if self._column is None or value is None:
-            return None
-        group = column_group(self._column, value)
-        return (group, value) if group in self._groups else None
+    def _whole(self, meta: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """The groups of the item by each column, and by those that meet."""
+        found = []
+        for columns in self._columns:
+            if any(meta.get(column) is None for column in columns):
+                continue
+            values = [meta[column] for column in columns]
+            group = column_group(crossed_family(columns), crossed_family(values))
+            if group in self._groups:
+                found.append((group, crossed_family(values)))
+        return tuple(found)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.bias.aggregates import VERSION, ShardAggregate
+from transexplain.bias.aggregate_form import reading_tables
+from transexplain.bias.aggregates import VERSION, ShardAggregate, version_of
 from transexplain.bias.entity_totals import ROW_WIDTH, EntityTotals, Stratum
 from transexplain.bias.exact_columns import ExactColumn
 from transexplain.bias.histogram import Histogram
@@ -25,21 +26,21 @@ _Part = tuple[_Key, Iterable[Any], Iterable[int]]
 def gathered(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
     """What `ShardAggregate.merge` makes of these payloads, to the bit; one at a time in memory.
 
-    Raises ConfigurationError for a payload of a version that is not read, or one whose rows are
-    not of the length that this version writes.
+    Raises ConfigurationError for a payload of a version that is not read, or a damaged one.
     """
     total, words, entities, second = ShardAggregate(), _Table(4), _Entities(), _Entities()
     for payload in payloads:
-        if payload.get("version") != VERSION:
+        if version_of(payload) != VERSION:
             total.merge(ShardAggregate.from_json(payload))
             continue
         rest = {**payload, "words": (), "entities": (), "second": ()}
         total.merge(ShardAggregate.from_json(rest))
-        words.add(
-            _part((one["target"], one["class_name"]), one["words"]) for one in payload["words"]
-        )
-        entities.add(payload["entities"])
-        second.add(payload["second"])
+        with reading_tables():
+            words.add(
+                _part((one["target"], one["class_name"]), one["words"]) for one in payload["words"]
+            )
+            entities.add(payload["entities"])
+            second.add(payload["second"])
     found = {(key[0], key[1]): entries for key, entries in words.parts()}
     return total.merge(
         ShardAggregate(_words=found, entities=entities.total(), second=second.total())
@@ -105,11 +106,20 @@ class _Entities:
     def __init__(self) -> None:
         self._rest = EntityTotals()
         self._rows, self._pairs, self._sizes = _Table(ROW_WIDTH), _Table(4), _Table(1)
+        self._clusters = _Table(2)
 
     def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
         """Add what `EntityTotals.to_json` wrote of one shard."""
-        rest = ({**part, "rows": {}, "pairs": {}, "sizes": {}} for part in parts)
+        rest = [{**part, "rows": {}, "pairs": {}, "sizes": {}} for part in parts]
+        for part in rest:
+            part.pop("clusters", None)
         self._rest.merge(EntityTotals.from_json(rest))
+        self._clusters.add(
+            _part((*part["stratum"], cluster, group), entities)
+            for part in parts
+            for cluster, groups in part.get("clusters", {}).items()
+            for group, entities in groups.items()
+        )
         for table, name in ((self._rows, "rows"), (self._pairs, "pairs")):
             table.add(
                 _part((*part["stratum"], group), rows)
@@ -130,7 +140,13 @@ class _Entities:
         for (*stratum, group), counts in self._sizes.parts():
             histogram = Histogram({place: count for place, (count,) in counts.items()})
             sizes.setdefault(Stratum(*stratum), {})[group] = histogram
-        return self._rest.merge(EntityTotals(_rows=rows, _pairs=pairs, _sizes=sizes))
+        clusters: dict[Stratum, dict[str, dict[tuple[str, str], list[int]]]] = {}
+        for (*stratum, cluster, group), sums in self._clusters.parts():
+            kept = clusters.setdefault(Stratum(*stratum), {}).setdefault(cluster, {})
+            kept.update({(group, entity): entry for entity, entry in sums.items()})
+        return self._rest.merge(
+            EntityTotals(_rows=rows, _pairs=pairs, _sizes=sizes, _clusters=clusters)
+        )
 
 
 def _by_stratum(table: _Table) -> dict[Stratum, dict[tuple[str, str], list[int]]]:

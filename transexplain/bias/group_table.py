@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from transexplain.bias.cells import Cell, cells_of
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.entity_totals import EntityTotals
+from transexplain.bias.families import PlanReference, Reference, references_of
 from transexplain.bias.intervals import (
     BOOTSTRAP_FROM,
     MIN_ENTITIES,
@@ -23,24 +24,29 @@ from transexplain.bias.intervals import (
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import permutation_p
 from transexplain.bias.sampling import poisson_weights
-from transexplain.bias.two_way import two_way
 from transexplain.bias.verdicts import judge
 from transexplain.bias.within import Within
 from transexplain.findings import Correction, GroupStatistic, Robustness
 
-ALL_OTHERS = "all other groups"
+_LARGE_SHARE = 0.3  #: of a group's mentions, above which one entity decides over the group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     """How groups are compared: declared in the plan, before anything is seen."""
 
-    reference: str | None = None  #: group; None: all other groups' entities
+    reference: PlanReference = None  #: None: the entities of all other groups of the family
+    groups: tuple[str, ...] = ()  #: of the plan, whether mentioned or not
     practical: float = 0.1  #: smallest |difference| that matters, in the unit
     correction: Correction = "bh"
     seed: int = 0
     permutations: int | None = None  #: None: what the size of the groups asks for
     bare: bool = False  #: p and verdict *difference* only: no bootstrap, no robustness
+
+    def references(self, cells: Iterable[Cell]) -> dict[str, Reference]:
+        """What every group is compared with: those of the plan, and those in `cells`."""
+        mentioned = (group for cell in cells for group in cell.groups)
+        return references_of(self.reference, (*self.groups, *mentioned))
 
 
 def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
@@ -56,7 +62,11 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
 
 def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
     """As `group_table`, of cells that are at hand."""
-    compared = [_compare(cell, group, rules) for cell in cells for group in cell.groups]
+    cells = list(cells)
+    references = rules.references(cells)
+    compared = [
+        _compare(cell, group, references[group], rules) for cell in cells for group in cell.groups
+    ]
     p = adjusted([one.row.p for one in compared], rules.correction)
     return [_judged(one, value, rules) for one, value in zip(compared, p, strict=True)]
 
@@ -65,16 +75,20 @@ def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
 class _Compared:
     row: GroupStatistic
     estimate: Estimate | None
+    both: Estimate | None = None  #: over entities and documents
+    why: str = ""  #: there is no estimate, if not for too few entities
 
 
-def _compare(cell: Cell, group: str, rules: Rules) -> _Compared:
+def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Compared:
     members = cell.groups[group]
     notes = [f"fewer than {MIN_ENTITIES} entities"] if len(members) < MIN_ENTITIES else []
-    row = _described(cell, group, members, rules.reference or ALL_OTHERS)
-    if group == rules.reference:
+    row = _described(cell, group, members, reference.name)
+    if group == reference.name:
         return _Compared(replace(row, note="; ".join([*notes, "the reference itself"])), None)
-    others, shared = cell.others(group, rules.reference)
-    if len(others) < MIN_ENTITIES <= shared and (within := _within(cell, group, rules)):
+    if reference.note:
+        notes.append(reference.note)
+    others, shared = cell.others(group, reference.groups)
+    if len(others) < MIN_ENTITIES <= shared and (within := _within(cell, group, reference)):
         return _compared_within(row, within, rules)
     if shared:
         notes.append(f"{shared} entities shared with the reference count for the group only")
@@ -82,10 +96,29 @@ def _compare(cell: Cell, group: str, rules: Rules) -> _Compared:
         notes.append("no reference entity was mentioned")
     elif len(others) < MIN_ENTITIES:
         notes.append(f"reference has fewer than {MIN_ENTITIES} entities")
+
     row = replace(row, note="; ".join(notes))
     if min(len(members), len(others)) < MIN_ENTITIES:
         return _Compared(row, None)
-    return _tested(row, members, others, cell, rules)
+    both = cell.two_way(members, others) if cell.pairs else None
+    if cell.pairs and both is None:
+        why = f"all mentions of a side are in one {cell.unit}"
+        return _Compared(replace(row, note="; ".join([*notes, why])), None, why=why)
+    row = replace(row, note="; ".join([*notes, *_uneven(members)]))
+    found = _tested(row, members, others, rules)
+    if both is None:
+        return found
+    return replace(found, row=_with_two_way(found.row, both, cell, rules), both=both)
+
+
+def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
+    """What makes a group's mentions say less than their number."""
+    largest = max(members, key=lambda one: (one.mentions, one.entity))
+    share = largest.mentions / sum(one.mentions for one in members)
+    if share > _LARGE_SHARE:
+        yield f"{largest.entity!r} has {share:.0%} of the group's mentions"
+    elif largest.mentions == 1:
+        yield "every entity is mentioned once: it cannot be told from its item"
 
 
 def _described(
@@ -116,7 +149,6 @@ def _tested(
     row: GroupStatistic,
     members: Sequence[EntityRow],
     others: Sequence[EntityRow],
-    cell: Cell,
     rules: Rules,
 ) -> _Compared:
     left, right = [one.mean for one in members], [one.mean for one in others]
@@ -129,18 +161,15 @@ def _tested(
         interval_by="t" if min(len(left), len(right)) < BOOTSTRAP_FROM else "bootstrap",
         p=permutation_p(left, right, seed=seed, permutations=rules.permutations),
         detectable=estimate.detectable,
-        robustness=() if rules.bare else tuple(_robustness(members, others, cell, rules)),
+        robustness=() if rules.bare else (_by_share(members, others, rules),),
     )
     return _Compared(tested, estimate)
 
 
-def _within(cell: Cell, group: str, rules: Rules) -> Within | None:
+def _within(cell: Cell, group: str, reference: Reference) -> Within | None:
     """Entities that are the reference's, too; None where they have the same mentions in both."""
     others = (
-        one
-        for other, rows in cell.groups.items()
-        if other != group and rules.reference in (None, other)
-        for one in rows
+        one for other, rows in cell.groups.items() if other in reference.groups for one in rows
     )
     within = Within.of(cell.groups[group], others)
     return within if any(within.means) else None
@@ -184,28 +213,34 @@ def _estimate(
     return bootstrapped(left, right, (weights[0], weights[1]))
 
 
-def _robustness(
-    members: Sequence[EntityRow], others: Sequence[EntityRow], cell: Cell, rules: Rules
-) -> Iterator[Robustness]:
-    """The share of |R| instead of logits, and mentions clustered by entity and document."""
+def _by_share(
+    members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules
+) -> Robustness:
+    """The share of |R| instead of the unit."""
     shares = ([one.share for one in members], [one.share for one in others])
     estimate = _estimate(members, others, *shares, rules)
-    yield Robustness(
+    return Robustness(
         name="share of |R|",
         unit="share",
         difference=estimate.difference,
         interval=estimate.interval(),
     )
-    both = two_way(members, others, cell.pairs) if cell.pairs else None
-    if both is not None:
-        yield Robustness(
-            name="over mentions, by entity and document",
-            unit="",
-            difference=both.difference,
-            interval=both.interval(),
-        )
+
+
+def _with_two_way(row: GroupStatistic, both: Estimate, cell: Cell, rules: Rules) -> GroupStatistic:
+    """With the difference over mentions, clustered by entity and document."""
+    if rules.bare:
+        return row
+    found = Robustness(
+        name=f"over mentions, by entity and {cell.unit}",
+        unit="",
+        difference=both.difference,
+        interval=both.interval(),
+    )
+    return replace(row, robustness=(*row.robustness, found))
 
 
 def _judged(one: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
-    found = judge(one.estimate, p, rules.practical)
-    return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=found.reason)
+    found = judge(one.estimate, p, rules.practical, both=one.both)
+    reason = one.why or found.reason
+    return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=reason)

@@ -4,22 +4,22 @@ import csv
 import gzip
 import hashlib
 import io
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from transexplain.errors import LexiconError
+from transexplain.parsing import LARGEST, read_json, read_yaml, refuse_unstorable
 from transexplain.plans import SourceFile
 
 #: what names a lexicon that comes with the software, e.g. `builtin:gender`
 BUILTIN = "builtin:"
 _TREES = (".yaml", ".yml", ".json")
-_TABLES = {".csv": ",", ".tsv": "\t"}
+TABLES = {".csv": ",", ".tsv": "\t"}
+#: files beside the lexicons that other modules read
+_NO_LEXICONS = ("ordinary_words", "gender-pairs")
 _COLUMNS = ("group", "term", "entity", "ambiguous", "source")
 #: words of a cell `ambiguous`; an empty cell leaves it to the list of ordinary words
 _FLAGS: dict[str, Any] = {
@@ -35,17 +35,22 @@ def read_lexicon(source: Path | str) -> dict[Any, Any]:
     Raises:
         LexiconError: it cannot be read, holds no groups, or names one twice.
     """
-    if str(source).startswith(BUILTIN):
-        name, text = _shipped(str(source).removeprefix(BUILTIN))
-    else:
-        name, text = str(source).lower().removesuffix(".gz"), _text(Path(source))
+    name, text = source_text(source)
     try:
         content = _parse(name, text)
-    except (ValueError, RecursionError, csv.Error, yaml.YAMLError) as error:
-        raise LexiconError(f"{source}: {error}") from error
+        refuse_unstorable(content)
+    except (ValueError, csv.Error) as error:
+        raise LexiconError(f"{source}: {error}") from None
     if not isinstance(content, dict) or not content:
         raise LexiconError(f"{source}: expected a mapping of group names to lists of terms")
     return content
+
+
+def source_text(source: Path | str) -> tuple[str, str]:
+    """A name that says how a file is written, and its text; raises LexiconError."""
+    if str(source).startswith(BUILTIN):
+        return _shipped(str(source).removeprefix(BUILTIN))
+    return str(source).lower().removesuffix(".gz"), _text(Path(source))
 
 
 def lexicon_file(source: Path | str) -> SourceFile:
@@ -69,11 +74,11 @@ def shipped() -> list[str]:
     """Names of the lexicons that come with the software."""
     folder = resources.files("transexplain.bias") / "lexicons"
     names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir())
-    return sorted(name for name in names if name != "ordinary_words" and not name.startswith("_"))
+    return sorted(name for name in names if name not in _NO_LEXICONS and not name.startswith("_"))
 
 
 def _shipped(name: str) -> tuple[str, str]:
-    if name not in (*shipped(), "ordinary_words"):
+    if name not in (*shipped(), *_NO_LEXICONS):
         known = ", ".join(BUILTIN + one for one in shipped())
         raise LexiconError(f"there is no lexicon {BUILTIN}{name}; known: {known}")
     file = resources.files("transexplain.bias") / "lexicons" / f"{name}.yaml"
@@ -82,12 +87,15 @@ def _shipped(name: str) -> tuple[str, str]:
 
 def _text(path: Path) -> str:
     name = path.name.lower().removesuffix(".gz")
-    if not name.endswith((*_TREES, *_TABLES)):
-        known = ", ".join((*_TREES, *_TABLES))
+    if not name.endswith((*_TREES, *TABLES)):
+        known = ", ".join((*_TREES, *TABLES))
         raise LexiconError(f"{path}: a lexicon is one of {known}, plain or .gz")
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.name.lower().endswith(".gz") else data
+        with path.open("rb") as file:
+            packed = path.name.lower().endswith(".gz")
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise LexiconError(f"{path}: a lexicon has at most {LARGEST:,} bytes")
         return data.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
         raise LexiconError(f"{path}: cannot be read: {error}") from error
@@ -97,11 +105,11 @@ def _text(path: Path) -> str:
 
 def _parse(name: str, text: str) -> Any:
     if name.endswith(".json"):
-        return json.loads(text, object_pairs_hook=_once)
-    for suffix, delimiter in _TABLES.items():
+        return read_json(text, _once)
+    for suffix, delimiter in TABLES.items():
         if name.endswith(suffix):
             return _grouped(_table(text, delimiter))
-    return yaml.load(text, Loader=_Loader)  # a SafeLoader, see below
+    return read_yaml(text)
 
 
 def _table(text: str, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -158,17 +166,3 @@ def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
             raise ValueError(f"{key!r} is given twice; join the two lists")
         found[key] = value
     return found
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe loading, and no mapping key twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        self.flatten_mapping(node)
-        pairs = []
-        for key_node, value_node in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
-                raise ValueError(f"{key!r} cannot be a name; put it in quotes")
-            pairs.append((key, self.construct_object(value_node, deep=deep)))
-        return _once(pairs)

@@ -9,7 +9,7 @@ import numpy as np
 from transexplain.bias.cells import Cell
 from transexplain.bias.exact_sample import Agreement, ExactSample, PairedMentions
 from transexplain.bias.intervals import Interval
-from transexplain.bias.prediction_powered import MIN_SAMPLED, sampled, tuned
+from transexplain.bias.prediction_powered import MIN_SAMPLED, corrected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,13 +37,14 @@ class MixedGroup:
     documents: int
     items: int  #: sampled, that mention the group
     cheap: float
-    weight: float | None  #: lambda: of the cheap mean in the corrected one
+    weight: float | None  #: lambda: of the cheap mean in the corrected one; 0: it has no part
     correction: float | None  #: None: too few sampled items, so it is not corrected
     corrected: float | None
     interval: Interval | None  #: 95 %, of what the exact method gives on all items
     alone: float | None  #: mean of the exact sample without the cheap method
     alone_interval: Interval | None
     needed: float | None  #: exact_sample that would do; None: corrected, or one item
+    reason: str = ""  #: why the exact sample stands alone in it; "": it does not
 
     @property
     def narrowing(self) -> float | None:
@@ -121,9 +122,8 @@ def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: flo
     mentions = sum(one.mentions for one in members)
     cheap = sum(one.mentions * one.mean for one in members) / mentions
     weights = {(group, one.entity): 1.0 for one in members}
-    scale = tuned(rows, weights)
-    found = sampled(rows, weights, fraction, scale=scale)
-    exact = sampled(rows, weights, fraction, scale=0.0)
+    both = corrected(rows, members, weights, fraction)
+    scale, found, exact = both.scale, both.found, both.exact
     enough = found.items >= MIN_SAMPLED or (fraction == 1.0 and found.items > 1)
     documents = cell.documents[group]
     estimate = found.estimate(scale * cheap) if enough else None
@@ -142,4 +142,5 @@ def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: flo
         alone=exact.mean if enough else None,
         alone_interval=exact.estimate().interval() if enough else None,
         needed=None if enough or documents < 2 else needed_share(documents),
+        reason=both.reason if enough else "",
     )

@@ -4,7 +4,9 @@ What is corrected is the mean over entities of entity means, so a mention weighs
 run's mentions of its entity. The error holds both chances: which entities there are, and which
 items were drawn. With z of an entity its part of the cheap mean plus its part of the correction,
 the sum of squares of z is the first and, at a whole sample, that of the exact method alone; items
-that mention several entities add to it (clusters two ways, as in `two_way`).
+that mention several entities add to it (clusters two ways, as in `two_way`). Where the exact sample
+is used alone, the entities are those that were sampled, and no permutation is made: the test is t
+over entities, since their numbers of sampled mentions differ too much to be exchanged.
 """
 
 import math
@@ -17,11 +19,11 @@ from transexplain.bias.cells import Cell
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.exact_sample import ExactSample, PairedMentions
 from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.intervals import MIN_ENTITIES, Estimate, one_sample
+from transexplain.bias.intervals import MIN_ENTITIES, Estimate
 from transexplain.bias.mixed import needed_share
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import permutation_p
-from transexplain.bias.prediction_powered import MIN_SAMPLED, Sampled, sampled, tuned
+from transexplain.bias.prediction_powered import MIN_SAMPLED, Corrected, Sampled, corrected
 from transexplain.bias.verdicts import judge
 from transexplain.findings import GroupStatistic
 
@@ -35,7 +37,7 @@ class _Side:
     """The entities of one side of a difference, corrected."""
 
     means: Sequence[float]  #: of entities, by the cheap method times lambda
-    found: Sampled
+    by: Corrected
     size: float  #: mentions that all weigh the same and say as much as all of the run's
     keys: Sequence[tuple[str, str]]
 
@@ -44,10 +46,14 @@ class _Side:
         cls, members: Sequence[EntityRow], rows: Sequence[PairedMentions], fraction: float
     ) -> "_Side":
         weights = {(one.group, one.entity): 1.0 / one.mentions for one in members}
-        scale = tuned(rows, weights)
-        found = sampled(rows, weights, fraction, scale=scale)
+        by = corrected(rows, members, weights, fraction)
         size = len(members) ** 2 / math.fsum(weights.values())
-        return cls([scale * one.mean for one in members], found, size, list(weights))
+        return cls([by.scale * one.mean for one in members], by, size, list(weights))
+
+    @property
+    def found(self) -> Sampled:
+        """What the sample says."""
+        return self.by.found
 
     @property
     def enough(self) -> bool:
@@ -55,7 +61,9 @@ class _Side:
         found = self.found
         if found.fraction == 1.0:
             return found.items > 1
-        return found.items >= MIN_SAMPLED and found.fraction * self.size >= MIN_EFFECTIVE
+        if found.items < MIN_SAMPLED or found.fraction * self.size < MIN_EFFECTIVE:
+            return False
+        return not self.by.alone or len(found.by_entity) >= MIN_ENTITIES
 
     @property
     def corrected(self) -> list[float]:
@@ -65,18 +73,25 @@ class _Side:
     @property
     def estimate(self) -> Estimate:
         """The corrected mean of the group with the error over entities and sampled items."""
-        n, found, cheap = len(self.means), self.found, one_sample(self.means)
-        middle = math.fsum(self.means) / n
+        found = self.found
+        entities = found.over_entities if self.by.alone else self._over_entities
+        crossed = (1.0 - found.fraction) * found.crossed
+        items = max(0.0, found.variance - crossed)
+        whole = entities.error**2 + items
+        share = items / whole if whole else 0.0
+        freedom = 1.0 / (share**2 / found.freedom + (1.0 - share) ** 2 / entities.freedom)
+        return replace(entities, error=math.sqrt(whole), freedom=freedom)
+
+    @property
+    def _over_entities(self) -> Estimate:
+        n, middle = len(self.means), math.fsum(self.means) / len(self.means)
         parts = [
-            (mean - middle) / n + found.by_entity.get(key, 0.0)
+            (mean - middle) / n + self.found.by_entity.get(key, 0.0)
             for mean, key in zip(self.means, self.keys, strict=True)
         ]
-        own = n / (n - 1) * math.fsum(one * one for one in parts)
-        crossed = (1.0 - found.fraction) * found.crossed
-        variance = own + max(0.0, found.variance - crossed)
-        share = found.variance / whole if (whole := found.variance + cheap.error**2) else 0.0
-        freedom = 1.0 / (share**2 / found.freedom + (1.0 - share) ** 2 / cheap.freedom)
-        return Estimate(difference=middle + found.mean, error=math.sqrt(variance), freedom=freedom)
+        variance = n / (n - 1) * math.fsum(one * one for one in parts)
+        difference = middle + self.found.mean
+        return Estimate(difference=difference, error=math.sqrt(variance), freedom=n - 1)
 
 
 def mixed_table(
@@ -89,59 +104,90 @@ def mixed_table(
     """
     pairs = sample.by_class()
     by_key = {(cell.target, cell.class_name): cell for cell in cells}
-    found = []
+    references, found = rules.references(cells), []
     for row in table_of(cells, rules):
         key = row.target, row.class_name
-        found.append(_corrected(row, by_key[key], pairs.get(key, []), rules, fraction))
+        others, _ = by_key[key].others(row.group, references[row.group].groups)
+        sides = by_key[key].groups[row.group], others
+        found.append(_corrected(row, sides, pairs.get(key, []), rules, fraction))
     p = adjusted([row.p for row, _ in found], rules.correction)
     return [
-        _judged(row, estimate, value, rules)
+        _judged(
+            row,
+            estimate,
+            value,
+            rules,
+            by_key[row.target, row.class_name],
+            references[row.group].groups,
+        )
         for (row, estimate), value in zip(found, p, strict=True)
     ]
 
 
 def _judged(
-    row: GroupStatistic, estimate: Estimate | None, p: float | None, rules: Rules
+    row: GroupStatistic,
+    estimate: Estimate | None,
+    p: float | None,
+    rules: Rules,
+    cell: Cell,
+    against: Sequence[str],
 ) -> GroupStatistic:
     if estimate is None:
         return row
-    verdict = judge(estimate, p, rules.practical)
+    others, _ = cell.others(row.group, against)
+    both = cell.two_way(cell.groups[row.group], others) if cell.pairs else None
+    if both is not None:  # the cheap method's, about the corrected difference
+        error = max(both.error, estimate.error)
+        both = Estimate(difference=estimate.difference, error=error, freedom=both.freedom)
+    verdict = judge(estimate, p, rules.practical, both=both)
     return replace(row, adjusted_p=p, verdict=verdict.verdict, reason=verdict.reason)
 
 
 def _corrected(
     row: GroupStatistic,
-    cell: Cell,
+    sides: tuple[Sequence[EntityRow], Sequence[EntityRow]],
     pairs: Sequence[PairedMentions],
     rules: Rules,
     fraction: float,
 ) -> tuple[GroupStatistic, Estimate | None]:
-    members = cell.groups[row.group]
+    members, others = sides
     left = _Side.of(members, pairs, fraction)
     row = _with_means(row, left, members, pairs, fraction)
     if row.difference is None:
         return row, None
     if row.note.startswith("within "):
         return _open(row, "comparisons within shared entities are not corrected"), None
-    others, _ = cell.others(row.group, rules.reference)
     right = _Side.of(others, pairs, fraction)
     poor = next((side for side in (left, right) if not side.enough), None)
     if poor is not None:
         return _open(row, _too_few(row, poor, poor is left)), None
     estimate = _difference(left, right)
-    seed = (rules.seed, row.group, row.target, row.class_name)
-    by_order = permutation_p(
-        left.corrected, right.corrected, seed=seed, permutations=rules.permutations
-    )
-    corrected = replace(
+    found = replace(
         row,
         difference=estimate.difference,
         difference_interval=estimate.interval(),
         interval_by="t",
-        p=max(by_order, _t_test(estimate)),
+        p=_p(left, right, estimate, rules, (row.group, row.target, row.class_name)),
         detectable=estimate.detectable,
     )
-    return corrected, estimate
+    if right.by.alone:
+        found = replace(found, note=_joined(row.note, f"of the reference: {right.by.reason}"))
+    return found, estimate
+
+
+def _p(
+    left: _Side, right: _Side, estimate: Estimate, rules: Rules, names: tuple[str, str, str]
+) -> float:
+    """The larger p of the t test and, where entities can change sides, of a permutation."""
+    if left.by.alone or right.by.alone:
+        return _t_test(estimate)
+    by_order = permutation_p(
+        left.corrected,
+        right.corrected,
+        seed=(rules.seed, *names),
+        permutations=rules.permutations,
+    )
+    return max(by_order, _t_test(estimate))
 
 
 def _with_means(
@@ -154,13 +200,14 @@ def _with_means(
     if not side.enough:
         return replace(row, note=_joined(row.note, "not corrected by the exact sample"))
     weights = {(one.group, one.entity): 1.0 for one in members}
-    scale = tuned(pairs, weights)
+    by = corrected(pairs, members, weights, fraction)
     estimate = side.estimate if len(members) >= MIN_ENTITIES else None
     return replace(
         row,
-        mean=scale * row.mean + sampled(pairs, weights, fraction, scale=scale).mean,
+        mean=by.scale * row.mean + by.found.mean,
         entity_mean=math.fsum(side.corrected) / len(members),
         interval=estimate.interval() if estimate else row.interval,
+        note=_joined(row.note, side.by.reason) if side.by.alone else row.note,
     )
 
 
@@ -196,10 +243,16 @@ def _too_few(row: GroupStatistic, side: _Side, own: bool) -> str:
     whose = f"{row.group!r}" if own else "the reference"
     items = side.found.items
     more = math.ceil(125 * MIN_SAMPLED / items * side.found.fraction) / 100 if items else 1.0
+    seldom = side.found.fraction * side.size < MIN_EFFECTIVE
+    if items >= MIN_SAMPLED and not seldom:
+        return (
+            f"not corrected: the exact sample has {len(side.found.by_entity)} entities of {whose}, "
+            "too few to stand alone; a larger exact_sample would do"
+        )
     needed = min(1.0, max(needed_share(side.size, MIN_EFFECTIVE), more))
-    seldom = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
+    told = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
     return (
-        f"not corrected: the exact sample has {items} items with {whose}, too few{seldom}; "
+        f"not corrected: the exact sample has {items} items with {whose}, too few{told}; "
         f"exact_sample: {needed:g} would do"
     )
 

@@ -1,109 +1,216 @@
-"""What the model answers for items that mention a group: no attribution replaces outcomes."""
+"""How the model's answers differ between the items that mention a group and its reference.
 
-from collections import Counter
-from collections.abc import Mapping
+Rates say what happens to those who are mentioned, whatever the reason: a name, a word that goes
+along with it, other labels, other texts. What swapping the mention does (see `counterfactuals`)
+tells these apart.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.intervals import Interval, wilson
+from transexplain.bias.answers import Answer
+from transexplain.bias.families import Reference
+from transexplain.bias.intervals import Interval
+from transexplain.bias.outcome_totals import OutcomeTotals, Situation, Tally
+from transexplain.bias.rates import Rate, Share, difference, p_outside, ratio
+from transexplain.findings import Practical
 
-ALL_ITEMS = "all items"
-
-Answers = Mapping[tuple[str | None, str], int]  #: (label or None, predicted class) -> items
+_Rows = Sequence[tuple[Situation, Tally]]
+MIN_ITEMS = 10  #: on either side; a rate over fewer says nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
-    """A share of items, with its 95 % Wilson interval."""
+class Mean:
+    """A mean over items, with its 95 % interval."""
 
-    count: int
-    total: int
+    value: float
     interval: Interval
 
-    @property
-    def share(self) -> float:
-        """count / total."""
-        return self.count / self.total
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """The answers to the items on one side of a comparison, for one answer."""
+
+    selected: Rate  #: predicted to have the answer
+    probability: Mean | None  #: of the answer; None: not known (imported without logits)
+    labelled: Rate | None  #: labelled with the answer; None: no item has a label
+    error: Rate | None  #: predicted otherwise than labelled
+    true_positive: Rate | None  #: of those labelled with it, selected; None: none is labelled so
+    false_positive: Rate | None  #: of those labelled otherwise, selected
+    calibration: float | None  #: mean probability minus the share so labelled, over labelled items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
-    """How often one class is predicted, against the reference."""
-
-    class_name: str
-    rate: Rate
-    impact_ratio: float | None  #: this rate over the reference's; None: the reference has none
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupOutcome:
-    """Predictions over the items that mention a group, or over the reference's."""
+class Outcome:
+    """One comparison of answers: a group with its reference, in all items or in one stratum."""
 
     group: str
-    items: int
-    error: Rate | None  #: predicted otherwise than labelled; None: no item has a label
-    selection: tuple[Selection, ...]  #: by class, in alphabetical order
+    reference: str
+    answer: str
+    stratum: str  #: value of the slice; "": all items
+    own: Side
+    other: Side
+    difference: float  #: of the selection rates
+    difference_interval: Interval
+    impact_ratio: float | None  #: the group's selection rate over the reference's
+    ratio_interval: Interval | None  #: 95 %; its end is None in JSON where it is infinite
+    p: float | None  #: of rates that differ within practical limits; None: too few items
+    equal: bool  #: the 90 % interval of the ratio, or of the difference, lies within the limits
 
 
-def outcomes(
-    totals: EntityTotals, answers: Answers, reference: str | None
-) -> tuple[GroupOutcome, ...]:
-    """One row per mentioned group, by name, after that of the reference.
+def outcome_table(
+    totals: OutcomeTotals,
+    answers: Sequence[Answer],
+    classes: Sequence[str],
+    references: dict[str, Reference],
+    practical: Practical,
+) -> list[Outcome]:
+    """One row per group, answer and stratum, in the order of `references` and `answers`.
 
-    Args:
-        totals: of the run; a stratum holds label and predicted class.
-        answers: of all explained items.
-        reference: group; None, or one that is not mentioned: all items.
+    A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out.
+    A group or a reference that no item mentions has no row.
     """
-    groups = _by_group(totals)
-    base = groups.get(reference or "", Counter(dict(answers)))
-    name = reference if reference in groups else ALL_ITEMS
-    first = _outcome(name, base, base)
-    rest = (_outcome(group, groups[group], base) for group in sorted(groups) if group != name)
-    return (first, *rest) if first.items else ()
-
-
-def _by_group(totals: EntityTotals) -> dict[str, Counter[tuple[str | None, str]]]:
-    """Items by group, label and prediction; each item once, whatever was explained of it."""
-    found: dict[str, Counter[tuple[str | None, str]]] = {}
-    for stratum in _once(totals.strata):
-        for group, count in totals.documents([stratum]).items():
-            found.setdefault(group, Counter())[stratum.label or None, stratum.predicted] += count
+    rows = list(totals)
+    strata = ["", *sorted({key.slice for key, _ in rows} - {""})]
+    found: list[Outcome] = []
+    for group, reference in references.items():
+        if reference.name == group:
+            continue
+        for stratum in strata:
+            within = [row for row in rows if stratum in ("", row[0].slice)]
+            own = [row for row in within if group in row[0].groups]
+            other = _of_reference(within, group, reference)
+            if min(_items(own), _items(other)) >= (MIN_ITEMS if stratum else 1):
+                sides = _Sides(own, other, classes, practical)
+                found += [
+                    sides.compared(number, answer, (group, reference.name, stratum))
+                    for number, answer in enumerate(answers)
+                ]
     return found
 
 
-def _once(strata: list[Stratum]) -> list[Stratum]:
-    """The strata of one explanation per item: of its predicted class, or of the one contrast."""
-    first = [one for one in strata if one.target == strata[0].target]
-    predicted = [one for one in first if one.class_name == one.predicted]
-    name = first[0].class_name if first else ""
-    return predicted or [one for one in first if one.class_name == name]
+def _of_reference(rows: _Rows, group: str, reference: Reference) -> _Rows:
+    """Rows of items that mention the reference; of several groups, those without `group`.
+
+    Where there is no other group at all, these are the items that do not mention `group`.
+    """
+    others = set(reference.groups) - {group}
+    if not others:
+        return [row for row in rows if group not in row[0].groups]
+    if len(others) == 1:
+        [only] = others
+        return [row for row in rows if only in row[0].groups]
+    return [
+        row for row in rows if others.intersection(row[0].groups) and group not in row[0].groups
+    ]
 
 
-def _outcome(group: str, answers: Answers, base: Answers) -> GroupOutcome:
-    items = sum(answers.values())
-    labelled = {key: count for key, count in answers.items() if key[0] is not None}
-    wrong = sum(count for (label, said), count in labelled.items() if label != said)
-    classes = sorted({said for _, said in (*base, *answers)})
-    return GroupOutcome(
-        group=group,
-        items=items,
-        error=_rate(wrong, sum(labelled.values())) if labelled else None,
-        selection=tuple(_selection(name, answers, base) for name in classes) if items else (),
+def _items(rows: _Rows) -> int:
+    return sum(tally.items for _, tally in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The items on either side of a comparison."""
+
+    own: _Rows
+    other: _Rows
+    classes: Sequence[str]
+    practical: Practical
+
+    def compared(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Outcome:
+        """The comparison of one answer; `named` are group, reference and stratum."""
+        names = {self.classes[place] for place in answer.plus}
+        left, right = (_selected(rows, names) for rows in (self.own, self.other))
+        gap, quotient = partial(difference, left, right), partial(ratio, left, right)
+        size, least = self.practical.probability, self.practical.impact_ratio
+        enough = min(left.total, right.total) >= MIN_ITEMS
+        return Outcome(
+            group=named[0],
+            reference=named[1],
+            answer=answer.name,
+            stratum=named[2],
+            own=_side(self.own, left, number, names),
+            other=_side(self.other, right, number, names),
+            difference=left.value - right.value,
+            difference_interval=gap(),
+            impact_ratio=left.value / right.value if right.count else None,
+            ratio_interval=quotient() if right.count else None,
+            p=_p(gap, quotient, size, least) if enough else None,
+            equal=enough
+            and (_within(gap(0.90), -size, size) or _within(quotient(0.90), least, 1 / least)),
+        )
+
+
+def _selected(rows: _Rows, names: set[str]) -> Share:
+    found = _share(rows, lambda key: key.predicted in names)
+    assert found is not None  # there are items on either side
+    return found
+
+
+def _p(
+    gap: Callable[[float], Interval],
+    quotient: Callable[[float], Interval],
+    size: float,
+    least: float,
+) -> float:
+    """Both the difference and the ratio have to be beyond what is practical."""
+    return max(p_outside(gap, -size, size), p_outside(quotient, least, 1 / least))
+
+
+def _within(interval: Interval, low: float, high: float) -> bool:
+    return low <= interval[0] and interval[1] <= high
+
+
+def _share(rows: _Rows, wanted: Callable[[Situation], bool]) -> Share | None:
+    return Share.of((key.cluster, tally.items, tally.items * wanted(key)) for key, tally in rows)
+
+
+def _side(rows: _Rows, selected: Share, number: int, names: set[str]) -> Side:
+    labelled = [row for row in rows if row[0].label]
+    positive = [row for row in labelled if row[0].label in names]
+    negative = [row for row in labelled if row[0].label not in names]
+    wanted, wrong = _share(labelled, lambda k: k.label in names), _share(labelled, _is_wrong)
+    mean = _mean(labelled, number)
+    return Side(
+        selected=selected.rate(),
+        probability=_mean(rows, number),
+        labelled=_rate(wanted),
+        error=_rate(wrong),
+        true_positive=_rate(_share(positive, lambda key: key.predicted in names)),
+        false_positive=_rate(_share(negative, lambda key: key.predicted in names)),
+        calibration=mean.value - wanted.value if mean and wanted else None,
     )
 
 
-def _selection(class_name: str, answers: Answers, base: Answers) -> Selection:
-    rate = _rate(_said(class_name, answers), sum(answers.values()))
-    usual = _said(class_name, base) / sum(base.values())
-    return Selection(
-        class_name=class_name, rate=rate, impact_ratio=rate.share / usual if usual else None
-    )
+def _is_wrong(key: Situation) -> bool:
+    return key.label != key.predicted
 
 
-def _said(class_name: str, answers: Answers) -> int:
-    return sum(count for (_, said), count in answers.items() if said == class_name)
+def _rate(share: Share | None) -> Rate | None:
+    return share.rate() if share else None
 
 
-def _rate(count: int, total: int) -> Rate:
-    return Rate(count=count, total=total, interval=wilson(count, total))
+def _mean(rows: Iterable[tuple[Situation, Tally]], number: int) -> Mean | None:
+    """The mean probability of an answer, its interval over clusters."""
+    sums: dict[str, list[float]] = {}
+    for key, tally in rows:
+        if tally.measured:
+            known = sums.setdefault(key.cluster, [0.0, 0.0, 0.0])
+            known[0] += tally.measured
+            known[1] += tally.probabilities[number]
+            known[2] += tally.squares[number]
+    count = sum(one[0] for one in sums.values())
+    if not count:
+        return None
+    mean = sum(one[1] for one in sums.values()) / count
+    alone = sums.pop("", [0.0, 0.0, 0.0])
+    squares = alone[2] - 2 * mean * alone[1] + mean * mean * alone[0]
+    squares += sum((total - mean * items) ** 2 for items, total, _ in sums.values())
+    number_of = alone[0] + len(sums)
+    if number_of < 2:
+        return Mean(value=mean, interval=(0.0, 1.0))
+    half = 1.96 * math.sqrt(max(squares, 0.0) * number_of / (number_of - 1)) / count
+    return Mean(value=mean, interval=(max(mean - half, 0.0), min(mean + half, 1.0)))

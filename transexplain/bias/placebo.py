@@ -1,10 +1,11 @@
 """The control that should find nothing: groups whose members were drawn by lot."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transexplain.bias.cells import Cell
 from transexplain.bias.entity_rows import EntityRow
+from transexplain.bias.families import family
 from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.sampling import generator
 
@@ -25,8 +26,9 @@ class Placebo:
 def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     """Judge `draws` random relabellings by the same rules as the lexicon itself.
 
-    Each entity takes the groups of another one, the same in every cell: sizes of groups and their
-    overlaps stay, and so do the entities' relevance and how often they are mentioned.
+    Each entity takes the groups of another one of the same families, the same in every cell: sizes
+    of groups and their overlaps stay, and so do the entities' relevance and how often they are
+    mentioned.
     """
     comparisons = below = differences = 0
     fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS, bare=True)
@@ -45,17 +47,28 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
         for group, rows in cell.groups.items():
             for row in rows:
                 groups.setdefault(row.entity, set()).add(group)
-    names = sorted(groups)
     random = generator("placebo", seed, draw)
-    order = random.permutation(len(names))
-    turns = dict(zip(names, random.integers(2**31, size=len(names)).tolist(), strict=True))
-    dealt = {name: sorted(groups[names[place]]) for name, place in zip(names, order, strict=True)}
+    dealt: dict[str, list[str]] = {}
+    for names in _alike(groups):
+        order = random.permutation(len(names))
+        dealt |= {
+            one: sorted(groups[names[place]]) for one, place in zip(names, order, strict=True)
+        }
+    turns = {one: int(random.integers(2**31)) for one in sorted(groups)}
     for cell in cells:
         members: dict[str, list[EntityRow]] = {}
         for group, row in _moved(cell, dealt, turns):
             members.setdefault(group, []).append(row)
         documents = {group: sum(one.documents for one in of) for group, of in members.items()}
         yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
+
+
+def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The entities that may change places: those in groups of the same families; names sorted."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for entity, of in sorted(groups.items()):
+        found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
+    return [found[families] for families in sorted(found)]
 
 
 def _moved(

@@ -5,7 +5,7 @@ a true difference of a given size would have had the verdict *difference*.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from transexplain.bias.cells import Cell
+from transexplain.bias.families import Reference, family
 from transexplain.bias.group_table import Rules
 from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES, Interval, welch, wilson
 from transexplain.bias.multiplicity import adjusted
@@ -45,7 +46,7 @@ def planted(
 ) -> tuple[Planted, ...]:
     """Half of `difference`, all of it and twice as much, each planted into the same lexicons.
 
-    A lexicon deals the entities of a cell out anew, so that the groups, their overlaps and the
+    A lexicon deals the entities of a family out anew, so that the groups, their overlaps and the
     reference keep their sizes (as `placebo`). Into one comparison of each, all in turn, the
     difference is planted: it is added to the mean of every entity of the group. That comparison is
     judged by the run's rules, its p adjusted with those of all other comparisons of that lexicon.
@@ -59,7 +60,8 @@ def planted(
         raise ConfigurationError(
             f"a planted difference of {difference} cannot be; give a positive number in the unit"
         )
-    compared = [one for cell in cells for one in _comparisons(cell, rules)]
+    references = rules.references(cells)
+    compared = [one for cell in cells for one in _comparisons(cell, rules, references)]
     if not compared:
         return ()
     beside = np.array([one.p_values(range(lexicons), 0.0, _BESIDE)[1] for one in compared])
@@ -110,7 +112,7 @@ class _Comparison:
 
     name: tuple[object, ...]  #: of the cell, with the seed
     group: str
-    means: _Array  #: (entities,) of all entities of the cell
+    means: _Array  #: (entities,) of all entities of the families on both sides
     left: NDArray[np.intp]  #: the group's
     right: NDArray[np.intp]  #: the reference's
 
@@ -140,21 +142,32 @@ class _Comparison:
         return difference, (extreme + 1) / (len(order) + 1)
 
 
-def _comparisons(cell: Cell, rules: Rules) -> Iterator[_Comparison]:
-    single = {row.entity: row.mean for rows in cell.groups.values() for row in rows}
-    places = {entity: place for place, entity in enumerate(sorted(single))}
-    means = np.array([single[entity] for entity in places])
+def _comparisons(
+    cell: Cell, rules: Rules, references: Mapping[str, Reference]
+) -> Iterator[_Comparison]:
     name = (rules.seed, cell.target, cell.class_name)
     for group, members in cell.groups.items():
-        if group == rules.reference:
-            continue
-        others, _ = cell.others(group, rules.reference)
+        against = references[group].groups
+        others, _ = cell.others(group, against)
         if min(len(members), len(others)) >= MIN_ENTITIES:
+            single = _means(cell, {family(one) for one in (group, *against)})
+            places = {entity: place for place, entity in enumerate(single)}
             left, right = (
                 np.array([places[one.entity] for one in side], dtype=np.intp)
                 for side in (members, others)
             )
-            yield _Comparison(name, group, means, left, right)
+            yield _Comparison(name, group, np.array(list(single.values())), left, right)
+
+
+def _means(cell: Cell, families: Collection[str]) -> dict[str, float]:
+    """The mean of every entity of these families, by name."""
+    found = {
+        row.entity: row.mean
+        for group, rows in cell.groups.items()
+        if family(group) in families
+        for row in rows
+    }
+    return dict(sorted(found.items()))
 
 
 def _student_p(left: _Array, right: _Array) -> float:

@@ -5,22 +5,36 @@ estimator of survey sampling: lambda times the mean of the cheap method over eve
 mean of exact - lambda cheap over the sample. Lambda, 0 to 1, is tuned to the sample (Angelopoulos,
 Duchi and Zrnic 2023, PPI++): a cheap method that says nothing about the exact one is left out
 instead of adding its noise.
-The interval is about what the exact method would have given on all items of the run. It holds
-whatever the cheap method is, because nothing is assumed of it: items are the clusters, and the
-freedom of the t distribution is that of the clusters' weights, because few heavy items say little
-(`benchmarks.prediction_powered` measures the coverage).
+The interval is about what the exact method would have given on all items of the run. Items are the
+clusters, and the freedom of the t distribution is that of the clusters' weights, because few heavy
+items say little.
+
+A sample of n items that shows no large error of the cheap method does not show that there is none:
+one in 3/n of all items has a chance of 5 % to be missed (the rule of three: Hanley and Lippman-Hand
+1983). The variance therefore makes room for `UNSEEN` more items that are `FAR` standard deviations
+off, and for what the cheap method's values over all items vary more than over the sample. Lambda is
+tuned to this variance, too, and where little is gained over the exact sample alone, that is what is
+reported: its interval needs no cheap method (`benchmarks.rare_errors` and
+`benchmarks.prediction_powered` measure the coverage).
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from transexplain.bias.entity_rows import DocumentSums, EntityRow
 from transexplain.bias.exact_sample import PairedMentions
 from transexplain.bias.intervals import Estimate
 
 #: sampled items that mention a group; with fewer the spread of the corrections is not known
 MIN_SAMPLED = 30
+UNSEEN = 3.0  #: items of the size of the sample on which the cheap method may be wrong unseen
+FAR = 3.0  #: how wrong, in standard deviations of the exact relevance of items
+WORTH = 0.9  #: width over that of the exact sample alone, from which on it is used alone
+
+UNEVEN = "the corrections are too uneven to rely on: exact sample alone"
+UNRELATED = "the cheap method says too little of the exact one: exact sample alone"
 
 _Key = TypeVar("_Key")
 #: (group, entity) -> weight of each of its mentions
@@ -40,7 +54,9 @@ class Sampled:
     influences: Mapping[str, float]  #: item -> sum over its mentions
     sizes: Mapping[str, float]  #: item -> its share of all weight
     by_entity: Mapping[tuple[str, str], float]  #: sum over the mentions of an entity
+    entity_sizes: Mapping[tuple[str, str], float]  #: its share of all weight
     crossed: float  #: sum of squares of influences by entity and item
+    unseen: float = 0.0  #: variance of errors that a sample like this misses
 
     @property
     def items(self) -> int:
@@ -56,8 +72,7 @@ class Sampled:
         """
         if self.items < 2:
             return math.inf
-        left = [u / (1.0 - self.sizes[item]) for item, u in self.influences.items()]
-        return (1.0 - self.fraction) * math.fsum(one * one for one in left)
+        return (1.0 - self.fraction) * (_jackknife(self.influences, self.sizes) + self.unseen)
 
     @property
     def freedom(self) -> float:
@@ -65,9 +80,14 @@ class Sampled:
 
         It is the number of items where all weigh the same; at most that number less one.
         """
-        squares = [size * size for size in self.sizes.values()]
-        found = math.fsum(squares) ** 2 / math.fsum(one * one for one in squares)
-        return max(1.0, min(found, self.items - 1))
+        return _freedom(self.sizes)
+
+    @property
+    def over_entities(self) -> Estimate:
+        """The mean with entities as the clusters, for at least two; any items may be drawn."""
+        variance = _jackknife(self.by_entity, self.entity_sizes)
+        freedom = _freedom(self.entity_sizes)
+        return Estimate(difference=self.mean, error=math.sqrt(variance), freedom=freedom)
 
     def estimate(self, added: float = 0.0) -> Estimate:
         """The mean plus what is known without error, for at least two items."""
@@ -76,12 +96,89 @@ class Sampled:
         )
 
 
-def tuned(rows: Sequence[PairedMentions], weights: Weights) -> float:
-    """Lambda, 0 to 1: how much of the cheap method's mean leaves the smallest variance."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corrected:
+    """What the exact sample makes of the cheap method's mean over some mentions."""
+
+    scale: float  #: lambda; 0: the exact sample alone
+    found: Sampled  #: of exact - lambda cheap
+    exact: Sampled  #: of the exact sample alone
+    reason: str = ""  #: why the exact sample is used alone; "": it is not
+
+    @property
+    def alone(self) -> bool:
+        """Whether the cheap method has no part in it."""
+        return bool(self.reason)
+
+
+def corrected(
+    rows: Sequence[PairedMentions],
+    members: Sequence[EntityRow],
+    weights: Weights,
+    fraction: float,
+) -> Corrected:
+    """The mean that leaves the smallest variance, or the exact sample alone.
+
+    Args:
+        rows: the sample, of one target and class.
+        members: the same entities over all items, by the cheap method.
+        weights: of the mentions of every entity that counts.
+        fraction: of the run's items, that was sampled; at 1 nothing is left to chance.
+    """
+    exact = sampled(rows, weights, fraction, scale=0.0)
+    if exact.items < 2 or fraction == 1.0:
+        plain = tuned(rows, weights)
+        found = sampled(rows, weights, fraction, scale=plain)
+        return Corrected(scale=plain, found=found, exact=exact)
+    unseen = _unseen(rows, members, weights, exact)
+    scale = tuned(rows, weights, unseen)
+    found = sampled(rows, weights, fraction, scale=scale)
+    found = replace(found, unseen=scale * scale * unseen)
+    if found.variance <= WORTH**2 * exact.variance:
+        return Corrected(scale=scale, found=found, exact=exact)
+    optimistic = sampled(rows, weights, fraction, scale=tuned(rows, weights))
+    uneven = optimistic.variance <= WORTH**2 * exact.variance
+    return Corrected(scale=0.0, found=exact, exact=exact, reason=UNEVEN if uneven else UNRELATED)
+
+
+def _unseen(
+    rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights, exact: Sampled
+) -> float:
+    """Variance of what the sample cannot show of the cheap method's errors, at lambda 1."""
+    squares = math.fsum(u * u for u in exact.influences.values())
+    return UNSEEN * FAR**2 * squares / exact.items + _missing(rows, members, weights)
+
+
+def _missing(
+    rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights
+) -> float:
+    """How much more the cheap method varies over all mentions than over the sampled ones.
+
+    As variance of the mean over a sample of this size: squares are summed by item and entity.
+    """
+    told = [(weights[one.group, one.entity], one) for one in members]
+    total = math.fsum(w * one.mentions for w, one in told)
+    mean = math.fsum(w * one.mentions * one.mean for w, one in told) / total
+    squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in told)
+    weight = math.fsum(weights.get((one.group, one.entity), 0.0) * one.mentions for one in rows)
+    seen = _weighted(rows, weights, 0.0, [one.cheap for one in rows]).crossed
+    return max(0.0, squares / (total * weight) - seen)
+
+
+def _squares(sums: DocumentSums, mean: float) -> float:
+    """Sum over documents of (relevance - mentions * mean) ** 2."""
+    return sums.relevance - 2.0 * mean * sums.left + mean * mean * sums.mentions
+
+
+def tuned(rows: Sequence[PairedMentions], weights: Weights, unseen: float = 0.0) -> float:
+    """Lambda, 0 to 1: how much of the cheap method's mean leaves the smallest variance.
+
+    `unseen` is the variance, at lambda 1, of errors that the sample does not show.
+    """
     exact = sampled(rows, weights, 0.0, scale=0.0).influences
     both = sampled(rows, weights, 0.0, scale=1.0).influences
     cheap = {item: u - both[item] for item, u in exact.items()}
-    squares = math.fsum(one * one for one in cheap.values())
+    squares = math.fsum(one * one for one in cheap.values()) + unseen
     products = math.fsum(u * cheap[item] for item, u in exact.items())
     return min(1.0, max(0.0, products / squares)) if squares else 1.0
 
@@ -97,24 +194,46 @@ def sampled(
         fraction: of the run's items, that was sampled; at 1 nothing is left to chance.
         scale: lambda; 0 is the exact sample alone.
     """
-    used = [(one, w) for one in rows if (w := weights.get((one.group, one.entity)))]
-    total = math.fsum(w * one.mentions for one, w in used)
-    values = [one.exact - scale * one.cheap for one, _ in used]
-    summed = math.fsum(w * x for (_, w), x in zip(used, values, strict=True))
-    mean = summed / total if total else 0.0
-    parts = [
-        (one, w * (x - mean * one.mentions) / total)
-        for (one, w), x in zip(used, values, strict=True)
+    return _weighted(rows, weights, fraction, [one.exact - scale * one.cheap for one in rows])
+
+
+def _weighted(
+    rows: Sequence[PairedMentions], weights: Weights, fraction: float, values: Sequence[float]
+) -> Sampled:
+    """The weighted mean of `values`, one for every row."""
+    used = [
+        (one, w, x)
+        for one, x in zip(rows, values, strict=True)
+        if (w := weights.get((one.group, one.entity)))
     ]
+    total = math.fsum(w * one.mentions for one, w, _ in used)
+    mean = math.fsum(w * x for _, w, x in used) / total if total else 0.0
+    parts = [(one, w * (x - mean * one.mentions) / total) for one, w, x in used]
+    sizes = [(one, w * one.mentions / total) for one, w, _ in used]
     both = _sums(((one.item_id, one.group, one.entity), u) for one, u in parts)
     return Sampled(
         mean=mean,
         fraction=fraction,
         influences=_sums((one.item_id, u) for one, u in parts),
-        sizes=_sums((one.item_id, w * one.mentions / total) for one, w in used),
+        sizes=_sums((one.item_id, size) for one, size in sizes),
         by_entity=_sums(((one.group, one.entity), u) for one, u in parts),
+        entity_sizes=_sums(((one.group, one.entity), size) for one, size in sizes),
         crossed=math.fsum(u * u for u in both.values()),
     )
+
+
+def _jackknife(influences: Mapping[_Key, float], sizes: Mapping[_Key, float]) -> float:
+    """Variance of the mean over clusters, each as if the mean were taken without it."""
+    if len(influences) < 2:
+        return math.inf
+    left = [u / (1.0 - sizes[key]) for key, u in influences.items()]
+    return math.fsum(one * one for one in left)
+
+
+def _freedom(sizes: Mapping[_Key, float]) -> float:
+    squares = [size * size for size in sizes.values()]
+    found = math.fsum(squares) ** 2 / math.fsum(one * one for one in squares)
+    return max(1.0, min(found, len(sizes) - 1))
 
 
 def _sums(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval, wilson
-from transexplain.bias.swaps import by_entity, rank_correlation
+from transexplain.bias.ranks import rank_correlation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -101,3 +101,11 @@ def _rate_interval(rates: Sequence[float]) -> Interval | None:
 def removals_to_json(removals: Iterable[Removal]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
     return [asdict(one) for one in sorted(removals)]
+
+
+def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:
+    """Means of every entity, by name: mentions of one entity are not independent."""
+    found: dict[str, list[float]] = {}
+    for entity, value in values:
+        found.setdefault(entity, []).append(value)
+    return [float(np.mean(found[entity])) for entity in sorted(found)]

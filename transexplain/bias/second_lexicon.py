@@ -1,6 +1,6 @@
 """The group table's comparisons by a second lexicon: what hangs on the choice of words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.cells import Cell
@@ -30,17 +30,20 @@ def with_second(
         names: of the second lexicon's groups.
         rules: of the table.
     """
+    cells, second = list(cells), list(second)
     theirs = {(cell.target, cell.class_name): cell.groups for cell in second}
     mixed = {}
     for cell in cells:
         key = (cell.target, cell.class_name)
         kept = {group: of for group, of in cell.groups.items() if group not in names}
         mixed[key] = replace(cell, groups={**kept, **theirs.get(key, {})})
+    references = rules.references([*cells, *second])
     for row in rows:
-        if row.group not in names or row.group == rules.reference:
+        if row.group not in names or row.group == row.reference:
             yield row
             continue
-        found = _compared(mixed[row.target, row.class_name], row.group, rules)
+        against = references[row.group].groups
+        found = _compared(mixed[row.target, row.class_name], row.group, against, rules)
         if found is None:
             note = f"{NAME}: fewer than {MIN_ENTITIES} entities on a side"
             yield replace(row, note="; ".join(filter(None, (row.note, note))))
@@ -51,9 +54,9 @@ def with_second(
             yield replace(row, robustness=(*row.robustness, one))
 
 
-def _compared(cell: Cell, group: str, rules: Rules) -> Estimate | None:
+def _compared(cell: Cell, group: str, against: Collection[str], rules: Rules) -> Estimate | None:
     members = cell.groups.get(group, ())
-    others = cell.others(group, rules.reference)[0] if members else []
+    others = cell.others(group, against)[0] if members else []
     if min(len(members), len(others)) < MIN_ENTITIES:
         return None
     return estimated(members, others, rules)

@@ -67,7 +67,7 @@ def splits(
 
     A target and class with one part only (predicted classes of the target `predicted`) would be
     compared a second time and is left out; so are items without a label, or without the slice's
-    column. The same rules judge, but no row has the two-way robustness row.
+    column. The same rules judge.
 
     Args:
         totals: of the run.
@@ -117,9 +117,7 @@ def _split(
             if value := value_of(stratum):
                 parts.setdefault(value, []).append(stratum)
         if len(parts) > 1:
-            cells += [
-                (value, replace(cell_of(totals, some), pairs={})) for value, some in parts.items()
-            ]
+            cells += [(value, cell_of(totals, some)) for value, some in parts.items()]
     if not cells:
         return None
     sizes: Counter[str] = Counter()

@@ -1,31 +1,43 @@
 """An interval that also counts documents: mentions in one text share more than their names."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from transexplain.bias.entity_rows import DocumentSums, EntityRow
 from transexplain.bias.intervals import Estimate
 
 _NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)
+_CLOSE = 1e-9  #: numbers of documents this near are one
 Pairs = Mapping[tuple[str, str], DocumentSums]
 
 
-def two_way(left: Sequence[EntityRow], right: Sequence[EntityRow], pairs: Pairs) -> Estimate | None:
+def two_way(
+    left: Sequence[EntityRow],
+    right: Sequence[EntityRow],
+    pairs: Pairs,
+    mentions: Mapping[str, int],
+) -> Estimate | None:
     """Difference of the means over *mentions*, its variance clustered by entity and by document.
 
     The variance is that of entities plus that of documents minus that of their meeting (Cameron,
-    Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. It serves as a
-    check of robustness: the primary statistic takes means over entities.
+    Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. Documents of one
+    cluster are one. Freedom is the least number of entities or documents of a side, less one, where
+    k of unequal size count as the (sum n)^2 / sum n^2 of equal size that say as much (Carter,
+    Schnepel and Steigerwald 2017, for clusters that differ in size alone).
 
     Args:
         left: entities of a group.
         right: entities of its reference, which may be several groups.
         pairs: sums over documents for the groups on both sides, see `EntityTotals.pairs`.
+        mentions: of each of these groups.
 
-    None where a side has fewer than two entities.
+    None where a side has fewer than two entities, or all of its mentions in one document.
     """
     if min(len(left), len(right)) < 2:
         return None
-    sides = [_Side(left, 1.0), _Side(right, -1.0)]
+    sides = [_Side(left, 1.0, pairs, mentions), _Side(right, -1.0, pairs, mentions)]
+    if min(min(side.entities, side.documents) for side in sides) <= 1.0 + _CLOSE:
+        return None
     by_entity = sum(side.by_entity() for side in sides)
     meeting = sum(side.meeting() for side in sides)
     by_document = _by_document(sides, pairs)
@@ -33,19 +45,25 @@ def two_way(left: Sequence[EntityRow], right: Sequence[EntityRow], pairs: Pairs)
     return Estimate(
         difference=sides[0].mean - sides[1].mean,
         error=variance**0.5,
-        freedom=min(len(left), len(right)) - 1,
+        freedom=min(min(side.entities, side.documents) for side in sides) - 1.0,
     )
 
 
 class _Side:
     """One side of the difference: its mean over mentions, and what each entity adds to it."""
 
-    def __init__(self, rows: Sequence[EntityRow], sign: float) -> None:
+    def __init__(
+        self, rows: Sequence[EntityRow], sign: float, pairs: Pairs, mentions: Mapping[str, int]
+    ) -> None:
         self.rows = rows
         self.groups = sorted({row.group for row in rows})
         self.mentions = sum(row.mentions for row in rows)
         self.mean = sum(row.mean * row.mentions for row in rows) / self.mentions
         self.weight = sign / self.mentions
+        self.entities = self.mentions**2 / sum(row.mentions**2 for row in rows)
+        whole = sum(mentions[group] for group in self.groups)
+        squares = sum(_between(pairs, a, b).mentions for a in self.groups for b in self.groups)
+        self.documents = whole**2 / squares
 
     def by_entity(self) -> float:
         """The variance between entities, with the factor of small samples."""
@@ -53,13 +71,24 @@ class _Side:
         return self.weight**2 * sums * len(self.rows) / (len(self.rows) - 1)
 
     def meeting(self) -> float:
-        """The variance between an entity's documents."""
-        return self.weight**2 * sum(
-            one.by_document.relevance
-            - 2 * self.mean * one.by_document.left
-            + self.mean**2 * one.by_document.mentions
-            for one in self.rows
+        """The variance between an entity's documents, with the smaller of both factors."""
+        units = max(len(self.rows), self.documents)
+        return (
+            self.weight**2
+            * units
+            / (units - 1)
+            * sum(
+                one.by_document.relevance
+                - 2 * self.mean * one.by_document.left
+                + self.mean**2 * one.by_document.mentions
+                for one in self.rows
+            )
         )
+
+    @property
+    def document_weight(self) -> float:
+        """The weight of a mention with the root of the factor of small samples of documents."""
+        return self.weight * math.sqrt(self.documents / (self.documents - 1))
 
 
 def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
@@ -72,7 +101,7 @@ def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
                     sums = _between(pairs, group, with_)
                     product = sums.relevance - other.mean * sums.left - one.mean * sums.right
                     product += one.mean * other.mean * sums.mentions
-                    found += one.weight * other.weight * product
+                    found += one.document_weight * other.document_weight * product
     return found
 
 

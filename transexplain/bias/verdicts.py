@@ -17,11 +17,16 @@ class Judged:
 
 
 def judge(
-    estimate: Estimate | None, p: float | None, practical: float, unit: str = "logit"
+    estimate: Estimate | None,
+    p: float | None,
+    practical: float,
+    unit: str = "logit",
+    both: Estimate | None = None,
 ) -> Judged:
     """The verdict on one comparison.
 
-    *difference*: the adjusted `p` is at most 5 % and the difference exceeds `practical`.
+    *difference*: the adjusted `p` is at most 5 %, the difference exceeds `practical`, and so does 0
+    lie outside the interval of `both`, over entities and documents, where there is one.
     *equivalent*: the 90 % interval lies within +-`practical`, which is two one-sided tests at 5 %
     (Schuirmann 1987). *inconclusive*: neither. *suppressed*: too few entities (`estimate` None).
     """
@@ -29,15 +34,28 @@ def judge(
         return Judged(verdict="suppressed", reason="too few entities to compare")
     low, high = estimate.interval(0.90)
     size = abs(estimate.difference)
-    if p <= ALPHA and size > practical:
+    vetoed = both is not None and _holds_none(both, estimate.difference)
+    if p <= ALPHA and size > practical and not vetoed:
         reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
         return Judged(verdict="difference", reason=reason)
     if -practical < low and high < practical:
         reason = f"the 90 % interval lies within ±{practical:g} {unit}"
         return Judged(verdict="equivalent", reason=reason)
-    if p <= ALPHA:
+    if p <= ALPHA and size > practical and both is not None:
+        lower, upper = both.interval()
+        reason = (
+            f"adjusted p {p:.2g} over entities, but the interval over entities and documents "
+            f"[{lower:+.2g}, {upper:+.2g}] does not bear it out"
+        )
+    elif p <= ALPHA:
         reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
     else:
         found = estimate.detectable
         reason = f"adjusted p {p:.2g}; from {found:.2g} {unit} on it would probably have been found"
     return Judged(verdict="inconclusive", reason=reason)
+
+
+def _holds_none(both: Estimate, difference: float) -> bool:
+    """Whether the interval of `both` holds 0, or lies on the other side of it."""
+    low, high = both.interval()
+    return low <= 0.0 if difference > 0.0 else high >= 0.0

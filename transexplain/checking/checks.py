@@ -1,58 +1,87 @@
 """The checks of one shard: items drawn while it is explained, looked at again when it is done."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain, islice
 
 from transexplain.bias.checked import Checked
 from transexplain.bias.matching import Match
 from transexplain.bias.sampling import generator
 from transexplain.checking.randomised import Randomised
+from transexplain.checking.regions import Regions
 from transexplain.checking.removals import Removals
 from transexplain.checking.swaps import Swaps
 from transexplain.data.sampling import number
-from transexplain.explaining import Explained
+from transexplain.evaluations import MethodSpec
+from transexplain.explaining import Explained, Request, explain_items
+from transexplain.methods import facts_of
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, CheckPlan
 from transexplain.supervision import Observer
 
 
 class Checks:
-    """Draws items, and of each text one of its mentions.
+    """Draws items, and of each text one of its mentions; of pictures all marked regions.
 
     An item is drawn by its row and a mention by its item alone, so that any cut into shards draws
     the same. What is removed and what is replaced is one and the same mention.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
-        self._check = check
+        self._check, self._model = check, model
+        self._request = Request.from_plan(plan)
         self._removals = Removals(plan, model)
-        self._swaps = Swaps(plan, check, model) if check.swap else None
+        self._swaps = Swaps(plan, check) if check.swap else None
+        self._regions = Regions(plan) if check.regions else None
         self._randomised = Randomised(plan, check, model) if check.randomised else None
 
     def consider(self, done: Explained, matches: Sequence[Match], mentioned: bool) -> None:
         """Take note of an item that is drawn; `mentioned`: it has mentions of any kind."""
         item, check = done.item, self._check
-        if item is None or number(item.index, check.seed) >= check.share * 2**64:
+        if item is None or not (matches or (mentioned and check.whole)):
             return
-        if not (matches or (mentioned and check.whole)):
-            return
-        if self._randomised is not None:
+        drawn = number(item.index, check.seed) < check.share * 2**64
+        if drawn and self._randomised is not None:
             self._randomised.consider(done)
-        if matches and isinstance(item.content, str):
-            random = generator("check", check.seed, item.id)
-            match = matches[int(random.integers(len(matches)))]
+        if drawn and self._regions is not None:
+            self._regions.consider(done)
+        if not matches or not isinstance(item.content, str):
+            return
+        random = generator("check", check.seed, item.id)
+        match = matches[int(random.integers(len(matches)))]
+        if drawn:
             self._removals.consider(done, matches, match)
-            if self._swaps is not None:
-                self._swaps.consider(done, match, random)
+        if self._swaps is not None and self._swaps.wants(item, match):
+            self._swaps.consider(done, matches, match, random)
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> Checked:
         """Look at the drawn items again; those `alone` (ids) share no batch.
 
-        Raises Stopped where the observer asked to stop.
+        Texts without a mention and with another one, and pictures with a region hidden, are
+        answered in the same batches, by forward passes only. Raises Stopped where the observer
+        asked to stop.
         """
         found = Checked()
-        found.removals += self._removals.measure(observer, alone)
+        without, other = self._removals.items, self._swaps.items if self._swaps else []
+        forward = replace(self._request, method=self._logits_by(), targets=())
+        pictures = (
+            self._regions.items if self._regions else ()
+        )  # large, so made when it is their turn
+        asked = chain(without, other, pictures)
+        ends = iter(explain_items(self._model, asked, forward, observer=observer, alone=alone))
+        found.removals += self._removals.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
-            found.swaps += self._swaps.measure(observer, alone)
+            found.observations += self._swaps.observations(list(islice(ends, len(other))))
+        if self._regions is not None:
+            found.regions += self._regions.observations(ends)
         if self._randomised is not None:
             found.randomised.merge(self._randomised.measure(observer, alone))
         return found
+
+    def _logits_by(self) -> MethodSpec:
+        """A method that gives the logits of the audit's own in one pass where nothing is asked.
+
+        Methods of rules cut off a final softmax; all others see the logits as they are.
+        """
+        method = self._request.method
+        return method if facts_of(method.name).needs_rules else MethodSpec(name="random")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.exact_sample import Agreement, ExactSample, PairedMentions
-from transexplain.bias.swaps import rank_correlation
+from transexplain.bias.ranks import rank_correlation
 from transexplain.checking.again import Pair, explained_again, in_the_place_of
 from transexplain.data.sampling import number
 from transexplain.evaluations import ExactPlan

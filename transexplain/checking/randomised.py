@@ -1,10 +1,11 @@
-"""The drawn items explained by a model that knows nothing: its weights are drawn anew."""
+"""The drawn items explained by models that know nothing: their weights are drawn anew."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.randomised import RandomisedTotals
 from transexplain.checking.again import explained_again, in_the_place_of
+from transexplain.data.sampling import number
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
@@ -12,35 +13,53 @@ from transexplain.metrics.randomisation import randomised_model
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, CheckPlan
 from transexplain.supervision import Observer
+from transexplain.types import Item
+
+#: added to the seed: which model explains an item must not hang on what drew the item
+_APART = 0x52616E64
 
 
 class Randomised:
     """The randomised-model control of one shard.
 
-    The weights depend on their names and the seed alone, so every shard has the same model; the
-    audited one is not touched. It is made where an item was drawn, and kept as long as the model.
+    The weights depend on their names, the seed and the draw alone, so every shard has the same
+    models, and an item's row says which of them explains it; the audited one is not touched. They
+    are made where an item was drawn for them, and kept as long as the model.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
         self._model, self._seed = model, check.seed
         self._request, self._mentioning = Request.from_plan(plan), Mentioning(plan)
-        self._drawn: list[Explained] = []
+        self._drawn: list[list[tuple[Explained, Item]]] = [[] for _ in range(check.draws)]
 
     def consider(self, done: Explained) -> None:
         """Take note of an item that is drawn."""
-        self._drawn.append(done)
+        if done.item is not None:
+            draw = number(done.item.index, self._seed + _APART) % len(self._drawn)
+            self._drawn[draw].append((done, done.item))
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:
         """Who is mentioned, with the relevance of either model, over items that both explain."""
         found = RandomisedTotals()
-        asked = [(done, done.item) for done in self._drawn if done.item is not None]
-        if not asked:
-            return found
+        for draw, asked in enumerate(self._drawn):
+            if asked:
+                self._measure(draw, asked, found, observer, alone)
+        return found
+
+    def _measure(
+        self,
+        draw: int,
+        asked: Sequence[tuple[Explained, Item]],
+        found: RandomisedTotals,
+        observer: Observer,
+        alone: Collection[str],
+    ) -> None:
+        """Add to `found` the items of one draw."""
         try:
-            model = randomised_model(self._model, self._seed)
+            model = randomised_model(self._model, self._seed, draw)
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
             found.failed += len(asked)
-            return found
+            return
         again = explained_again(model, self._request, asked, observer, alone)
         real, random = ShardAggregate(), ShardAggregate()
         for (done, _), pairs in zip(asked, again, strict=True):
@@ -51,5 +70,4 @@ class Randomised:
             self._mentioning.of(done, real)
             self._mentioning.of(in_the_place_of(done, pairs), random)
         found.real.merge(real.entities)
-        found.randomised.merge(random.entities)
-        return found
+        found.of_draw(draw).merge(random.entities)

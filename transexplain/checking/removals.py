@@ -1,7 +1,7 @@
 """Mentions taken out of their texts: what the model says without them."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 from transexplain.bias.matching import Match
 from transexplain.bias.mentions import mentions_of
 from transexplain.bias.removals import Removal
-from transexplain.evaluations import MethodSpec
-from transexplain.explaining import Explained, Request, explain_items
-from transexplain.methods import facts_of
+from transexplain.explaining import Explained, Request
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan
-from transexplain.supervision import Observer
 from transexplain.targets import parse_target, resolve_target
 from transexplain.types import Attribution, Item
 
@@ -52,22 +49,16 @@ class Removals:
         if any(letter.isalnum() for letter in text):
             self._asked.append(_Asked(done, own, replace(item, content=text)))
 
-    def measure(self, observer: Observer, alone: Collection[str] = ()) -> Iterator[Removal]:
-        """Predict the texts that are left, without any attribution, and compare."""
-        forward = replace(self._request, method=self._logits_by(), targets=())
-        items = [one.item for one in self._asked]
-        ends = explain_items(self._model, items, forward, observer=observer, alone=alone)
+    @property
+    def items(self) -> list[Item]:
+        """The texts without the mention, in the order in which `compared` takes their ends."""
+        return [one.item for one in self._asked]
+
+    def compared(self, ends: Sequence[Explained]) -> Iterator[Removal]:
+        """What the model says without the mentions; `ends` are those of `items`."""
         for asked, end in zip(self._asked, ends, strict=True):
             if end.outcome is not None:
                 yield from self._compared(asked, end.outcome.predicted, end.outcome.logits)
-
-    def _logits_by(self) -> MethodSpec:
-        """A method that gives the logits of the audit's own in one pass where nothing is asked.
-
-        Methods of rules cut off a final softmax; all others see the logits as they are.
-        """
-        method = self._request.method
-        return method if facts_of(method.name).needs_rules else MethodSpec(name="random")
 
     def _compared(
         self, asked: _Asked, predicted: str, logits: Sequence[float]

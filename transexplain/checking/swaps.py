@@ -1,146 +1,207 @@
-"""Counterfactual swaps: replace a mention by one of another group, and explain the text again."""
+"""Counterfactual swaps: other names in the place of a mention, of its group and its reference."""
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from transexplain.bias.answers import answers_of
+from transexplain.bias.counterfactuals import NAMES, Observation
+from transexplain.bias.families import references_of
 from transexplain.bias.matching import Match
-from transexplain.bias.mentions import mentions_of
-from transexplain.bias.swaps import Swap
-from transexplain.checking.again import Pair, explained_again
-from transexplain.explaining import Explained, Request
-from transexplain.models.base import LoadedModel
+from transexplain.bias.pairs import Partners
+from transexplain.data.sampling import number
+from transexplain.explaining import Explained
 from transexplain.plans import AuditPlan, CheckPlan
-from transexplain.supervision import Observer
-from transexplain.types import EntityGroup, Item, ItemFailure
+from transexplain.types import EntityGroup, Item
 
-_TRIED = 12  #: replacements whose word pieces are counted
-_BAND = 1.0  #: replacements are at most twice, or half, as frequent
+#: entities of a group in the data from which on those that nobody mentions are left out
+_ENOUGH = 5
+_APART = 0x53776170  #: added to the seed, so that other samples do not draw the same items
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One mention that is swapped: its item as it was and as it will be."""
+    """An item with another name in it, and whose name that is."""
 
     done: Explained
-    match: Match
-    other: str
+    item: Item  #: with that name
+    group: str
     entity: str
-    item: Item  #: with the replacement
-    place: Match  #: of the replacement
 
 
 class Swaps:
-    """The swaps of one shard: noted while it is explained, made when it is done.
+    """The swaps of one shard: noted while it is explained, answered when it is done.
 
-    The replacement of a mention comes from the reference (from any other group where there is
-    none, or the mention is the reference's), agrees in plural and has as many word pieces. As far
-    as one can be found it is of the same family of groups (`country/high` and `country/low`), a
-    proper name where the mention is one, and about as frequent in the data, in this order.
+    A text is drawn by its row, with a chance that its group has. It is read with `NAMES` names of
+    its own group and as many of its reference (or, where the mention is the reference's, of a
+    group that is compared with it), drawn from those that the data mentions. All mentions of the
+    entity in the text are replaced. A word of `groups.pairs` has its partner alone take its place.
+    The number of word pieces is free: what it does to the answer
+    is measured by names of one group, see `counterfactuals`.
     """
 
-    def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
-        self._plan, self._check, self._model = plan, check, model
-        self._request = Request.from_plan(plan)
-        self._groups = {group.name: _entities(group) for group in plan.groups}
+    def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
+        self._check, self._answers = check, answers_of(plan)
+        self._slice = plan.slice
+        self._lexicons = {group.name: _Lexicon(group, check.counts) for group in plan.groups}
+        references = references_of(plan.reference, self._lexicons)
+        self._against = {name: set(one.groups) for name, one in references.items()}
+        for name, one in references.items():
+            for other in one.groups:
+                self._against[other].add(name)
+        self._partners = Partners(plan.pairs)
         self._asked: list[_Asked] = []
+        self._own: list[Observation] = []
 
-    def consider(self, done: Explained, match: Match, random: np.random.Generator) -> None:
-        """Take note of an item whose `match` can be replaced."""
+    def wants(self, item: Item, match: Match) -> bool:
+        """Whether the item is drawn for its mention `match`.
+
+        One that is made from a template is not: its pair says what another name does.
+        """
+        if item.template:
+            return False
+        share = self._check.swaps.get(match.group, 0.0)
+        return number(item.index, self._check.seed + _APART) < share * 2**64
+
+    def consider(
+        self, done: Explained, matches: Sequence[Match], match: Match, random: np.random.Generator
+    ) -> None:
+        """Take note of an item; all matches of `match`'s entity are replaced together."""
         item = done.item
-        if item is None or not isinstance(item.content, str):
+        if item is None or not isinstance(item.content, str) or not self._answers:
             return
-        for other, entity in self._candidates(match, random):
-            asked = _asked(done, item, match, other, entity)
-            if self._pieces(asked.item) == self._pieces(item):
-                self._asked.append(asked)
-                return
+        if self._consider_pair(done, item, matches, match):
+            return
+        own = [one for one in matches if (one.group, one.entity) == (match.group, match.entity)]
+        others = sorted(self._against.get(match.group, set()) - {match.group})
+        replacements = [
+            found
+            for groups, count in (([match.group], NAMES - 1), (others, NAMES))
+            for found in self._drawn(groups, count, match, random)
+        ]
+        if not any(group != match.group for group, _, _ in replacements):
+            return
+        self._own.append(self._observed(done, done, match.group, match.entity, own=True))
+        for group, entity, terms in replacements:
+            text = _with(item.content, own, terms, self._lexicons[group])
+            self._asked.append(_Asked(done, replace(item, content=text), group, entity))
 
-    def measure(self, observer: Observer, alone: Collection[str] = ()) -> Iterator[Swap]:
-        """Explain the changed texts for the classes that were explained before, and compare."""
-        again = explained_again(
-            self._model,
-            self._request,
-            [(one.done, one.item) for one in self._asked],
-            observer,
-            alone,
-        )
-        for asked, pairs in zip(self._asked, again, strict=True):
-            yield from _compared(asked, pairs)
+    def _consider_pair(
+        self, done: Explained, item: Item, matches: Sequence[Match], match: Match
+    ) -> bool:
+        """Take note of an item whose mention has a partner; whether it has one.
 
-    def _candidates(self, match: Match, random: np.random.Generator) -> list[tuple[str, str]]:
-        """(group, entity) of replacements, the best first."""
-        reference = self._plan.reference
-        wanted = [reference] if reference and reference != match.group else list(self._groups)
-        own = set(self._groups.get(match.group, ()))
-        found = sorted(
-            (group, entity)
-            for group in wanted
-            if group != match.group
-            for entity in self._groups.get(group, ())
-            if entity not in own and _shape(entity, match.surface) is not None
-        )
-        dealt = [found[place] for place in random.permutation(len(found))]
-        return sorted(dealt, key=lambda one: self._unlike(match, *one))[:_TRIED]
+        All words of its group that have partners change together, pronouns too.
+        """
+        text = item.content
+        partner = self._partners.partner(match.surface, text[match.end :])
+        home = self._home(partner, match.group) if partner is not None else None
+        if home is None:
+            return False
+        changed = text
+        for one in sorted(matches, key=lambda one: -one.start):
+            word = self._partners.partner(one.surface, text[one.end :])
+            if one.group == match.group and word is not None:
+                changed = f"{changed[: one.start]}{word}{changed[one.end :]}"
+        self._own.append(self._observed(done, done, match.group, match.entity, own=True))
+        self._asked.append(_Asked(done, replace(item, content=changed), *home))
+        return True
 
-    def _unlike(self, match: Match, group: str, entity: str) -> tuple[bool, bool, bool]:
-        """In what a replacement differs from the mention, the gravest first."""
-        return (
-            _family(group) != _family(match.group),
-            entity[:1].isupper() != match.entity[:1].isupper(),
-            not self._near(entity, match.entity),
-        )
-
-    def _near(self, one: str, other: str) -> bool:
-        counts = self._check.counts
-        ratio = (counts.get(one, 0) + 1) / (counts.get(other, 0) + 1)
-        return abs(math.log2(ratio)) <= _BAND
-
-    def _pieces(self, item: Item) -> int:
-        [encoded] = self._request.encode(self._model, [item])
-        return -1 if isinstance(encoded, ItemFailure) else encoded.length
-
-
-def _family(group: str) -> str:
-    return group.partition("/")[0]
-
-
-def _entities(group: EntityGroup) -> Mapping[str, None]:
-    return dict.fromkeys(group.entities.get(term, term) for term in group.terms)
-
-
-def _asked(done: Explained, item: Item, match: Match, other: str, entity: str) -> _Asked:
-    word = _shape(entity, match.surface) or entity
-    text = f"{item.content[: match.start]}{word}{item.content[match.end :]}"
-    place = replace(match, group=other, entity=entity, surface=word, end=match.start + len(word))
-    return _Asked(done, match, other, entity, replace(item, content=text), place)
-
-
-def _shape(entity: str, surface: str) -> str | None:
-    """`entity` in the capitals of `surface`; None where one is a plural and the other is not."""
-    if entity.lower().endswith("s") != surface.lower().endswith("s"):
+    def _home(self, word: str, group: str) -> tuple[str, str] | None:
+        """The group that `group` is compared with and that has `word`, and whose name it is."""
+        for other in sorted(self._against.get(group, ())):
+            for entity, terms in self._lexicons[other].entities.items():
+                if word.lower() in {term.lower() for term in terms}:
+                    return other, entity
         return None
+
+    @property
+    def items(self) -> list[Item]:
+        """The texts to be answered, in the order in which `observations` takes them."""
+        return [one.item for one in self._asked]
+
+    def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
+        """What was answered, to the texts as they came and to `items`; a failure is left out."""
+        yield from self._own
+        for asked, end in zip(self._asked, ends, strict=True):
+            if end.outcome is not None:
+                yield self._observed(asked.done, end, asked.group, asked.entity, own=False)
+
+    def _observed(
+        self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
+    ) -> Observation:
+        item, outcome = done.item, end.outcome
+        assert item is not None and outcome is not None  # both were explained
+        return Observation(
+            document=item.id,
+            cluster=item.cluster,
+            slice=str(item.meta.get(self._slice, "")) if self._slice else "",
+            group=group,
+            entity=entity,
+            own=own,
+            positions=outcome.positions,
+            predicted=outcome.predicted,
+            log_odds=tuple(float(one.log_odds(outcome.logits)) for one in self._answers),
+        )
+
+    def _drawn(
+        self, groups: Sequence[str], count: int, match: Match, random: np.random.Generator
+    ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """(group, entity, its terms) of up to `count` different names of these groups."""
+        own = self._lexicons[match.group].entities if groups != [match.group] else {}
+        taken = {match.entity}
+        for _ in range(count):
+            for place in random.permutation(len(groups)):
+                lexicon = self._lexicons[groups[place]]
+                names = [
+                    name
+                    for name in lexicon.usual
+                    if name not in taken and name not in own and lexicon.fits(name, match.surface)
+                ]
+                if names:
+                    name = names[int(random.integers(len(names)))]
+                    taken.add(name)
+                    yield groups[place], name, lexicon.entities[name]
+                    break
+
+
+class _Lexicon:
+    """The names of one group, and how they take the form of what they replace."""
+
+    def __init__(self, group: EntityGroup, counts: Mapping[str, int]) -> None:
+        found: dict[str, list[str]] = {}
+        for term in group.terms:
+            found.setdefault(group.entities.get(term, term), []).append(term)
+        self.entities = {name: tuple(terms) for name, terms in found.items()}
+        mentioned = [name for name in self.entities if counts.get(name)]
+        self.usual = sorted(mentioned if len(mentioned) >= _ENOUGH else self.entities)
+        terms = {term.lower() for term in group.terms}
+        # plurals matter to `Germans`, whose singular is a term; not to `James`
+        self._inflected = {term for term in terms if f"{term}s" in terms or term[:-1] in terms}
+
+    def fits(self, name: str, surface: str) -> bool:
+        """Whether some term of an entity agrees with `surface` in number."""
+        return any(self.agrees(term, surface) for term in self.entities[name])
+
+    def agrees(self, term: str, surface: str) -> bool:
+        """Whether a term is a plural where `surface` is; names of people are neither."""
+        if term.lower() not in self._inflected:
+            return True
+        return term.lower().endswith("s") == surface.lower().endswith("s")
+
+
+def _with(text: str, matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> str:
+    """The text with a term in the place of every match, in the capitals of what it replaces."""
+    for match in sorted(matches, key=lambda one: -one.start):
+        term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
+        text = f"{text[: match.start]}{_in_case_of(match.surface, term)}{text[match.end :]}"
+    return text
+
+
+def _in_case_of(surface: str, term: str) -> str:
     if surface.isupper() and len(surface) > 1:
-        return entity.upper()
+        return term.upper()
     if surface[:1].isupper():
-        return entity[:1].upper() + entity[1:]
-    return entity.lower() if surface.islower() else entity
-
-
-def _compared(asked: _Asked, pairs: Sequence[Pair]) -> Iterator[Swap]:
-    for before, changed in pairs:
-        old, new = mentions_of(before, [asked.match]), mentions_of(changed, [asked.place])
-        if old and new:
-            yield Swap(
-                item_id=before.item_id,
-                target=before.target,
-                class_name=before.class_name,
-                group=asked.match.group,
-                entity=asked.match.entity,
-                other=asked.other,
-                replacement=asked.entity,
-                change=before.logit - changed.logit,
-                gap=old[0].relevance - new[0].relevance,
-            )
+        return term[:1].upper() + term[1:]
+    return term.lower() if surface.islower() and not surface.isdigit() else term

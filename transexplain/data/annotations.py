@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.data.evidence import mask_cell, read_evidence
+from transexplain.data.records import printable
 from transexplain.errors import ItemError
+from transexplain.parsing import refuse_depth
 from transexplain.types import Annotation
 
 KIND = "bad-spans"
@@ -31,8 +33,9 @@ def annotations_cell(
     Raises ItemError bad-spans naming the entry.
     """
     try:
+        refuse_depth(cell)
         entries = json.loads(cell)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ItemError(KIND, f"not a JSON list: {error}") from error
     if not isinstance(entries, list):
         raise ItemError(KIND, f"a JSON {type(entries).__name__}, not a list of entities")
@@ -103,6 +106,8 @@ def _check_names(entry: list[Any], names: list[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise ItemError(KIND, f"{_shown(entry)}: group and entity are texts, and not empty")
+        if printable(name) != name:
+            raise ItemError(KIND, f"{_shown(entry)}: a name holds half of a letter; write UTF-8")
 
 
 def _check_span(entry: list[Any], text: str) -> None:
@@ -130,5 +135,5 @@ def _check_box(entry: list[Any]) -> None:
 
 
 def _shown(entry: Any) -> str:
-    text = json.dumps(entry, ensure_ascii=False)
+    text = printable(json.dumps(entry, ensure_ascii=False))
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -37,6 +37,13 @@ class AttributionColumns:
     classes: ClassNames | None = None
     labels: Mapping[str, str] = field(default_factory=dict)  #: the file's label -> class
     meta: tuple[str, ...] = ()  #: further columns kept with each item
+    cluster: str | None = None  #: column, see `plans.DatasetSpec`
+    template: str | None = None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that say something of an item and nothing of its attributions."""
+        return tuple(name for name in (*self.meta, self.cluster, self.template) if name)
 
     def resolve(self, table: Table, path: Path) -> dict[str, str]:
         """Meaning -> column of the file `path`, for those that it has.
@@ -49,7 +56,7 @@ class AttributionColumns:
                 raise DataSourceError(
                     f"there is no meaning {meaning!r} for a column; known: {', '.join(COLUMNS)}"
                 )
-        for name in (*self.named.values(), *self.meta):
+        for name in (*self.named.values(), *self.kept):
             if name not in table.columns:
                 raise DataSourceError(f"{path} has no column {name!r}; {_existing(table)}")
         found = dict(self.named)

@@ -178,6 +178,8 @@ class AttributionSource:
                 error_kind=None,
                 error=None,
                 attributions=_document(group.good),
+                cluster=first.cluster,
+                template=first.template,
             )
         for place, (row, kind, message) in enumerate(group.bad):
             own = name if not group.good and place == 0 else f"{name}#row:{row}"
@@ -202,7 +204,8 @@ def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttributi
 
 def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) -> ItemError | None:
     """Why a row cannot be of the same item as those before it."""
-    for name in ("text", "tokens", "prediction", "label", "logits", "meta") if before else ():
+    own = ("text", "tokens", "prediction", "label", "logits", "meta", "cluster", "template")
+    for name in own if before else ():
         if getattr(before[0], name) != getattr(given, name):
             return ItemError("contradiction", f"{name} differs from an earlier row of the same id")
     for one in before:

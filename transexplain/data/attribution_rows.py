@@ -11,6 +11,7 @@ from transexplain.data.alignment import as_tokens, find_spans, is_frame
 from transexplain.data.attribution_cells import check_order, numbers_of, span_of
 from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.columns import meta_json, spelled, text_of
+from transexplain.data.records import printable
 from transexplain.errors import ItemError, TargetError
 from transexplain.targets import label_index
 from transexplain.types import Token
@@ -22,7 +23,7 @@ _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenAttribution:
-    """What one row says; the first six fields are the same in every row of an item."""
+    """What one row says; the first eight fields are the same in every row of an item."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -30,6 +31,8 @@ class GivenAttribution:
     label: str | None
     logits: tuple[float, ...]  #: (C,), or none
     meta: str  #: JSON object of strings
+    cluster: str | None
+    template: str | None
     target: str
     class_name: str
     of_class: bool  #: False: a contrast or a group of classes
@@ -47,7 +50,7 @@ class RowReader:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        return tuple(dict.fromkeys((*self._columns.values(), *self._asked.meta)))
+        return tuple(dict.fromkeys((*self._columns.values(), *self._asked.kept)))
 
     def id_of(self, cells: Mapping[str, Any], row: int) -> str:
         """The row's id: its number where the file has no such column.
@@ -88,6 +91,8 @@ class RowReader:
             label=label,
             logits=logits,
             meta=meta_json({name: spelled(cells.get(name), name) for name in names}),
+            cluster=_cell(cells, self._asked.cluster),
+            template=_cell(cells, self._asked.template),
             target=target,
             class_name=class_name,
             of_class=of_class,
@@ -130,6 +135,8 @@ class RowReader:
             raise ItemError("null", "the row has neither tokens nor offsets")
         if pieces is not None and not all(isinstance(piece, str) for piece in pieces):
             raise ItemError("malformed-row", "a token is not a text")
+        if pieces is not None and any(printable(piece) != piece for piece in pieces):
+            raise ItemError("invalid-utf8", "a token holds half of a letter; write UTF-8")
         if not (pieces if pieces is not None else offsets):
             raise ItemError("length-mismatch", "the row has no tokens")
         spans = None if offsets is None else [span_of(pair, text) for pair in offsets]
@@ -235,3 +242,7 @@ class RowReader:
         if not logits or class_name is None or self._asked.classes is None:
             return None
         return logits[self._asked.classes.classes.index(class_name)]
+
+
+def _cell(cells: Mapping[str, Any], column: str | None) -> str | None:
+    return spelled(cells.get(column), column) if column else None

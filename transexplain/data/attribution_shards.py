@@ -50,6 +50,8 @@ def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
         content=row["content"],
         label=row["label"],
         meta=json.loads(row["meta"]),
+        cluster=row.get("cluster") or "",
+        template=row.get("template") or "",
     )
     return GivenItem(
         item=content,

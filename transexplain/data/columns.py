@@ -25,11 +25,14 @@ class Columns:
     meta: tuple[str, ...]
     evidence: str | None = None
     spans: str | None = None
+    cluster: str | None = None
+    template: str | None = None
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
         named = (self.content, self.label, self.id, self.evidence, self.spans, *self.meta)
+        named += (self.cluster, self.template)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -48,6 +51,8 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
         meta=tuple(spec.meta),
         evidence=spec.evidence,
         spans=spec.spans,
+        cluster=spec.cluster,
+        template=spec.template,
     )
     for name in columns.wanted:
         if name not in table.columns and not (name == label and spec.label is None):

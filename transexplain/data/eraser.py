@@ -33,10 +33,11 @@ class EraserSource:
     """
 
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        if any((spec.text, spec.image, spec.label, spec.id, spec.evidence, spec.spans, *spec.meta)):
+        columns = (spec.text, spec.image, spec.label, spec.id, spec.evidence, spec.spans)
+        if any((*columns, *spec.meta, spec.cluster, spec.template)):
             raise DataSourceError(
                 "an ERASER folder says itself what its fields mean; take text, image, label, id, "
-                "evidence, spans and meta away"
+                "evidence, spans, meta, cluster and template away"
             )
         name, _, split = location.rpartition("#")
         folder = Path(name or location).expanduser()

@@ -13,6 +13,7 @@ from typing import Any
 from transexplain.data.images import load_mask
 from transexplain.data.paths import inside, picture_digest
 from transexplain.errors import ItemError
+from transexplain.parsing import refuse_depth
 from transexplain.types import Evidence
 
 KIND = "bad-evidence"
@@ -101,8 +102,9 @@ def _of_mask(fault: ItemError) -> ItemError:
 
 def _listed(cell: str, form: str, length: int) -> list[list[Any]]:
     try:
+        refuse_depth(cell)
         found = json.loads(cell)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ItemError(KIND, f"not a JSON list of {form}: {error}") from error
     if not isinstance(found, list):
         raise ItemError(KIND, f"a JSON {type(found).__name__}, not a list of {form}")

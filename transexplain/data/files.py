@@ -4,6 +4,7 @@ import glob
 import os
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from transexplain.data import FORMATS
@@ -63,6 +64,8 @@ class _RowReader:
         name = self._id(index, raw, faults)
         label = _or_fault(raw, columns.label, faults)
         meta = meta_json({column: _or_fault(raw, column, faults) for column in columns.meta})
+        cluster = _or_fault(raw, columns.cluster, faults)
+        template = _or_fault(raw, columns.template, faults)
         content = sha256 = evidence = annotations = None
         try:
             content, sha256 = self._content(raw)
@@ -74,7 +77,10 @@ class _RowReader:
             return Record(
                 name, index, None, label, meta, None, faults[0].kind, printable(str(faults[0]))
             )
-        return Record(name, index, content, label, meta, sha256, None, None, evidence, annotations)
+        record = Record(
+            name, index, content, label, meta, sha256, None, None, evidence, annotations
+        )
+        return replace(record, cluster=cluster, template=template)
 
     def _id(self, index: int, raw: RawRow, faults: list[ItemError]) -> str:
         column = self._columns.id

@@ -13,7 +13,15 @@ from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 1
 #: options that a specification need not name, and what they are then
-_LATER = {"evidence": None, "spans": None, "sample": None, "seed": 0}
+_LATER = {
+    "evidence": None,
+    "spans": None,
+    "sample": None,
+    "seed": 0,
+    "cluster": None,
+    "template": None,
+    "duplicates": "off",
+}
 
 #: digests already computed by this process, by (path, mtime in ns, bytes)
 _known: dict[tuple[str, int, int], str] = {}

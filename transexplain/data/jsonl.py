@@ -9,6 +9,7 @@ from pathlib import Path
 from transexplain.data.lines import open_lines, without_trailing
 from transexplain.data.records import Problem, RawRow, Table, printable
 from transexplain.errors import DataSourceError
+from transexplain.parsing import refuse_depth
 from transexplain.plans import DatasetSpec
 
 _PEEK = 100  #: lines read ahead to learn which columns there are
@@ -52,7 +53,9 @@ def _parse(line: bytes | Problem) -> RawRow:
     if not line.strip():
         return Problem(kind="malformed-row", message="the line is blank")
     try:
-        value = json.loads(line.decode("utf-8"))
+        text = line.decode("utf-8")
+        refuse_depth(text)
+        value = json.loads(text)
     except UnicodeDecodeError as error:
         return Problem(kind="invalid-utf8", message=f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:

@@ -31,11 +31,12 @@ def open_parquet(path: Path, spec: DatasetSpec) -> Iterator[Table]:
         try:
             # Streamed column chunks: a row group of gigabytes never stands in memory whole.
             file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
-        except (OSError, pa.ArrowException) as error:
+            columns = tuple(file.schema_arrow.names)
+        except (OSError, pa.ArrowException, ValueError) as error:  # names that are not UTF-8
             raise unreadable(path, error) from error
         with file:
             yield Table(
-                columns=tuple(file.schema_arrow.names),
+                columns=columns,
                 rows=lambda wanted: _rows(file, wanted, path),
             )
 

@@ -1,6 +1,7 @@
 """Reading a snapshot: one shard and nothing around it, or the labels."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -13,6 +14,7 @@ from transexplain.data.evidence import read_evidence
 from transexplain.data.fingerprint import verify
 from transexplain.data.images import load_image
 from transexplain.data.paths import inside
+from transexplain.data.writer import FOUND
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.plans import DatasetRef, Shard
 from transexplain.types import Item, ItemFailure
@@ -64,6 +66,27 @@ def annotated_groups(ref: DatasetRef) -> list[str]:
     """The groups of the entities that are marked in the items, sorted."""
     cells = _cells(ref, "annotations") if "annotations" in _columns(ref) else ()
     return sorted({group for cell in cells for group in groups_in(cell)})
+
+
+def clustering_of(ref: DatasetRef) -> dict[str, int]:
+    """How many clusters and templates a dataset has, and what was found in its texts.
+
+    `clusters` counts an item without one by itself, `single` are templates of one item;
+    `repeating`, `repeated` and `template` are as `clusters.Clustering` has them. What was not
+    asked for or not found is not there.
+    """
+    columns = _columns(ref)
+    metadata = pq.read_schema(ref.snapshot).metadata or {}
+    found: dict[str, int] = json.loads(metadata.get(FOUND, b"{}"))
+    if "cluster" in columns:
+        clusters = Counter(_cells(ref, "cluster"))
+        alone = clusters.pop(None, 0)
+        found["clusters"] = len(clusters) + alone
+    if "template" in columns:
+        templates = Counter(name for name in _cells(ref, "template") if name is not None)
+        found["templates"] = len(templates)
+        found["single"] = sum(count == 1 for count in templates.values())
+    return found
 
 
 def values_of(ref: DatasetRef, column: str) -> list[str]:
@@ -126,4 +149,6 @@ def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
         source=source,
         evidence=evidence,
         annotations=annotations,
+        cluster=row.get("cluster") or "",
+        template=row.get("template") or "",
     )

@@ -47,6 +47,8 @@ class Record:
     evidence: str | None = None  #: JSON, see `evidence.py`
     annotations: str | None = None  #: JSON, see `annotations.py`
     attributions: str | None = None  #: JSON, see `attribution_files.py`
+    cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
+    template: str | None = None
 
 
 class Source(Protocol):

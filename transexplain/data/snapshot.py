@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from transexplain.data import SOURCES
+from transexplain.data.clusters import Clusters
 from transexplain.data.duplicates import DuplicateIds
 from transexplain.data.fingerprint import file_digest, source_digest, source_files
 from transexplain.data.records import Record, Source
 from transexplain.data.sampling import sample
-from transexplain.data.writer import write_rows
+from transexplain.data.writer import write_clusters, write_rows
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
 
@@ -137,6 +138,7 @@ def write_snapshot(
     Raises DataSourceError for no rows or two of one id, OSError where it cannot be written.
     """
     ids = None if source.numbered else DuplicateIds()
+    clusters = Clusters.of(spec, source.modality)
     with _temporary(folder) as temporary:
         with closing(source.records()) as records:
             kept: Iterable[Record] = islice(records, spec.limit)
@@ -146,18 +148,30 @@ def write_snapshot(
                 kept,
                 temporary,
                 ids,
+                clusters,
                 marked=source.marked,
                 annotated=bool(spec.spans),
                 attributed=attributed,
+                templates=spec.template is not None,
             )
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:
             ids.check(temporary)
-        digest = file_digest(temporary)
-        snapshot = folder / f"{digest}.parquet"
-        if not (snapshot.is_file() and file_digest(snapshot) == digest):
-            temporary.replace(snapshot)
+        found = clusters.found() if clusters is not None else None
+        if found is None:
+            return _named_by_digest(temporary, folder)
+        with _temporary(folder) as clustered:
+            write_clusters(temporary, clustered, found)
+            return _named_by_digest(clustered, folder)
+
+
+def _named_by_digest(temporary: Path, folder: Path) -> Path:
+    """The snapshot that `temporary` becomes, unless it is there already."""
+    digest = file_digest(temporary)
+    snapshot = folder / f"{digest}.parquet"
+    if not (snapshot.is_file() and file_digest(snapshot) == digest):
+        temporary.replace(snapshot)
     return snapshot
 
 

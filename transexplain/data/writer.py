@@ -1,5 +1,6 @@
 """The Parquet layout of a snapshot, and the writing of it in bounded memory."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transexplain.data.clusters import Clustering, Clusters
 from transexplain.data.duplicates import DuplicateIds
 from transexplain.data.records import Record
 
@@ -28,6 +30,12 @@ SCHEMA = pa.schema(
 _EVIDENCE = pa.field("evidence", pa.string())
 #: of a source that names the entities in its items
 _ANNOTATIONS = pa.field("annotations", pa.string())
+#: of a source whose rows name the template that they were made from
+_TEMPLATE = pa.field("template", pa.string())
+#: of rows that belong together: the number of the first of them
+_CLUSTER = pa.field("cluster", pa.string())
+#: what was found in the texts, as JSON beside the columns
+FOUND = b"near_duplicates"
 #: of attributions made elsewhere
 _ATTRIBUTIONS = pa.field("attributions", pa.string())
 
@@ -36,15 +44,17 @@ def write_rows(
     records: Iterable[Record],
     path: Path,
     ids: DuplicateIds | None,
+    clusters: Clusters | None = None,
     *,
     marked: bool = False,
     annotated: bool = False,
     attributed: bool = False,
+    templates: bool = False,
 ) -> int:
-    """Write the records to `path`, tell their ids to `ids`, and return how many there were.
+    """Write the records to `path`, tell `ids` and `clusters` of them, return how many there were.
 
     Their evidence is written where the source is `marked`, their annotations where `annotated`,
-    their attributions where `attributed`.
+    their attributions where `attributed`, their templates where `templates`.
 
     The same records always give the same bytes (with one version of pyarrow). On return the
     bytes are on the disk. Raises OSError where they cannot be written.
@@ -53,17 +63,44 @@ def write_rows(
     schema = SCHEMA.append(_EVIDENCE) if marked else SCHEMA
     schema = schema.append(_ANNOTATIONS) if annotated else schema
     schema = schema.append(_ATTRIBUTIONS) if attributed else schema
+    schema = schema.append(_TEMPLATE) if templates else schema
     # Statistics serve searches by value, which nobody makes, and would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
             if ids is not None:
                 ids.add(record.id for record in group)
+            if clusters is not None:
+                clusters.add(group)
             columns = {name: [getattr(record, name) for record in group] for name in schema.names}
             writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
             rows += len(group)
+    _sync(path)
+    return rows
+
+
+def write_clusters(before: Path, after: Path, found: Clustering) -> None:
+    """Write the snapshot at `before` to `after` with the cluster of every row.
+
+    As `write_rows`: the same bytes for the same input, on the disk on return; raises OSError.
+    """
+    names = [None if first is None else str(first) for first in found.first]
+    with pq.ParquetFile(before, pre_buffer=False) as file:
+        schema = file.schema_arrow.append(_CLUSTER)
+        schema = schema.with_metadata({FOUND: json.dumps(found.facts).encode()})
+        with pq.ParquetWriter(after, schema, compression="zstd", write_statistics=False) as writer:
+            start = 0
+            for number in range(file.num_row_groups):
+                table = file.read_row_group(number, use_threads=False)
+                own = pa.array(names[start : start + len(table)], type=pa.string())
+                table = table.append_column(_CLUSTER, own).cast(schema)
+                writer.write_table(table, row_group_size=len(table))
+                start += len(table)
+    _sync(after)
+
+
+def _sync(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
-    return rows
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -13,10 +13,11 @@ from transexplain.exports.facts import (
     compared,
     coverage,
     difference,
+    differing,
     errors,
-    items_of,
     untested,
     verdict_counts,
+    verdicts,
 )
 from transexplain.reports.approximating import method_of
 from transexplain.reports.escaping import encodable, markdown_text
@@ -124,21 +125,21 @@ def _effects(summary: Summary) -> Iterator[str]:
         return
     counts = verdict_counts(groups)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    yield f"Comparisons of groups: {said}."
+    yield f"Groups by verdict: {said}."
+    yield from verdicts(groups, *counts)
+    for one in groups.outcomes:
+        rate, ratio = one.own.selected, one.impact_ratio
+        against = "" if ratio is None else f", {number(ratio)} times the rate of {one.reference}"
+        low, high = rate.interval
+        within = f" in {one.stratum}" if one.stratum else ""
+        yield (
+            f"Items with {one.group}{within}: {one.answer} is predicted for "
+            f"{percent(rate.share)} of {rate.total:,} items (95\u00a0% interval "
+            f"{percent(low)} to {percent(high)}){against}."
+        )
     for row in compared(groups):
         if row.flagged:
             yield difference(row, summary.audited)
-    base = items_of(groups.outcomes[0].group).lower() if groups.outcomes else ""
-    for place, one in enumerate(groups.outcomes):
-        for each in one.selection:
-            ratio = each.impact_ratio if place else None  # the first is the reference
-            against = "" if ratio is None else f", {number(ratio)} times the rate of {base}"
-            low, high = each.rate.interval
-            yield (
-                f"{items_of(one.group)}: {each.class_name} is predicted for "
-                f"{percent(each.rate.share)} of {each.rate.total:,} items (95\u00a0% interval "
-                f"{percent(low)} to {percent(high)}){against}."
-            )
 
 
 def _log(audited: Audited) -> Iterator[str]:
@@ -162,12 +163,11 @@ def _group_accuracy(groups: Groups | None) -> Iterator[str]:
 
 
 def _risks(summary: Summary) -> Iterator[str]:
-    rows = [row for row in compared(summary.groups) if row.flagged]
-    for row in rows:
-        more = "raises" if (row.difference or 0.0) > 0.0 else "lowers"
+    found = differing(summary.groups)
+    for one in found:
         yield (
-            f"Mentioning {row.group} {more} the evidence for {row.class_name} compared with "
-            f"{row.reference}: judge what follows from it for the intended purpose."
+            f"{one.group} and {one.reference}: {one.verdict}. {one.reasons[0]}: judge what follows "
+            "from it for the intended purpose."
         )
-    if summary.groups is not None and not rows:
-        yield "No comparison of groups came out as a difference; see the limitations."
+    if summary.groups is not None and not found:
+        yield "No group came out with different answers or outcomes; see the limitations."

@@ -47,7 +47,7 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
 
     One that is called as a column of the export is in `meta` alone.
     """
-    names = (plan.matching.column, plan.slice)
+    names = (*plan.matching.columns, plan.slice)
     return tuple(dict.fromkeys(name for name in names if name))
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
+from transexplain.bias.group_verdicts import GroupFinding, GroupVerdict
 from transexplain.bias.intervals import wilson
-from transexplain.bias.outcomes import ALL_ITEMS, GroupOutcome
+from transexplain.bias.outcomes import Side
 from transexplain.findings import GroupStatistic
 from transexplain.reports.approximating import told
 from transexplain.reports.controls import sentences
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.mixed import told as mixture
 from transexplain.reports.records import Audited, Groups, Summary
+from transexplain.reports.verdict import by_verdict, verdict_sentence
 from transexplain.reports.wording import number, percent, signed, spoken, things
 
 
@@ -35,11 +37,22 @@ def difference(row: GroupStatistic, audited: Audited) -> str:
     )
 
 
-def verdict_counts(groups: Groups | None) -> dict[str, int]:
-    """Comparisons by verdict."""
-    rows = compared(groups)
-    names = ("difference", "equivalent", "inconclusive", "suppressed")
-    return {name: sum(row.verdict == name for row in rows) for name in names}
+def verdict_counts(groups: Groups | None) -> dict[GroupFinding, int]:
+    """Groups by verdict."""
+    return {word: len(found) for word, found in by_verdict(groups).items()} if groups else {}
+
+
+def verdicts(groups: Groups | None, *words: GroupFinding) -> Iterator[str]:
+    """The verdicts of these words in sentences, with their reasons."""
+    for word, found in by_verdict(groups).items() if groups else ():
+        if word in words:
+            yield from map(verdict_sentence, found)
+
+
+def differing(groups: Groups | None) -> list[GroupVerdict]:
+    """Groups whose answers or outcomes differ."""
+    by = by_verdict(groups) if groups else {}
+    return [*by.get("different answers", ()), *by.get("different outcomes", ())]
 
 
 def coverage(summary: Summary) -> str:
@@ -65,19 +78,19 @@ def accuracy(summary: Summary) -> str | None:
 
 
 def errors(groups: Groups | None) -> Iterator[str]:
-    """Error rates over the items of each group."""
+    """Error rates over the items of each group and of its reference."""
+    told: dict[str, Side] = {}
     for one in groups.outcomes if groups else ():
-        if one.error is not None:
-            yield f"{items_of(one.group)}: {_error(one)}."
+        if not one.stratum:
+            told.setdefault(one.reference, one.other)
+            told.setdefault(one.group, one.own)
+    for name, side in told.items():
+        if side.error is not None:
+            yield f"Items with {name}: {_error(side)}."
 
 
-def items_of(group: str) -> str:
-    """The items that a rate is of."""
-    return "All items" if group == ALL_ITEMS else f"Items with {group}"
-
-
-def _error(one: GroupOutcome) -> str:
-    found = one.error
+def _error(side: Side) -> str:
+    found = side.error
     assert found is not None
     low, high = found.interval
     return (

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from transexplain.bias.group_verdicts import GroupVerdict
 from transexplain.bias.randomised import RandomisedRow
-from transexplain.bias.swaps import SwapStatistic
 from transexplain.exports.facts import compared, interval, redaction, verdict_counts
 from transexplain.findings import GroupStatistic
 from transexplain.reports.approximating import method_of
-from transexplain.reports.controls import sentences, surviving
+from transexplain.reports.controls import sentences
 from transexplain.reports.escaping import markdown_text
 from transexplain.reports.evaluation.wording import probability
+from transexplain.reports.headline import RELEVANCE
 from transexplain.reports.previous import gone, newly
 from transexplain.reports.records import (
     FailureKind,
@@ -20,12 +21,13 @@ from transexplain.reports.records import (
     Statement,
     Summary,
 )
-from transexplain.reports.wording import short, signed, spoken
+from transexplain.reports.verdict import by_regions
+from transexplain.reports.wording import percent, short, signed, spoken
 
 _ROWS = 12  #: of a table
 _LONGEST = 120  #: characters of a name or message
 _Row = TypeVar("_Row")
-_Compared = GroupStatistic | GroupChange | SwapStatistic | RandomisedRow
+_Compared = GroupStatistic | GroupChange | RandomisedRow
 
 
 def render(summary: Summary) -> str:
@@ -51,7 +53,11 @@ def render(summary: Summary) -> str:
 
 def _headline(summary: Summary) -> Iterator[Statement]:
     """Without what the table of differences says with more numbers."""
-    return (one for one in summary.headline if one.kind != "flagged")
+    return (
+        one
+        for one in summary.headline
+        if one.kind != "flagged" and not one.text.startswith(RELEVANCE)
+    )
 
 
 def _groups(summary: Summary) -> Iterator[str]:
@@ -62,13 +68,20 @@ def _groups(summary: Summary) -> Iterator[str]:
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     many = sum(counts.values())
     yield from ("", "### Groups", "")
+    limits, hidden = groups.limits, by_regions(groups)
     yield (
-        f"{many} comparison{'' if many == 1 else 's'}: {said or 'none could be made'}. A "
-        f"difference that matters is beyond ±{groups.practical:g} {summary.audited.unit}."
+        f"{many} group{'' if many == 1 else 's'}: {said or 'none could be compared'}. What matters "
+        f"is beyond ±{limits.logit:g} logit or ±{100 * limits.probability:g} points by "
+        f"{'hiding regions' if hidden else 'swapping'}, and an impact ratio below "
+        f"{limits.impact_ratio:g}."
     )
-    unlearnt = (
-        {_key(row) for row in surviving(groups, groups.randomised)} if groups.randomised else set()
+    yield from _table(
+        f"Group|Against|Verdict|Answer|Rate|Impact ratio|{'Regions' if hidden else 'Swapping'}|"
+        "95 % interval|Points",
+        groups.verdicts,
+        _verdict,
     )
+    random = {_key(row): row for row in groups.randomised.rows} if groups.randomised else {}
 
     def line(row: GroupStatistic) -> tuple[str, ...]:
         return (
@@ -79,12 +92,10 @@ def _groups(summary: Summary) -> Iterator[str]:
             interval(row.difference_interval),
             probability(row.adjusted_p),
             f"{row.entities:,}",
-            _swapped(row, groups),
-            "yes" if _key(row) in unlearnt else "no" if groups.randomised else "not asked",
+            _unlearnt(row, random.get(_key(row))) if groups.randomised else "not asked",
         )
 
-    heads = "Group|Class|Against|Difference|95 % interval|Adjusted p|Entities|Swaps agree"
-    heads += "|Randomised too"
+    heads = "Group|Class|Against|Relevance|95 % interval|Adjusted p|Entities|Randomised too"
     yield from _table(heads, [row for row in compared(groups) if row.flagged], line)
 
 
@@ -92,9 +103,28 @@ def _key(row: _Compared) -> tuple[str, str, str]:
     return row.group, row.target, row.class_name
 
 
-def _swapped(row: GroupStatistic, groups: Groups) -> str:
-    found = [one.supports(row.difference or 0.0) for one in groups.swaps if _key(one) == _key(row)]
-    return {True: "yes", False: "no", None: "too few"}[found[0]] if found else "not asked"
+def _verdict(one: GroupVerdict) -> tuple[str, ...]:
+    outcome, swap = one.outcome, one.counterfactual
+    ratio = outcome.impact_ratio if outcome else None
+    return (
+        one.group,
+        one.reference,
+        one.verdict,
+        one.answer,
+        percent(outcome.own.selected.share) if outcome else "-",
+        "-" if ratio is None else f"{ratio:.2f}",
+        f"{signed(swap.effect, 2)} logit" if swap else "not measured",
+        interval(swap.interval) if swap else "",
+        f"{100 * swap.probability:+.1f}" if swap else "",
+    )
+
+
+def _unlearnt(row: GroupStatistic, found: RandomisedRow | None) -> str:
+    shown = found.shown(row.difference or 0.0) if found else "unknown"
+    told = {"material": "yes", "small": "no", "unknown": "not known"}[shown]
+    if found is None or found.ratio is None or shown == "unknown":
+        return told
+    return f"{told} ({100 * found.ratio:.0f} %)"
 
 
 def _controls(groups: Groups | None) -> Iterator[str]:

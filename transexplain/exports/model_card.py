@@ -18,6 +18,7 @@ from transexplain.exports.facts import (
     difference,
     errors,
     untested,
+    verdicts,
 )
 from transexplain.reports.approximating import method_of
 from transexplain.reports.escaping import encodable, markdown_text
@@ -86,23 +87,17 @@ def _section(summary: Summary) -> Iterator[str]:
     )
     right = accuracy(summary)
     yield from _list("Accuracy", [f"{right}.", *errors(summary.groups)] if right else [])
+    different = verdicts(summary.groups, "different answers", "different outcomes")
+    yield from _list("Differences between groups", different)
     rows = [row for row in compared(summary.groups) if row.flagged]
-    yield from _list("Differences between groups", [difference(row, audited) for row in rows])
-    yield from _no_difference(summary)
+    yield from _list("Where answers come from", [difference(row, audited) for row in rows])
+    if rows:
+        yield from ("", _ATTRIBUTION)
+    same = verdicts(summary.groups, "equivalent", "explained differently")
+    yield from _list("No difference that matters", same)
+    yield from _list("Inconclusive", verdicts(summary.groups, "inconclusive"))
     yield from _list("How far the explanations can be trusted", checks(summary))
     yield from _list("Not tested, or not known", untested(summary))
-
-
-def _no_difference(summary: Summary) -> Iterator[str]:
-    groups = summary.groups
-    if groups is None:
-        return
-    same = [row for row in compared(groups) if row.verdict == "equivalent"]
-    names = list(dict.fromkeys(f"{row.group} ({row.class_name})" for row in same))
-    title = f"No difference beyond ±{groups.practical:g} {summary.audited.unit}"
-    yield from _list(title, names)
-    if any(row.flagged for row in groups.rows):
-        yield from ("", _ATTRIBUTION)
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:

@@ -6,12 +6,13 @@ from typing import Any
 
 from transexplain.bias.aggregates import ShardAggregate, WordTotal
 from transexplain.bias.cells import by_class
-from transexplain.bias.outcomes import GroupOutcome, Selection
+from transexplain.bias.counterfactuals import Counterfactual
+from transexplain.bias.group_verdicts import GroupVerdict
+from transexplain.bias.outcomes import Outcome
 from transexplain.bias.planted import Planted
 from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.ranking import rankings
 from transexplain.bias.removals import RemovalStatistic
-from transexplain.bias.swaps import SwapStatistic
 from transexplain.exports.columns import cells_of, columns_of
 from transexplain.findings import GroupStatistic, Robustness
 from transexplain.reports.faithfulness_records import FaithfulnessRow
@@ -53,14 +54,14 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
     yield _records("groups", GroupStatistic, (({}, row) for row in groups.rows))
     yield _records("robustness", Robustness, _robustness(groups), *_KEY)
     yield _records("splits", GroupStatistic, _splits(groups), "split_by", "split_value")
-    yield _records("swaps", SwapStatistic, (({}, row) for row in groups.swaps))
+    yield _records("verdicts", GroupVerdict, _verdicts(groups), "reasons", "missing")
+    yield _records("outcomes", Outcome, (({}, row) for row in groups.outcomes))
+    yield _records("counterfactuals", Counterfactual, (({}, row) for row in groups.counterfactuals))
     removals = groups.removals.rows if groups.removals else ()
     yield _records("removals", RemovalStatistic, (({}, row) for row in removals))
     randomised = groups.randomised.rows if groups.randomised else ()
     yield _records("randomised", RandomisedRow, (({}, row) for row in randomised))
     yield _records("planted", Planted, (({}, row) for row in groups.planted))
-    yield _errors(groups.outcomes)
-    yield _records("selection", Selection, _selection(groups.outcomes), "group")
     yield _records("quality", QualityScore, _quality(groups), "group")
 
 
@@ -119,12 +120,9 @@ def _splits(groups: Groups) -> Iterator[tuple[Cells, GroupStatistic]]:
                 yield {"split_by": split.by, "split_value": part.value}, row
 
 
-def _errors(outcomes: Iterable[GroupOutcome]) -> Table:
-    return _records("errors", GroupOutcome, (({}, one) for one in outcomes))
-
-
-def _selection(outcomes: Iterable[GroupOutcome]) -> Iterator[tuple[Cells, Selection]]:
-    return (({"group": one.group}, each) for one in outcomes for each in one.selection)
+def _verdicts(groups: Groups) -> Iterator[tuple[Cells, GroupVerdict]]:
+    for one in groups.verdicts:
+        yield {"reasons": "; ".join(one.reasons), "missing": "; ".join(one.missing)}, one
 
 
 def _quality(groups: Groups) -> Iterator[tuple[Cells, QualityScore]]:

@@ -67,6 +67,10 @@ def _groups(summary: Summary) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         f"verdicts/{verdict}": count for verdict, count in verdict_counts(summary.groups).items()
     }
+    for one in summary.groups.verdicts:
+        outcome, swap = one.outcome, one.counterfactual
+        found[f"impact_ratio/{one.group}/{one.answer}"] = outcome.impact_ratio if outcome else None
+        found[f"swap/{one.group}/{one.answer}"] = swap.effect if swap else None
     for row in compared(summary.groups):
         found[f"difference/{row.group}/{row.target}/{row.class_name}"] = row.difference
     return found

@@ -94,20 +94,23 @@ def _steps(model: "LoadedModel", seed: int) -> "list[LoadedModel]":
     return made
 
 
-def randomised_model(model: "LoadedModel", seed: int = 0) -> "LoadedModel":
+def randomised_model(model: "LoadedModel", seed: int = 0, draw: int = 0) -> "LoadedModel":
     """The model with all its parameters drawn anew, made once for a model; see `redrawn`.
 
     It is the last step of the cascade. The audited model's own weights stay as they are; the
-    second set is held as long as the model. Raises EngineError, RuntimeError or TypeError where
-    the module cannot be copied.
+    further set of each `draw` is held as long as the model. Raises EngineError, RuntimeError or
+    TypeError where the module cannot be copied.
     """
     from transexplain.models.variants import kept, variant
 
     def made() -> "LoadedModel":
         parameters = model.module.named_parameters()
-        return variant(model, {name: redrawn(one, name, seed) for name, one in parameters})
+        return variant(
+            model, {name: redrawn(one, f"{name}{again}", seed) for name, one in parameters}
+        )
 
-    found: LoadedModel = kept(model, "randomised", seed, made)
+    again = f" {draw}" if draw else ""
+    found: LoadedModel = kept(model, f"randomised{again}", seed, made)
     return found
 
 

@@ -1,28 +1,23 @@
-"""Model directories: what may be read, what must be there, and the digest of it all."""
+"""The weights of a model directory: which files they are in, and the digest of all files."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transexplain.errors import ModelLoadError
+from transexplain.models.configs import read_json
 from transexplain.plans import SourceFile
 
-_CODE_FILES = (
-    "config.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-)
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = "model.safetensors"
+#: pieces of a distributed checkpoint: transformers reads them beside the files above
+_PIECES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 _PICKLES = re.compile(r".*\.(bin|pt|pth|pkl|pickle|ckpt|h5|msgpack)$")
 #: beside the weights, what a digest covers
 _DIGESTED = re.compile(
@@ -32,60 +27,17 @@ _DIGESTED = re.compile(
 _CHUNK = 1 << 20
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """`config.json` of a model directory, after every check that it asks for no code.
-
-    Raises ModelLoadError for a missing or unreadable file, `auto_map` in any of the directory's
-    configurations, an adapter without its model, and attention code fetched by name.
-    """
-    if not (folder / "config.json").is_file():
-        what = "a PEFT adapter: merge it into its model first" if _is_adapter(folder) else ""
-        raise ModelLoadError(
-            f"{folder} holds no config.json{f'; it is {what}' if what else ''}. Expected: "
-            f"config.json, {_WEIGHTS} and the tokenizer or image processor files"
-        )
-    if _is_adapter(folder):
-        raise ModelLoadError(f"{folder} holds a PEFT adapter: merge it into its model first")
-    for name in _CODE_FILES:
-        path = folder / name
-        if path.is_file() and _mentions(read_json(path), "auto_map"):
-            raise ModelLoadError(
-                f"{path} asks to run code of its own (auto_map), which is never done; use a model "
-                "that the installed transformers knows, or load it yourself and use wrap"
-            )
-    config = read_json(folder / "config.json")
-    for key, value in config.items():
-        if key.strip("_").startswith(("attn_impl", "experts_impl")) and "/" in str(value):
-            raise ModelLoadError(f"{folder / 'config.json'}: {key} names code to fetch: {value!r}")
-    return config
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; ModelLoadError names the file otherwise."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
-    return found
-
-
-def _is_adapter(folder: Path) -> bool:
-    return (folder / "adapter_config.json").is_file()
-
-
-def _mentions(value: Any, key: str) -> bool:
-    if isinstance(value, Mapping):
-        return key in value or any(_mentions(inner, key) for inner in value.values())
-    return isinstance(value, list) and any(_mentions(inner, key) for inner in value)
-
-
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The safetensors files of a model directory, their headers checked.
 
     Raises ModelLoadError where there are only pickles, none at all, or a broken one.
     """
+    pieces = sorted(path.name for path in folder.iterdir() if _PIECES.match(path.name))
+    if pieces:
+        raise ModelLoadError(
+            f"{folder} holds a piece of a distributed checkpoint ({pieces[0]}), which would be "
+            f"read beside {_WEIGHTS}: save the whole model with save_pretrained"
+        )
     single, index = folder / _WEIGHTS, folder / _INDEX
     if single.is_file():
         found = [single]

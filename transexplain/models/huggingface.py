@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
 from transexplain.models.base import LoadedModel
+from transexplain.models.budget import Budget, WeightSize
 from transexplain.models.files import check_keys, digests_of_folder, weight_files
 from transexplain.models.lm_head import head_names
 from transexplain.models.positions import saved_truncation
-from transexplain.models.quiet import quiet
+from transexplain.models.quiet import panics_told, quiet
+from transexplain.models.timm_arguments import checked_arguments, plain_name
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -23,7 +26,10 @@ _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 #: back in the wrong order would leave every later model of the process without tied weights
 _loading = threading.Lock()
 #: what transformers raises on a directory it cannot make a model of
-_LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError)
+_LOAD_ERRORS = (
+    OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError, AttributeError,
+    ArithmeticError, AssertionError, MemoryError, StrictDataclassError,
+)  # fmt: skip
 
 
 def load_folder(
@@ -58,7 +64,12 @@ def assembled(
         )
     transform = processor_transform(reader)
     blank = Image.new("RGB", (96, 64), (128, 128, 128))
-    shape = tuple(transform(blank).shape)
+    try:
+        shape = tuple(transform(blank).shape)
+    except Exception as error:  # numbers of its configuration that fit no picture
+        raise ModelLoadError(
+            f"the image processor in {folder} cannot read a picture: {error}"
+        ) from error
     return assemble_image(
         module,
         transform=transform,
@@ -76,6 +87,7 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
     import transformers
     from transformers.models.auto import configuration_auto, modeling_auto
 
+    _check_timm(config, where)
     kind = config.get("model_type")
     known = f"the installed transformers {transformers.__version__}"
     if not isinstance(kind, str) or kind not in configuration_auto.CONFIG_MAPPING_NAMES:
@@ -96,6 +108,21 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
             f"{where}: {known} has no sequence or image classifier of model_type {kind!r}"
         )
     return "text" if text else "image"
+
+
+def _check_timm(config: dict[str, Any], where: str) -> None:
+    """Refuse what transformers' wrappers of timm would hand on to it, in any part of a config."""
+    waiting: list[Any] = [config]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict):
+            continue
+        waiting += part.values()
+        if str(part.get("model_type")).startswith("timm_"):
+            name = str(part.get("architecture", ""))
+            if not plain_name(name):
+                raise ModelLoadError(f"{where}: architecture {name!r} is no timm model name")
+            checked_arguments(part.get("model_args") or {}, where)
 
 
 def names_of_config(module: nn.Module) -> tuple[str, ...]:
@@ -144,9 +171,9 @@ def _require(folder: Path, names: tuple[str, ...], pattern: str, what: str) -> N
 
 def _loaded(factory: Any, folder: Path, what: str) -> Any:
     try:
-        with quiet():
+        with quiet(), panics_told():
             return factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except _LOAD_ERRORS as error:
+    except Exception as error:  # the tokenizers library raises no class of its own
         raise ModelLoadError(f"the {what} in {folder} cannot be loaded: {error}") from error
 
 
@@ -163,8 +190,9 @@ def read_module(
         "text": AutoModelForSequenceClassification,
         "image": AutoModelForImageClassification,
     }[modality]
+    budget = Budget(WeightSize.of(weight_files(folder)), str(folder))
     try:
-        with quiet(), _loading:
+        with quiet(), _loading, budget:
             module, told = factory.from_pretrained(
                 folder,
                 dtype=dtype,

@@ -7,7 +7,7 @@ import torch
 from transexplain.errors import ModelLoadError
 from transexplain.models import huggingface, timm_models
 from transexplain.models.base import LoadedModel
-from transexplain.models.files import read_config
+from transexplain.models.configs import read_config
 from transexplain.models.hub import fetch, is_hub_id
 from transexplain.models.placement import torch_device, torch_dtype
 

@@ -4,13 +4,18 @@ from typing import Any
 
 from torch import nn
 
+from transexplain.errors import ModelLoadError
+
 #: tokenizers without a limit say 10^30
 SANE = 10_000_000
 _CONFIG_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
 def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
-    """Positions (special ones included) that `module` and `tokenizer` take; None: any number."""
+    """Positions (special ones included) that `module` and `tokenizer` take; None: any number.
+
+    Raises ModelLoadError where the tokenizer's limit is no number.
+    """
     tables = [
         _rows(table)
         for name, table in module.named_modules()
@@ -18,8 +23,13 @@ def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
     ]
     # relative and rotary positions have no table, only what the model was trained for
     bounds = tables or _configured(module)
-    if tokenizer is not None and 0 < tokenizer.model_max_length < SANE:
-        bounds.append(int(tokenizer.model_max_length))
+    longest = 0 if tokenizer is None else tokenizer.model_max_length
+    if not isinstance(longest, int | float):
+        raise ModelLoadError(
+            f"tokenizer_config.json: model_max_length is {longest!r:.80}, which is no number"
+        )
+    if 0 < longest < SANE:
+        bounds.append(int(longest))
     return min(bounds, default=None)
 
 

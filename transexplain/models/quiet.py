@@ -10,6 +10,20 @@ _before: tuple[int, bool] = (0, False)
 
 
 @contextmanager
+def panics_told() -> Iterator[None]:
+    """A panic in the Rust code of a tokenizer becomes a RuntimeError.
+
+    It is raised as a BaseException, which would end the process like Ctrl-C.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RuntimeError(f"the tokenizer broke: {error}") from error
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """No progress bars and no advice below errors inside; the user's settings are back after.
 

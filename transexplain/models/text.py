@@ -11,6 +11,7 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.base import Batch, Encoded, LongText, Windows, failure
 from transexplain.models.encoded_text import encode_given
+from transexplain.models.quiet import panics_told
 from transexplain.models.tokens import tokens_of
 from transexplain.models.windows import in_windows
 from transexplain.types import Item, ItemFailure
@@ -152,7 +153,7 @@ class TextEncoder:
     ) -> dict[int, Encoded | ItemFailure]:
         if not strings or self.tokenizer is None:
             return {}
-        with self._lock:
+        with self._lock, panics_told():
             rows = self.tokenizer(
                 [item.content for _, item in strings],
                 truncation=room is not None and not isinstance(long_text, Windows),

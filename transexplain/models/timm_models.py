@@ -1,8 +1,10 @@
 """Image classifiers of timm: by name with a checkpoint, or from a directory."""
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,54 @@ from torch import nn
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, unique_names
 from transexplain.models.base import LoadedModel
+from transexplain.models.budget import Budget, WeightSize
+from transexplain.models.configs import read_config
 from transexplain.models.files import (
+    check_header,
     digests_of_files,
     digests_of_folder,
     fill,
-    read_config,
     read_weights,
     weight_files,
 )
 from transexplain.models.hub import fetch
+from transexplain.models.timm_arguments import checked_arguments, plain_name
 from transexplain.models.transform import Transform
 
 PREFIX = "timm:"
 _DEFAULT_CLASS = "timm.models.vision_transformer.VisionTransformer"
-_DATA_KEYS = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
+_SIDE = 4096  #: pixels
+#: what timm raises for arguments that do not fit its model
+_BUILD_ERRORS = (
+    TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError,
+    ArithmeticError, MemoryError, ImportError, OSError,
+)  # fmt: skip
+
+
+def _is_shape(value: Any) -> bool:
+    sides = value if isinstance(value, list | tuple) else ()
+    whole = [one for one in sides if type(one) is int and 0 < one <= _SIDE]
+    return len(whole) == len(sides) == 3
+
+
+def _is_channels(value: Any) -> bool:
+    given = value if isinstance(value, list | tuple) else ()
+    return 1 <= len(given) <= 3 and all(type(one) in (int, float) for one in given)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
+#: what of timm's data configuration is taken from a file, and what it has to be
+_DATA_KEYS: dict[str, Callable[[Any], bool]] = {
+    "input_size": _is_shape,
+    "interpolation": _is_word,
+    "mean": _is_channels,
+    "std": _is_channels,
+    "crop_pct": lambda value: type(value) in (int, float) and 0.1 <= value <= 10,
+    "crop_mode": _is_word,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,13 +122,17 @@ def _load(
     dtype: torch.dtype,
     device: torch.device,
 ) -> LoadedModel:
-    module = built(recipe, where)
+    module = built(recipe, weights, where)
     fill(module, weights, where)
     module = module.to(device=device, dtype=dtype).eval()
-    data = data_config(module, recipe.data)
+    try:
+        data = data_config(module, recipe.data)
+        transform = eval_transform(data)
+    except _BUILD_ERRORS as error:
+        raise ModelLoadError(f"{where}: timm makes no pictures of its data: {error}") from error
     return assemble_image(
         module,
-        transform=eval_transform(data),
+        transform=transform,
         shape=data["input_size"],
         classes=_class_names(module, recipe, where),
         origin=origin,
@@ -145,6 +185,7 @@ def checked_checkpoint(path: Path) -> list[Path]:
             f"the checkpoint {path} is no .safetensors file; other formats can run code when read: "
             "convert it with safetensors.torch.save_file where you trust it"
         )
+    check_header(path)
     return [path]
 
 
@@ -177,50 +218,69 @@ def head_size(name: str, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def recipe_of(folder: Path, config: dict[str, Any]) -> Recipe:
-    """How the model of a directory is built; ModelLoadError for what its config.json lacks."""
+    """How the model of a directory is built; ModelLoadError for what config.json lacks or asks."""
+    where = str(folder / "config.json")
     if "timm_args" in config:
-        args, data, classes = config["timm_args"], config, config.get("classes")
-        architecture = config.get("architecture", _DEFAULT_CLASS)
+        given, classes = config["timm_args"], config.get("classes")
+        data: Any = {"crop_pct": 1.0, "interpolation": "bicubic", **config}
         missing = [key for key in ("mean", "std", "input_size") if key not in config]
-        if missing or not isinstance(args, dict):
-            wrong = f"lacks {', '.join(missing)}" if missing else "timm_args is no object"
-            raise ModelLoadError(f"{folder / 'config.json'}: {wrong}")
-        data = {"crop_pct": 1.0, "interpolation": "bicubic", **config}
+        if missing:
+            raise ModelLoadError(f"{where}: lacks {', '.join(missing)}")
     else:
-        args = {**config.get("model_args", {}), "num_classes": config.get("num_classes", 1000)}
-        data = config["pretrained_cfg"]
+        given = config.get("model_args") or {}
+        data = config.get("pretrained_cfg")
+        if not isinstance(data, dict):
+            raise ModelLoadError(f"{where}: pretrained_cfg is no object")
         classes = config.get("label_names", data.get("label_names"))
-        architecture = config["architecture"]
-    chosen = {key: data[key] for key in _DATA_KEYS if data.get(key) is not None}
-    return Recipe(architecture=str(architecture), args=args, data=chosen, classes=classes)
+    if not (classes is None or isinstance(classes, list)):
+        raise ModelLoadError(f"{where}: the class names are no list")
+    args = checked_arguments(given, where)
+    if "timm_args" not in config:
+        args |= checked_arguments({"num_classes": config.get("num_classes", 1000)}, where)
+    architecture = str(config.get("architecture", _DEFAULT_CLASS))
+    return Recipe(architecture=architecture, args=args, data=_data(data, where), classes=classes)
 
 
-def built(recipe: Recipe, where: str) -> nn.Module:
-    """The module with weights drawn from a copy of the random state; ModelLoadError."""
+def _data(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """timm's data configuration in a file, its values of the right kind and size."""
+    chosen = {key: given[key] for key in _DATA_KEYS if given.get(key) is not None}
+    for key, value in chosen.items():
+        if not _DATA_KEYS[key](value):
+            raise ModelLoadError(f"{where}: {key} is {str(value)[:60]}, which timm has no use for")
+    return chosen
+
+
+def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn.Module:
+    """The module with weights drawn from a copy of the random state; ModelLoadError.
+
+    One that is far larger than its `weights` is not built.
+    """
     import timm
 
     name = recipe.architecture
-    with torch.random.fork_rng(devices=[]):  # initial weights must not move the user's random state
+    size = WeightSize(len(weights), sum(one.numel() for one in weights.values()))
+    make: Callable[..., nn.Module] = partial(timm.create_model, name, pretrained=False)
+    if not (plain_name(name) and timm.is_model(name)):
+        make = _timm_class(name, where)
+    # initial weights must not move the user's random state
+    with torch.random.fork_rng(devices=[]), Budget(size, where):
         try:
-            if ":" not in name and "/" not in name and timm.is_model(name):
-                made = timm.create_model(name, pretrained=False, **recipe.args)
-            else:
-                made = _timm_class(name, where)(**recipe.args)
-        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+            module: nn.Module = make(**recipe.args)
+        except _BUILD_ERRORS as error:
             raise ModelLoadError(f"{where}: {name} cannot be built: {error}") from error
-    module: nn.Module = made
     return module
 
 
-def _timm_class(path: str, where: str) -> type[nn.Module]:
+def _timm_class(path: str, where: str) -> Callable[..., nn.Module]:
     module, _, name = path.rpartition(".")
     found = None
-    if module.startswith("timm.models."):  # nothing else is ever imported by a config's word
+    if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config's word imports nothing else
         try:
             found = getattr(import_module(module), name, None)
         except ModuleNotFoundError:
             found = None
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    own = str(getattr(found, "__module__", "")).startswith("timm.models.")
+    if not (own and isinstance(found, type) and issubclass(found, nn.Module)):
         raise ModelLoadError(
             f"{where}: architecture {path!r} is no timm model name and no class of timm.models"
         )

@@ -1,7 +1,7 @@
 """What becomes of a shard's texts before anything of it is stored; see docs/privacy.md."""
 
 from transexplain.privacy.guard import REDACTION_FAILED, Guard, guard_of
-from transexplain.privacy.hooks import load_hook, redaction_hook
+from transexplain.privacy.hooks import hook_file, load_hook, redaction_hook
 from transexplain.privacy.keys import TEXT_KEY, TextKey
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Guard",
     "TextKey",
     "guard_of",
+    "hook_file",
     "load_hook",
     "redaction_hook",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from transexplain.bias.finding import is_whole
 from transexplain.errors import TransExplainError
 from transexplain.evaluations import MetricScore
 from transexplain.plans import AuditPlan, PrivacyPlan, ShardResult
@@ -30,7 +31,9 @@ def guard_of(plan: AuditPlan) -> "Guard | None":
     asked = plan.privacy
     if asked is None or asked == PrivacyPlan():
         return None
-    hook = load_hook(asked.redact) if asked.redact else None
+    hook = None
+    if asked.redact:
+        hook = load_hook(asked.redact, asked.redact_file, asked.redact_sha256)
     blind: Blind
     if asked.store_text == "hashed":
         blind = Hashed(TextKey.from_environment(asked.key))
@@ -151,15 +154,8 @@ class Guard:
 
 def _marked(plan: AuditPlan) -> frozenset[str]:
     """Groups without terms, but for those of a column, whose entities are the items."""
-    column = plan.matching.column
     return frozenset(
         group.name
         for group in plan.groups
-        if not group.terms and not _of_column(group.source, group.name, column)
+        if not group.terms and (group.source.startswith(_MARKED) or not is_whole(plan, group.name))
     )
-
-
-def _of_column(source: str, name: str, column: str | None) -> bool:
-    """Whether a group without terms is one of whole items."""
-    named = column is not None and name.startswith(f"{column}/")
-    return named and not source.startswith(_MARKED)

@@ -54,6 +54,12 @@ def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
             group: _with_names(entities, rename) if group in marked else entities
             for group, entities in changed["rows"].items()
         }
+        for groups in changed.get("clusters", {}).values():
+            groups |= {
+                group: _with_names(entities, rename)
+                for group, entities in groups.items()
+                if group in marked
+            }
     return changed
 
 

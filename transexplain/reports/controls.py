@@ -1,7 +1,7 @@
 """What the controls of the group table found, one sentence each; for every format."""
 
 from transexplain.bias.planted import Planted
-from transexplain.bias.randomised import Randomised, RandomisedRow
+from transexplain.bias.randomised import Randomised, RandomisedRow, Shown
 from transexplain.bias.removals import Removals
 from transexplain.reports.records import Groups
 from transexplain.reports.wording import named, number, percent
@@ -17,14 +17,38 @@ def removal_sentence(found: Removals) -> str:
 
 
 def surviving(groups: Groups, found: Randomised) -> list[RandomisedRow]:
-    """Comparisons with a *difference* that the randomised model shows, too."""
+    """Comparisons with a *difference* of which randomised models show a material part."""
+    return [one for one, shown in _shown(groups, found) if shown == "material"]
+
+
+def _shown(groups: Groups, found: Randomised) -> list[tuple[RandomisedRow, Shown]]:
+    """Every comparison with a *difference*, and how much of it randomised models show."""
     flagged = {(row.group, row.target, row.class_name): row for row in groups.rows if row.flagged}
     return [
-        one
+        (one, one.shown(row.difference or 0.0))
         for one in found.rows
         if (row := flagged.get((one.group, one.target, one.class_name))) is not None
-        and one.survives(row.difference or 0.0)
     ]
+
+
+def part(one: RandomisedRow) -> str:
+    """How much of a difference randomised models show, with its interval."""
+    if one.ratio is None or one.ratio_interval is None:
+        return "a part of it that is not known"
+    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in one.ratio_interval)
+    size = f"{100 * one.ratio:.0f}\u00a0% of it" if one.ratio > 0 else "none of it"
+    return f"{size} (95\u00a0% interval {low} to {high}\u00a0%)"
+
+
+def learnt(one: RandomisedRow, difference: float) -> str:
+    """Whether a difference comes from what was learnt, in a sentence; "" where nobody knows."""
+    shown = one.shown(difference)
+    if shown == "unknown":
+        return ""
+    begun = f"A model with random weights shows {part(one)}"
+    if shown == "material":
+        return f"{begun}, too: it is not only learnt."
+    return f"{begun}: what the model learnt makes the difference."
 
 
 def randomised_sentence(groups: Groups, found: Randomised) -> str:
@@ -35,7 +59,8 @@ def randomised_sentence(groups: Groups, found: Randomised) -> str:
             "so this control says nothing."
         )
     lost = f" ({found.failed:,} more could not be explained)" if found.failed else ""
-    begun = f"Randomised model, over {found.items:,} drawn items{lost}: "
+    what = "Randomised model" if found.draws == 1 else f"Randomised models, {found.draws} draws"
+    begun = f"{what}, over {found.items:,} drawn items{lost}: "
     if not found.rows:
         return f"{begun}too few entities are mentioned in them to compare groups."
     times = "verdict" if found.randomised_differences == 1 else "verdicts"
@@ -48,13 +73,29 @@ def randomised_sentence(groups: Groups, found: Randomised) -> str:
 def _survivors(groups: Groups, found: Randomised) -> str:
     if not any(row.flagged for row in groups.rows):
         return "The table has no difference that it could explain away."
-    names = list(dict.fromkeys(one.group for one in surviving(groups, found)))
-    if not names:
-        return "No difference of the table survives randomisation."
-    return (
-        f"Survives randomisation: {named(names)}; what survives comes from the words or the "
-        "method, not from what the model learnt."
-    )
+    shown = _shown(groups, found)
+    names: dict[Shown, list[str]] = {
+        kind: list(dict.fromkeys(one.group for one, said in shown if said == kind))
+        for kind in ("material", "small", "unknown")
+    }
+    said = []
+    if names["material"]:
+        said.append(
+            f"At least half of the difference survives randomisation for "
+            f"{named(names['material'])}; it comes from the words or the method, not only from "
+            "what the model learnt."
+        )
+    if names["small"]:
+        said.append(
+            f"Less than half survives for {named(names['small'])}: what the model learnt makes "
+            "the difference."
+        )
+    if names["unknown"]:
+        said.append(
+            f"How much survives is not known for {named(names['unknown'])}: the drawn items "
+            "(groups.check) are too few, or differ otherwise than all items."
+        )
+    return " ".join(said) or "None of the table's differences could be compared over these items."
 
 
 def planted_sentence(found: tuple[Planted, ...]) -> str:

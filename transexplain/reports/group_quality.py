@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from transexplain.bias.gap_totals import GapTotals
 from transexplain.bias.intervals import MIN_ENTITIES
-from transexplain.bias.outcomes import ALL_ITEMS
 from transexplain.metrics import metric_facts
 from transexplain.plans import AuditRun
 from transexplain.reports.evaluation.faithfulness import audited_label
@@ -14,6 +13,7 @@ from transexplain.reports.group_records import Dropped, GroupQuality, QualitySco
 from transexplain.store import mentioned
 from transexplain.store.database import Database
 
+ALL_ITEMS = "all items"
 MIN_ITEMS = MIN_ENTITIES  #: a mean over fewer says more about luck than about the explanations
 _SHOWN = 5  #: entities of a group that were left out
 
@@ -35,7 +35,8 @@ def quality_by_group(
     groups = {group for group in (*gaps, *(key[0] for key in scores)) if group != mentioned.ALL}
     if not groups:
         return ()
-    base = run.plan.reference if run.plan.reference in groups else mentioned.ALL
+    asked = run.plan.reference
+    base = asked if isinstance(asked, str) and asked in groups else mentioned.ALL
     order = (base, *sorted(groups - {base}))
     return tuple(_quality(group, run, gaps, scores) for group in order)
 

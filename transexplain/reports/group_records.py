@@ -13,6 +13,16 @@ class Dropped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RareGroup:
+    """A meeting of groups that is mentioned too seldom to be compared."""
+
+    group: str
+    mentions: int
+    items: int
+    share: float  #: of the mentions of its family
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QualityScore:
     """One metric of faithfulness over the sampled items that mention a group."""
 

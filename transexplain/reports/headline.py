@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from transexplain.bias.group_verdicts import GroupFinding
 from transexplain.evaluations import Approximation
 from transexplain.findings import GroupStatistic
 from transexplain.metrics.class_sensitivity import HARDLY
 from transexplain.reports.approximating import told
+from transexplain.reports.controls import learnt
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import (
     Audited,
@@ -15,10 +17,21 @@ from transexplain.reports.records import (
     FailureKind,
     Groups,
     Statement,
+    StatementKind,
 )
+from transexplain.reports.verdict import by_verdict, verdict_sentence
 from transexplain.reports.wording import named, number, power, spoken, things
 
-_FLAGGED_SHOWN = 6
+#: verdict on a group -> how its sentence is marked, the gravest first
+_KINDS: dict[GroupFinding, StatementKind] = {
+    "different answers": "flagged",
+    "different outcomes": "flagged",
+    "inconclusive": "unknown",
+    "explained differently": "fact",
+    "equivalent": "clear",
+}
+_TOLD = 6  #: of one kind
+RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin
 _NEVER_NAMED = 4
 
 
@@ -89,30 +102,29 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
                 text="No entity groups were given, so nothing is said about who is mentioned.",
             )
         return
-    flagged = sorted(
+    by = by_verdict(groups)
+    for word, kind in _KINDS.items():
+        for one in by[word][:_TOLD]:
+            yield Statement(kind=kind, text=verdict_sentence(one))
+        if rest := by[word][_TOLD:]:
+            names = named([one.group for one in rest])
+            yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
+    yield from _relevance(audited, groups)
+    yield from _unknown_groups(groups)
+
+
+def _relevance(audited: Audited, groups: Groups) -> Iterator[Statement]:
+    """Where answers come from; it accuses nobody."""
+    rows = sorted(
         (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
     )
-    for row in flagged[:_FLAGGED_SHOWN]:
-        said = f"{_finding(row, audited)}{_borne_out(row, groups)}{_unlearnt(row, groups)}"
-        yield Statement(kind="flagged", text=said)
-    if len(flagged) > _FLAGGED_SHOWN:
-        rest = len(flagged) - _FLAGGED_SHOWN
-        more = "comparison is" if rest == 1 else "comparisons are"
-        yield Statement(kind="flagged", text=f"{rest} more {more} flagged; see the table.")
-    names = {row.group for row in flagged}
-    open_ = _others(groups.rows, "inconclusive", names)
-    equal = _others(groups.rows, "equivalent", {*names, *open_})
-    if equal:
+    for row in rows[:_TOLD]:
+        yield Statement(kind="fact", text=f"{_finding(row, audited)}{_unlearnt(row, groups)}")
+    if (rest := len(rows) - _TOLD) > 0:
+        more = "comparison" if rest == 1 else "comparisons"
         yield Statement(
-            kind="clear",
-            text=f"No difference that matters (±{groups.practical:g}): {named(equal)}.",
+            kind="fact", text=f"Relevance differs in {rest} more {more}; see the table."
         )
-    if open_:
-        yield Statement(
-            kind="unknown",
-            text=f"Inconclusive, neither a difference nor its absence is shown: {named(open_)}.",
-        )
-    yield from _unknown_groups(groups, {*names, *open_, *equal})
 
 
 def _finding(row: GroupStatistic, audited: Audited) -> str:
@@ -122,42 +134,30 @@ def _finding(row: GroupStatistic, audited: Audited) -> str:
     unit = {"logits": "logit"}.get(audited.unit, audited.unit)
     what = spoken(row.target, row.class_name, audited.classes)
     return (
-        f"Mentions of {row.group} add {number(abs(difference))} {unit} {more} to {what} than "
-        f"those of {row.reference} (95\u00a0% interval {number(low)} to {number(high)}; "
-        f"adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
+        f"{RELEVANCE}mentions of {row.group} add {number(abs(difference))} {unit} {more} to "
+        f"{what} than those of {row.reference} (95\u00a0% interval {number(low)} to "
+        f"{number(high)}; adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
         f"{row.documents:,} items)."
     )
 
 
-def _borne_out(row: GroupStatistic, groups: Groups) -> str:
-    """Whether replacing mentions says the same; nothing where none were replaced."""
-    for one in groups.swaps:
-        if (one.group, one.target, one.class_name) == (row.group, row.target, row.class_name):
-            borne = one.supports(row.difference or 0.0)
-            if borne is None:
-                return " Too few mentions were swapped to check it."
-            return f" Swaps {'bear' if borne else 'do not bear'} it out."
-    return ""
-
-
 def _unlearnt(row: GroupStatistic, groups: Groups) -> str:
-    """Whether a model that has learnt nothing shows it, too; nothing where that is not known."""
+    """How much of it models that have learnt nothing show; nothing where that is not known."""
     key = (row.group, row.target, row.class_name)
     for one in groups.randomised.rows if groups.randomised else ():
-        same = (one.group, one.target, one.class_name) == key
-        if same and one.survives(row.difference or 0.0):
-            return " A model with randomised weights shows it, too: it is not only learnt."
+        if (one.group, one.target, one.class_name) == key:
+            said = learnt(one, row.difference or 0.0)
+            return f" {said}" if said else ""
     return ""
 
 
-def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
-    unknown = _others(groups.rows, "suppressed", {*known, groups.reference})
-    if unknown:
-        yield Statement(
-            kind="unknown",
-            text=f"Too few different entities were mentioned to compare {named(unknown)}.",
-        )
+def _unknown_groups(groups: Groups) -> Iterator[Statement]:
     never = groups.never_mentioned
+    if absent := sorted({row.reference for row in groups.rows} & set(never)):
+        yield Statement(
+            kind="problem",
+            text=f"Nothing was compared with {named(absent)}: the reference is never mentioned.",
+        )
     if len(never) > _NEVER_NAMED:
         yield Statement(
             kind="unknown",
@@ -165,11 +165,6 @@ def _unknown_groups(groups: Groups, known: set[str]) -> Iterator[Statement]:
         )
     elif never:
         yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
-
-
-def _others(rows: Sequence[GroupStatistic], wanted: str, without: set[str]) -> list[str]:
-    found = (row.group for row in rows if row.verdict == wanted and row.group not in without)
-    return list(dict.fromkeys(found))
 
 
 def _conservation(

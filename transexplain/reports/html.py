@@ -10,7 +10,6 @@ from markupsafe import Markup
 from transexplain.bias.randomised import RandomisedRow
 from transexplain.bias.ranking import Ranking
 from transexplain.bias.removals import RemovalStatistic
-from transexplain.bias.swaps import SwapStatistic
 from transexplain.findings import GroupStatistic
 from transexplain.reports import (
     approximating,
@@ -150,7 +149,7 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
 
 def _row_of(
     groups: Groups | None,
-    check: SwapStatistic | RemovalStatistic | RandomisedRow | GroupStatistic,
+    check: RemovalStatistic | RandomisedRow | GroupStatistic,
 ) -> GroupStatistic | None:
     key = (check.group, check.target, check.class_name)
     rows = groups.rows if groups else ()

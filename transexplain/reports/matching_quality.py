@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transexplain.bias.entity_totals import EntityTotals
+from transexplain.bias.families import family
+from transexplain.bias.intersections import LEAST_SHARE, crossed_family
 from transexplain.bias.sheet import Precision
 from transexplain.plans import AuditPlan
-from transexplain.reports.group_records import Dropped
+from transexplain.reports.group_records import Dropped, RareGroup
 from transexplain.reports.section_records import GroupMatching
 
 
@@ -39,10 +41,29 @@ def matching_of(
             mentions=mentions[name].total(),
             items=items[name],
             dropped=left.get(name, 0),
+            left_out=left.get(name, 0) / max(1, left.get(name, 0) + mentions[name].total()),
             precision=checked.get(name),
             **_most(mentions[name]),
         )
         for name in dict.fromkeys((*terms, *mentions))
+    )
+
+
+def rare_groups(plan: AuditPlan, rows: Iterable[GroupMatching]) -> tuple[RareGroup, ...]:
+    """Meetings of groups with fewer than `LEAST_SHARE` of their family's mentions, but with some.
+
+    They are decided on the totals of a whole run, so no cut into shards changes them.
+    """
+    families = set(map(crossed_family, plan.intersections))
+    rows = [row for row in rows if family(row.group) in families]
+    of = Counter[str]()
+    for row in rows:
+        of[family(row.group)] += row.mentions
+    shares = ((row, row.mentions / max(1, of[family(row.group)])) for row in rows)
+    return tuple(
+        RareGroup(group=row.group, mentions=row.mentions, items=row.items, share=share)
+        for row, share in shares
+        if 0.0 < share < LEAST_SHARE
     )
 
 

@@ -9,6 +9,7 @@ from transexplain.bias.exact_sample import ExactSample
 from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.mixed import Mixed, class_agreements, fraction_of, mixed_groups
 from transexplain.bias.mixed_table import mixed_table
+from transexplain.bias.prediction_powered import UNEVEN, UNRELATED
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan
 
@@ -61,6 +62,9 @@ def agreement(found: Mixed) -> Iterator[str]:
             f"{found.exact} failed on {found.failed:,} of {found.items + found.failed:,} drawn "
             "items; these left the sample, so nothing is said of items like them."
         )
+    for reason in (UNEVEN, UNRELATED):
+        if many := sum(one.reason == reason for one in found.groups):
+            yield f"In {many:,} of {len(found.groups):,} group means {reason}."
     if not found.items:
         yield f"No item was explained by both: how far {found.method} can be trusted is not known."
 

@@ -152,11 +152,18 @@ def _groups(run: AuditRun) -> Iterator[str]:
         "tells how often they were left out, and draws matches for a person to check. A mention's "
         "relevance is the sum over its pieces."
     )
-    if matching.column is not None:
+    if matching.columns:
+        columns = "column" if len(matching.columns) == 1 else "columns"
         yield (
-            f"Groups of the column {matching.column} are of whole items: the relevance is the sum "
-            "over an item's positions without special ones, and the item is the entity."
+            f"Groups of the {columns} {' and '.join(matching.columns)} are of whole items: the "
+            "relevance is the sum over an item's positions without special ones, and the item is "
+            "the entity."
         )
+    yield from _statistics(run)
+    yield from _checks(run)
+
+
+def _statistics(run: AuditRun) -> Iterator[str]:
     yield (
         "The unit of the group table is the entity, not the mention, because mentions of one name "
         "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
@@ -171,13 +178,26 @@ def _groups(run: AuditRun) -> Iterator[str]:
         "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
         "distributions and a second lexicon have no vote."
     )
+    limits = run.plan.matters
     yield (
-        f"Verdicts: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
+        "Verdicts on groups are made of answers. *Different answers*: the mean change of the "
+        "answer's log-odds (or probability) when names of a group take the place of names of its "
+        f"reference is beyond {limits.logit:g} logit ({100 * limits.probability:g} points), or "
+        "the change differs between texts by more than that; the interval is over names and texts "
+        "(or clusters of them), clustered both ways. *Different outcomes*: rates differ by more "
+        f"than {100 * limits.probability:g} points and their ratio is outside "
+        f"{limits.impact_ratio:g} to {1 / limits.impact_ratio:.2f}; intervals are Wilson's at the "
+        "effective number of items, Newcombe's and Donner and Zou's. p of all groups, answers and "
+        f"strata, {_CORRECTED[run.plan.correction]}, is at most 0.05. *Equivalent*: the 90\u00a0% "
+        "intervals of both lie within the limits. *Explained differently*: equivalent, and "
+        "relevance differs."
+    )
+    yield (
+        f"Relevance: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
         f"the difference exceeds {run.plan.practical:g}; *equivalent* where its 90\u00a0% interval "
         f"lies within ±{run.plan.practical:g}; *inconclusive* otherwise. None of them says why: "
         "attribution is not causation."
     )
-    yield from _checks(run)
 
 
 def _checks(run: AuditRun) -> Iterator[str]:
@@ -188,14 +208,20 @@ def _checks(run: AuditRun) -> Iterator[str]:
     if not check.whole:
         ways.append("one mention of each, drawn by lot, was taken out")
     if check.swap:
-        ways.append("the same mention was replaced by one of another group")
+        ways.append("other names of its group and of its reference took its place")
+    if check.regions:
+        ways.append(
+            "every region marked in a picture was hidden: filled with the picture's mean colour, "
+            "blurred, and in-painted"
+        )
     if check.randomised:
-        ways.append("a model whose weights were all drawn anew explained them for the same classes")
+        many = "a model" if check.draws == 1 else f"one of {check.draws} models"
+        ways.append(f"{many} whose weights were all drawn anew explained them for the same classes")
     yield (
         f"Items that mention somebody were looked at again where their row was drawn (share "
         f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
         "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
-        "1. None of this has a vote in the verdicts."
+        "1. Of this only other names have a vote in the verdicts."
     )
 
 

@@ -27,15 +27,16 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
     except ConfigurationError:
         return None
     theirs = group_rows(before, merged(db, before.id)) if before.plan.groups else ()
-    common, other = totals.other_predictions(db, before.id, run.id)
     old, new = before.plan, run.plan
+    same_data = old.dataset.content == new.dataset.content
+    common, other = totals.other_predictions(db, before.id, run.id, same_data=same_data)
     return Previous(
         run_id=before.id,
         name=old.name,
         state=before.state,
         created=before.created,
         model_changed=old.model.digest != new.model.digest,
-        data_changed=old.dataset.content != new.dataset.content,
+        data_changed=not same_data,
         method_changed=portable(old.method) != portable(new.method),
         counts=counts_of(db, before),
         common=common,
@@ -72,8 +73,9 @@ def differences(previous: Previous | None, counts: Counts) -> Iterator[Statement
         return
     told = [f"{_changed(previous)} since run {previous.run_id}"]
     if previous.common:
+        both = "with the same text in both" if previous.data_changed else "in both"
         told.append(
-            f"{previous.other_prediction:,} of {previous.common:,} items in both are predicted "
+            f"{previous.other_prediction:,} of {previous.common:,} items {both} are predicted "
             "differently"
         )
     was, now = previous.counts.accuracy, counts.accuracy

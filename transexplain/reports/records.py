@@ -4,11 +4,13 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from transexplain.bias.counterfactuals import Counterfactual
+from transexplain.bias.group_verdicts import GroupVerdict
 from transexplain.bias.mixed import Mixed
-from transexplain.bias.outcomes import GroupOutcome
+from transexplain.bias.outcomes import Outcome
 from transexplain.bias.placebo import Placebo
 from transexplain.bias.planted import Planted
 from transexplain.bias.randomised import Randomised
@@ -16,16 +18,16 @@ from transexplain.bias.ranking import Ranking
 from transexplain.bias.removals import Removals
 from transexplain.bias.sheet import Precision
 from transexplain.bias.splits import Split
-from transexplain.bias.swaps import SwapStatistic
 from transexplain.evaluations import Approximation
-from transexplain.findings import GroupStatistic
+from transexplain.findings import GroupStatistic, Practical
 from transexplain.reports.class_records import ClassView, Confusion
 from transexplain.reports.faithfulness_records import Faithfulness
 from transexplain.reports.gallery_records import Gallery
-from transexplain.reports.group_records import Dropped, GroupQuality
+from transexplain.reports.group_records import Dropped, GroupQuality, RareGroup
+from transexplain.reports.proxies import Proxies
 from transexplain.reports.section_records import GroupMatching, Provenance, Untested
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
 
@@ -117,12 +119,15 @@ class Groups:
 
     rows: tuple[GroupStatistic, ...]
     reference: str
-    practical: float  #: smallest difference that matters, in the unit
+    practical: float  #: smallest difference of relevance that matters, in the unit
     correction: str  #: of p-values for the number of comparisons
     never_mentioned: tuple[str, ...]
     sources: Mapping[str, str]  #: group -> where its terms came from
-    outcomes: tuple[GroupOutcome, ...] = ()  #: the reference's first
-    swaps: tuple[SwapStatistic, ...] = ()
+    limits: Practical = field(default_factory=Practical)  #: of answers: what matters
+    verdicts: tuple[GroupVerdict, ...] = ()  #: of every mentioned group but references
+    outcomes: tuple[Outcome, ...] = ()  #: of answers, by group, stratum and answer
+    counterfactuals: tuple[Counterfactual, ...] = ()  #: of swaps and regions, the same way
+    proxies: tuple[Proxies, ...] = ()  #: of groups with different outcomes
     removals: Removals | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
@@ -130,6 +135,7 @@ class Groups:
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
+    rare: tuple[RareGroup, ...] = ()  #: meetings of groups that are not compared, under 2 %
     quality: tuple[GroupQuality, ...] = ()  #: the reference's first
     matching: tuple[GroupMatching, ...] = ()  #: in the order of the plan
     precision: Precision | None = None  #: of all checked matches; None: nobody checked any

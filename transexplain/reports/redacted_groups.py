@@ -1,10 +1,13 @@
 """The group section of a redacted report: what fewer items stand behind is left out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from transexplain.bias.outcomes import GroupOutcome
+from transexplain.bias.counterfactuals import Counterfactual
+from transexplain.bias.group_verdicts import GroupVerdict
+from transexplain.bias.outcomes import Outcome, Side
 from transexplain.bias.ranking import Ranking
+from transexplain.bias.rates import Rate
 from transexplain.bias.removals import Removals
 from transexplain.bias.splits import Split
 from transexplain.findings import GroupStatistic
@@ -12,6 +15,7 @@ from transexplain.reports.group_records import Dropped, GroupQuality
 from transexplain.reports.records import Groups
 from transexplain.reports.section_records import GroupMatching
 
+_FEW = "the numbers behind it rest on too few items to be shown"
 Key = tuple[str, str, str]  #: group, target, class
 
 
@@ -27,7 +31,7 @@ def redacted_groups(groups: Groups, fewest: int) -> Groups:
     mentions: it is mentioned.
     """
     rows = _frequent(groups.rows, fewest)
-    known = {_key(row) for row in rows}
+    known, told = {_key(row) for row in rows}, {row.group for row in rows}
     randomised = groups.randomised
     if randomised is not None:
         kept = tuple(r for r in randomised.rows if (r.group, r.target, r.class_name) in known)
@@ -35,14 +39,17 @@ def redacted_groups(groups: Groups, fewest: int) -> Groups:
     return replace(
         groups,
         rows=rows,
+        verdicts=tuple(_verdict(one, fewest) for one in groups.verdicts if one.group in told),
         outcomes=tuple(_outcomes(groups.outcomes, fewest)),
-        swaps=tuple(replace(r, against=()) for r in groups.swaps if r.swaps >= fewest),
+        counterfactuals=tuple(_swaps(groups.counterfactuals, fewest)),
+        proxies=(),
         removals=_removals(groups.removals, fewest),
         randomised=randomised,
         rankings=tuple(
             ranking for one in groups.rankings if (ranking := _ranking(one, fewest)).entities
         ),
         splits=tuple(_split(one, fewest) for one in groups.splits),
+        rare=tuple(one for one in groups.rare if one.items >= fewest),
         dropped=tuple(_dropped(one, fewest) for one in groups.dropped if one.count >= fewest),
         quality=tuple(_quality(one, fewest) for one in groups.quality if one.items >= fewest),
         matching=tuple(
@@ -59,23 +66,47 @@ def _frequent(rows: Iterable[GroupStatistic], fewest: int) -> tuple[GroupStatist
     return tuple(row for row in rows if row.documents >= fewest)
 
 
-def _outcomes(outcomes: Iterable[GroupOutcome], fewest: int) -> Iterable[GroupOutcome]:
-    """Outcomes of enough items; a rate whose count is small, or small from the other side, goes."""
+def _verdict(one: GroupVerdict, fewest: int) -> GroupVerdict:
+    """A verdict whose reasons tell no rate and no swap of fewer items."""
+    outcome = next(_outcomes([one.outcome] if one.outcome else [], fewest), None)
+    swap = next(_swaps([one.counterfactual] if one.counterfactual else [], fewest), None)
+    if outcome is not None and (swap is not None or one.counterfactual is None):
+        return replace(one, outcome=outcome, counterfactual=swap, missing=())
+    return replace(one, outcome=outcome, counterfactual=swap, reasons=(_FEW,), missing=())
+
+
+def _swaps(rows: Iterable[Counterfactual], fewest: int) -> Iterator[Counterfactual]:
+    return (replace(row, examples=()) for row in rows if row.documents >= fewest)
+
+
+def _outcomes(outcomes: Iterable[Outcome], fewest: int) -> Iterator[Outcome]:
+    """Outcomes of enough items; a rate whose count is small, or small from the other side, goes.
+
+    The rates that are compared go with the row, the others alone.
+    """
     for one in outcomes:
-        if one.items < fewest:
-            continue
-        error = one.error
-        if error is not None and not _large(error.count, error.total, fewest):
-            error = None
-        selection = tuple(
-            each for each in one.selection if _large(each.rate.count, each.rate.total, fewest)
-        )
-        yield replace(one, error=error, selection=selection)
+        rates = (one.own.selected, one.other.selected)
+        if all(rate.total >= fewest and _large(rate, fewest) for rate in rates):
+            yield replace(one, own=_side(one.own, fewest), other=_side(one.other, fewest))
 
 
-def _large(count: int, total: int, fewest: int) -> bool:
+def _side(side: Side, fewest: int) -> Side:
+    def kept(rate: Rate | None) -> Rate | None:
+        return rate if rate is not None and _large(rate, fewest) else None
+
+    return replace(
+        side,
+        labelled=kept(side.labelled),
+        error=kept(side.error),
+        true_positive=kept(side.true_positive),
+        false_positive=kept(side.false_positive),
+        calibration=side.calibration if kept(side.labelled) else None,
+    )
+
+
+def _large(rate: Rate, fewest: int) -> bool:
     """Whether neither those who are counted nor the rest are few; nobody at all is not few."""
-    return all(part == 0 or part >= fewest for part in (count, total - count))
+    return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
 
 
 def _removals(removals: Removals | None, fewest: int) -> Removals | None:

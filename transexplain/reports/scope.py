@@ -151,13 +151,17 @@ def _open(groups: Groups) -> _Found:
     if found := names["inconclusive"]:
         yield (
             "Groups that remain open",
-            f"Neither a difference nor its absence is shown: {named(found)}.",
+            "Neither a difference nor its absence is shown: "
+            f"{named([one.group for one in found])}.",
             "More items that mention them.",
         )
-    if found := names["suppressed"]:
+    seldom = {row.group for row in groups.rows} - {
+        row.group for row in groups.rows if row.verdict != "suppressed"
+    }
+    if found_ := sorted(seldom - {row.reference for row in groups.rows}):
         yield (
             "Groups seldom named",
-            f"Too few different entities to compare: {named(found)}.",
+            f"Too few different entities to compare relevance: {named(found_)}.",
             "More items that mention them.",
         )
     if groups.never_mentioned:
@@ -170,7 +174,13 @@ def _open(groups: Groups) -> _Found:
 
 def _unchecked(summary: Summary, groups: Groups) -> _Found:
     imported, told = summary.audited.task == "imported", summary.approximates
-    if not groups.swaps and summary.audited.modality == "text":
+    if not groups.counterfactuals and summary.audited.modality == "image":
+        yield (
+            "A region hidden, another answer",
+            "No regions of two groups were hidden: what they do to the answer is not known.",
+            "" if imported else "data.spans: COLUMN",
+        )
+    if not groups.counterfactuals and summary.audited.modality == "text":
         yield (
             "Another name, another answer",
             "Mentions were not swapped: whether another name changes the answer is not known.",

@@ -26,6 +26,7 @@ class GroupMatching:
     most: str  #: entity with the most mentions; "": none was found
     most_share: float  #: of the mentions that are its
     dropped: int  #: places left out as ordinary words
+    left_out: float  #: share of these among the places that the group could have
     precision: Precision | None = None  #: by a person's sheet; None: nobody checked
 
 

@@ -3,14 +3,15 @@
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.background import with_backgrounds
 from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.finding import column_group
+from transexplain.bias.families import reference_name
+from transexplain.bias.finding import is_whole
 from transexplain.bias.gathering import gathered
-from transexplain.bias.group_table import ALL_OTHERS, Rules
-from transexplain.bias.outcomes import outcomes
+from transexplain.bias.group_table import Rules
 from transexplain.bias.placebo import placebo
 from transexplain.bias.planted import planted
 from transexplain.bias.randomised import randomised_control
@@ -19,11 +20,12 @@ from transexplain.bias.removals import removals_of
 from transexplain.bias.second_lexicon import with_second
 from transexplain.bias.sheet import ALL, Precision
 from transexplain.bias.splits import splits, with_reversals
-from transexplain.bias.swaps import swap_table
 from transexplain.findings import GroupStatistic
 from transexplain.plans import AuditPlan, AuditRun
+from transexplain.reports.group_answers import with_answers
 from transexplain.reports.group_quality import dropped_by_group, quality_by_group
-from transexplain.reports.matching_quality import matching_of
+from transexplain.reports.group_records import RareGroup
+from transexplain.reports.matching_quality import matching_of, rare_groups
 from transexplain.reports.mixed import compared
 from transexplain.reports.records import Conservation, Counts, Groups
 from transexplain.store import results, runs, totals
@@ -90,11 +92,18 @@ def uncollected() -> Iterator[None]:
 
 def rules_of(plan: AuditPlan) -> Rules:
     """How a plan has its groups compared."""
-    return Rules(reference=plan.reference, practical=plan.practical, correction=plan.correction)
+    return Rules(
+        reference=plan.reference,
+        groups=tuple(group.name for group in plan.groups),
+        practical=plan.practical,
+        correction=plan.correction,
+    )
 
 
 def group_rows(run: AuditRun, total: ShardAggregate) -> list[GroupStatistic]:
     """The group table alone, without the controls that `groups_of` adds."""
+    rare = rare_groups(run.plan, matching_of(run.plan, total.entities, ()))
+    total = _without(total, rare)
     return compared(run.plan, total, cells_of(total.entities), rules_of(run.plan))
 
 
@@ -106,22 +115,26 @@ def groups_of(
     if not plan.groups:
         return None
     rules = rules_of(plan)
+    rare = rare_groups(plan, matching_of(plan, total.entities, dropped_by_group(total.dropped)))
+    total = _without(total, rare)
     totals = total.entities
     cells = cells_of(totals)
     rows = _with_measures(plan, total, cells, compared(plan, total, cells, rules))
     parts = splits(totals, rows, rules)
     control = placebo(cells, rules)
     dropped = dropped_by_group(total.dropped)
-    mentioned = {row.group for row in rows}
-    return Groups(
+    mentioned = {row.group for row in rows} | {one.group for one in rare}
+    matching = matching_of(plan, totals, dropped, precisions)
+    left_out = {one.group for one in rare}
+    names = [group.name for group in plan.groups if group.name not in left_out]
+    groups = Groups(
         rows=tuple(with_reversals(rows, parts)),
-        reference=plan.reference or ALL_OTHERS,
+        reference=reference_name(row.reference for row in rows),
         practical=plan.practical,
         correction=plan.correction,
+        limits=plan.matters,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
-        outcomes=outcomes(totals, total.predictions, plan.reference),
-        swaps=tuple(swap_table(total.checked.swaps)),
         removals=removals_of(total.checked.removals),
         randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
@@ -129,18 +142,33 @@ def groups_of(
         rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
         splits=parts,
         dropped=dropped,
+        rare=rare,
         quality=quality_by_group(db, run, total.gaps),
-        matching=matching_of(plan, totals, dropped, precisions),
+        matching=matching,
         precision=next((one for one in precisions if one.group == ALL), None),
     )
+    return with_answers(groups, db, run, total, names)
+
+
+def _without(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggregate:
+    """The aggregate without groups that are not compared; nothing else of it changes."""
+    if not rare:
+        return total
+    names = {one.group for one in rare}
+    checked, drawn = total.checked, total.checked.randomised
+    draws = [one.without(names) for one in drawn.draws]
+    drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
+    kept = [one for one in checked.observations if one.group not in names]
+    regions = [one for one in checked.regions if one.group not in names]
+    checked = replace(checked, observations=kept, regions=regions, randomised=drawn)
+    return replace(total, entities=total.entities.without(names), checked=checked)
 
 
 def _with_measures(
     plan: AuditPlan, total: ShardAggregate, cells: list[Cell], rows: list[GroupStatistic]
 ) -> list[GroupStatistic]:
     """Rows with what words as frequent add, and with the second lexicon's comparison."""
-    column = column_group(plan.matching.column, "") if plan.matching.column else None
-    of_words = [one for one in plan.groups if column is None or not one.name.startswith(column)]
+    of_words = [one for one in plan.groups if not is_whole(plan, one.name)]
     found = iter(rows)
     if plan.privacy is None or plan.privacy.store_text == "full":  # else no word can be matched
         found = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))

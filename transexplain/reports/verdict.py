@@ -1,14 +1,16 @@
 """The whole report in one sentence: what was found, or why nothing can be said."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from transexplain.findings import Verdict
+from transexplain.bias.group_verdicts import GroupFinding, GroupVerdict
 from transexplain.metrics.class_sensitivity import HARDLY
 from transexplain.reports.mixed import told
 from transexplain.reports.records import Groups, Statement, StatementKind, Summary
 from transexplain.reports.wording import named
 
-_GRAVEST_FIRST: tuple[Verdict, ...] = ("difference", "inconclusive", "equivalent", "suppressed")
+#: shares of the items above which a verdict without them cannot be *clear*
+_FAILED, _CUT = 0.02, 0.05
+_TOLD = 2  #: verdicts that the sentence gives the numbers of
 
 
 def verdict(summary: Summary) -> Statement:
@@ -43,33 +45,101 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
     groups = summary.groups
     if groups is None:
         return "fact", "Below is what each class looks at; no groups were asked for."
-    compared = by_verdict(groups)
-    differing, equal = compared["difference"], compared["equivalent"]
-    open_ = compared["inconclusive"]
-    total = len({*differing, *equal, *open_})
-    than = f"from {groups.reference} by more than {groups.practical:g} {summary.audited.unit}"
-    if not total:
-        return "unknown", "No group could be compared: too few different entities are mentioned."
-    if differing:
-        verb = "differs" if len(differing) == 1 else "differ"
-        return "flagged", f"{len(differing)} of {total} groups {verb} {than}: {named(differing)}."
-    if open_:
+    if not groups.verdicts:
+        return "unknown", "No group could be compared: too few items mention any."
+    by = by_verdict(groups)
+    total = len(groups.verdicts)
+    if by["different answers"] or by["different outcomes"]:
+        return "flagged", " ".join(_different(by, total))
+    gaps = list(caveats(summary))
+    if by["inconclusive"]:
+        rest = total - len(by["inconclusive"])
+        first = by["inconclusive"][0]
+        equal = f" {rest} {'is' if rest == 1 else 'are'} equivalent." if rest else ""
         return (
             "unknown",
-            f"No difference was found, but of {len(open_)} of {total} groups its absence is not "
-            "shown either.",
+            f"Inconclusive for {_share(by['inconclusive'], total)}: {_first_of(first)}.{equal}",
         )
-    only = "The group" if total == 1 else f"None of {total} groups"
-    return "clear", f"{only} {'does not differ' if total == 1 else 'differs'} {than}."
+    answers = (
+        "gets the same answers as its reference"
+        if total == 1
+        else ("get the same answers as their references")
+    )
+    who = "The group" if total == 1 else f"All {total} groups"
+    text = f"{who} {answers}, within practical limits: by {_deed(groups)} and by rates."
+    if gaps:
+        return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
+    if by["explained differently"]:
+        names = named([one.group for one in by["explained differently"]])
+        return "fact", f"{text} Explained differently, which harms nobody by itself: {names}."
+    return "clear", text
 
 
-def by_verdict(groups: Groups) -> dict[Verdict, list[str]]:
-    """Verdict -> groups, the reference apart, each once and under the gravest of its rows."""
-    found: dict[Verdict, list[str]] = {}
-    seen = {groups.reference}
-    for one in _GRAVEST_FIRST:
-        rows = [row for row in groups.rows if row.verdict == one and row.group not in seen]
-        rows.sort(key=lambda row: -abs(row.difference or 0.0))
-        found[one] = list(dict.fromkeys(row.group for row in rows))
-        seen.update(found[one])
-    return found
+def _deed(groups: Groups) -> str:
+    return "hiding regions" if by_regions(groups) else "swapping mentions"
+
+
+def by_regions(groups: Groups) -> bool:
+    """Whether counterfactuals are of hidden regions of pictures, and not of swapped mentions."""
+    return any(one.kind == "region" for one in groups.counterfactuals)
+
+
+def _different(by: dict[GroupFinding, list[GroupVerdict]], total: int) -> Iterator[str]:
+    words: tuple[GroupFinding, ...] = ("different answers", "different outcomes")
+    for word in words:
+        found = by[word]
+        if len(found) == 1:
+            yield f"{word.capitalize()} for {_share(found, total)}: {found[0].reasons[0]}."
+        elif found:
+            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_TOLD])
+            yield f"{word.capitalize()} for {_share(found, total)}. {shown}."
+    if by["inconclusive"]:
+        yield f"Inconclusive: {named([one.group for one in by['inconclusive']])}."
+
+
+def verdict_sentence(one: GroupVerdict) -> str:
+    """The verdict on one group with all its reasons, for lists and exports."""
+    reasons = "; ".join((*one.reasons, *one.missing))
+    return (
+        f"{one.group} against {one.reference}: {one.verdict}. {reasons[:1].upper()}{reasons[1:]}."
+    )
+
+
+def _share(found: Sequence[GroupVerdict], total: int) -> str:
+    names = named([one.group for one in found])
+    return f"{len(found)} of {total} groups ({names})" if total > 1 else names
+
+
+def _first_of(one: GroupVerdict) -> str:
+    return "; ".join(one.reasons[:2])
+
+
+def caveats(summary: Summary) -> Iterator[str]:
+    """What keeps a verdict from being clear although no comparison differs."""
+    counts, groups = summary.counts, summary.groups
+    if counts.done < (1 - _FAILED) * counts.total:
+        yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"
+    if counts.done and counts.truncated > _CUT * counts.done:
+        yield f"{counts.truncated:,} of {counts.done:,} items were cut before their end"
+    for one in groups.verdicts if groups else ():
+        for gap in one.missing:
+            yield f"{one.group}: {gap}"
+
+
+def by_verdict(groups: Groups) -> dict[GroupFinding, list[GroupVerdict]]:
+    """Verdict -> groups, those with the largest effect first."""
+    words: tuple[GroupFinding, ...] = (
+        "different answers",
+        "different outcomes",
+        "explained differently",
+        "equivalent",
+        "inconclusive",
+    )
+    return {
+        word: sorted((one for one in groups.verdicts if one.verdict == word), key=_size)
+        for word in words
+    }
+
+
+def _size(one: GroupVerdict) -> float:
+    return -abs(one.counterfactual.effect) if one.counterfactual else 0.0

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
 from transexplain.plans import Payload
+from transexplain.store.damage import reading
 
+_FORMS = {"float16": "<f2", "float32": "<f4"}
+_LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = np.nextafter(np.float32(0), np.float32(1))
 
 
@@ -33,7 +36,7 @@ def encode(relevance: NDArray[np.floating[Any]], payload: Payload) -> EncodedRel
     values = np.asarray(relevance, dtype=np.float64).ravel()
     largest = float(np.abs(values).max(initial=0.0))
     # written so that NaN, for which every comparison is false, is refused too
-    if not largest <= float(np.finfo(np.float32).max):
+    if not largest <= _LARGEST:
         raise ItemError("not-finite", "relevance is NaN, infinite or beyond float32")
     if payload == "float32":
         return EncodedRelevance(blob=values.astype("<f4").tobytes(), scale=1.0, dtype="float32")
@@ -45,8 +48,15 @@ def encode(relevance: NDArray[np.floating[Any]], payload: Payload) -> EncodedRel
 
 
 def decode(encoded: EncodedRelevance) -> NDArray[np.float32]:
-    """The array (T,) in float32 that `encoded` was made from, flat."""
-    if encoded.dtype == "float32":
-        return np.frombuffer(encoded.blob, dtype="<f4").astype(np.float32)
-    ratios = np.frombuffer(encoded.blob, dtype="<f2").astype(np.float64)
-    return (ratios * encoded.scale).astype(np.float32)
+    """The array (T,) in float32 that `encoded` was made from, flat.
+
+    Raises DatabaseError where `encode` did not make it.
+    """
+    with reading("relevance"), np.errstate(invalid="ignore", over="ignore"):
+        values = np.frombuffer(encoded.blob, dtype=_FORMS[encoded.dtype]).astype(np.float64)
+        if encoded.dtype == "float16":
+            values = values * encoded.scale
+        largest = float(np.abs(values).max(initial=0.0))
+        if not largest <= _LARGEST:
+            raise ValueError("it is NaN, infinite or beyond float32")
+    return values.astype(np.float32)

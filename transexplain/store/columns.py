@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from sqlalchemy import Dialect, Double, LargeBinary, Text
+from sqlalchemy import Column, ColumnElement, Dialect, Double, LargeBinary, Text, or_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
+
+from transexplain.parsing import refuse_depth
+from transexplain.store.damage import reading
 
 _ESCAPE = "\x10"  # DLE, "data link escape"
 _UNSTORABLE = re.compile(f"[\x00{_ESCAPE}\ud800-\udfff]")
@@ -54,7 +57,11 @@ class JsonText(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """The document; None for NULL."""
-        return None if value is None else json.loads(value)
+        if value is None:
+            return None
+        with reading("a document"):
+            refuse_depth(value)
+            return json.loads(value)
 
 
 class PackedJson(TypeDecorator[Any]):
@@ -69,7 +76,10 @@ class PackedJson(TypeDecorator[Any]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Any:
         """The document; None for NULL."""
-        return None if value is None else read_json(zlib.decompress(value))
+        if value is None:
+            return None
+        with reading("a document"):
+            return read_json(zlib.decompress(value))
 
 
 class Doubles(TypeDecorator[tuple[float, ...]]):
@@ -86,7 +96,10 @@ class Doubles(TypeDecorator[tuple[float, ...]]):
         self, value: bytes | None, dialect: Dialect
     ) -> tuple[float, ...] | None:
         """The numbers; None for NULL."""
-        return None if value is None else tuple(np.frombuffer(value, dtype="<f8").tolist())
+        if value is None:
+            return None
+        with reading("a list of numbers"):
+            return tuple(np.frombuffer(value, dtype="<f8").tolist())
 
 
 class DatabaseTime(FunctionElement[float]):
@@ -95,6 +108,15 @@ class DatabaseTime(FunctionElement[float]):
     type = Double()
     inherit_cache = True
     name = "database_time"
+
+
+def is_due(moment: Column[float], at_most: float) -> ColumnElement[bool]:
+    """Whether `moment`, which was set at most `at_most` seconds ahead, has come.
+
+    One that lies further ahead was written before the database's clock was set back, and would be
+    waited for as long as the clock was wrong: it counts as come.
+    """
+    return or_(moment <= DatabaseTime(), moment > DatabaseTime() + at_most)
 
 
 @compiles(DatabaseTime, "sqlite")

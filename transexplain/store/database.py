@@ -1,16 +1,26 @@
 """One database, SQLite or PostgreSQL: its engine, its transactions and its errors."""
 
-from collections.abc import Iterator
+import re
+import sqlite3
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, exc, make_url
 
+from transexplain.addresses import (
+    Address,
+    check_server,
+    options_of,
+    read_address,
+    shown_url,
+    without_secrets,
+)
 from transexplain.errors import ConfigurationError, DatabaseError
 
-_SECRET_PARAMETERS = ("password", "sslpassword", "passfile")
 _BUSY_SECONDS = 30.0  # SQLite: how long a writer waits for another
 _CONNECT_SECONDS = 10  # PostgreSQL: how long an unreachable host is waited for
 #: PostgreSQL lets go of what a client locked whose host lost power or froze amid a transaction; it
@@ -25,6 +35,16 @@ _SERVER_OPTIONS = " ".join(
     }.items()
 )
 _READING = "transexplain_reading"
+#: kinds of databases, and names of their drivers in a URL
+_KINDS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg"), "postgres": ("",)}
+#: of the module sqlite3, and of SQLite's own `file:` URIs
+_SQLITE_OPTIONS = frozenset(("uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"))
+_NUMBERS = frozenset(
+    (
+        *("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval"),
+        *("keepalives_count", "tcp_user_timeout"),
+    )
+)
 
 
 class Database:
@@ -36,8 +56,14 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = _parse(url)
-        self.name = _shown(self._url)  #: the URL without its password, for messages
-        self.engine = _engine(self._url)
+        self._given = url
+        self.name = shown_url(url)  #: the URL without its password, for messages
+        try:
+            self.engine = _engine(self._url)
+        except (exc.ArgumentError, ValueError):
+            raise ConfigurationError(
+                f"database URL {self.name}: its hosts cannot be read; write host=NAME:PORT for each"
+            ) from None
 
     @property
     def path(self) -> Path | None:
@@ -82,15 +108,21 @@ class Database:
         try:
             yield
         except exc.DBAPIError as error:
-            if isinstance(error, _ABOUT_ROWS):
+            # without a statement it is the connection that is refused, whatever its error is called
+            if isinstance(error, _ABOUT_ROWS) and error.statement is not None:
                 raise
-            reason = " ".join(str(error.orig).split())
-            raise DatabaseError(
-                f"database {self.name}: {reason}. Check that it is running and that "
-                "TRANSEXPLAIN_DATABASE_URL names it."
-            ) from error
+            raise self._refused(error.orig) from error
+        except sqlite3.Error as error:  # while a connection was prepared
+            raise self._refused(error) from error
         except exc.TimeoutError as error:
             raise DatabaseError(f"database {self.name}: no free connection in time") from error
+
+    def _refused(self, error: object) -> DatabaseError:
+        reason = without_secrets(" ".join(str(error).split()).rstrip("."), self._given)
+        return DatabaseError(
+            f"database {self.name}: {reason}. Check that it is running and that "
+            "TRANSEXPLAIN_DATABASE_URL names it."
+        )
 
     def close(self) -> None:
         """Close every pooled connection; the object may be used again and opens new ones."""
@@ -152,31 +184,70 @@ def plan_for_any_run(connection: Connection) -> None:
 
 
 def _parse(url: str) -> URL:
+    """The URL of a database that this software works with, every option of it known."""
+    what = f"database URL {shown_url(url)}"
+    address = read_address(url)
+    kind, _, driver = (address.scheme if address else "sqlite").partition("+")
+    if kind not in _KINDS or driver not in _KINDS[kind]:
+        raise ConfigurationError(
+            f"{what}: {kind!r} is not supported; use sqlite:///FILE or postgresql://..."
+        )
+    unreadable = ConfigurationError(
+        f"{what} cannot be read; write sqlite:///FILE or "
+        "postgresql://USER:PASSWORD@HOST:PORT/NAME (special characters percent-encoded)"
+    )
+    if address is None or (kind == "sqlite" and _is_no_file(address)):
+        raise unreadable
+    if kind == "sqlite":
+        known = _SQLITE_OPTIONS
+    else:
+        known = _libpq_options()
+        check_server(address, what, needs_host=False)
+    _check_options(address, known, what)
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        # the text is not repeated: where it cannot be parsed its password cannot be found
-        raise ConfigurationError(
-            "the database URL cannot be read; write sqlite:///FILE or "
-            "postgresql://USER:PASSWORD@HOST:PORT/NAME (special characters percent-encoded)"
-        ) from None
-    if parsed.drivername in ("postgres", "postgresql"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(
-            f"database URL {_shown(parsed)}: {parsed.drivername!r} is not supported; "
-            "use sqlite:///FILE or postgresql://..."
-        )
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise unreadable from None
+    if kind != "sqlite":
+        return parsed.set(drivername="postgresql+psycopg")
+    if "\0" in url or (parsed.database or "") in ("", ":memory:", "/"):
         raise ConfigurationError(
             "an in-memory SQLite database is not shared between workers; use sqlite:///FILE"
         )
     return parsed
 
 
-def _shown(url: URL) -> str:
-    hidden = {name: "***" for name in url.query if name.lower() in _SECRET_PARAMETERS}
-    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+def _is_no_file(address: Address) -> bool:
+    """Whether SQLAlchemy finds more in a URL of SQLite than a path and options."""
+    beside = address.place or address.user is not None
+    fragment = address.fragment or ""
+    return bool(beside) or "?" in fragment or bool(fragment and not address.path)
+
+
+def _check_options(address: Address, known: Collection[str], what: str) -> None:
+    if address.fragment is not None and address.place:
+        raise ConfigurationError(f"{what}: write # as %23")
+    for name, values in options_of(address).items():
+        # an unknown name is not repeated: it may be a piece of a password with an & in it
+        if name not in known:
+            raise ConfigurationError(
+                f"{what} has an option that is not known here; known: {', '.join(sorted(known))}"
+            )
+        if len(values) > 1 and name not in ("host", "port"):
+            raise ConfigurationError(f"{what} gives {name} more than once")
+        if name == "uri" and values[0] not in ("true", "false"):
+            raise ConfigurationError(f"{what}: uri is true or false")
+        if name in _NUMBERS and not re.fullmatch(r"-?\d{1,9}", values[0]):
+            raise ConfigurationError(f"{what}: {name} is no whole number")
+
+
+@lru_cache(maxsize=1)
+def _libpq_options() -> frozenset[str]:
+    """What the client library of this machine takes."""
+    import psycopg  # SQLite works without it
+
+    found = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    return frozenset(found)
 
 
 def _engine(url: URL, *, foreign_keys: bool = True, **options: Any) -> Engine:

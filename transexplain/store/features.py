@@ -9,9 +9,23 @@ import zlib
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct, convert
+
+from transexplain.store.columns import read_json
+from transexplain.store.damage import reading
 from transexplain.types import PatchGrid, Token
 
 Features = tuple[Token, ...] | PatchGrid
+
+
+class _Columns(Struct):
+    """The columns of the tokens, as they are written."""
+
+    text: list[str]
+    gap: list[int]
+    length: list[int]
+    word: list[int | None]
+    special: list[int]
 
 
 def pack(features: Features) -> bytes:
@@ -25,19 +39,12 @@ def pack(features: Features) -> bytes:
 
 
 def unpack(packed: bytes) -> Features:
-    """The features that `pack` was given."""
-    document = json.loads(zlib.decompress(packed))
-    if isinstance(document, list):
-        rows, cols, height, width, prefix, *box = document
-        return PatchGrid(
-            rows=rows,
-            cols=cols,
-            height=height,
-            width=width,
-            prefix=prefix,
-            box=(box[0], box[1], box[2], box[3]),
-        )
-    return _tokens(document)
+    """The features that `pack` was given; raises DatabaseError where it did not pack them."""
+    with reading("the positions of an item"):
+        document = read_json(zlib.decompress(packed))
+        if isinstance(document, list):
+            return _grid(document)
+        return _tokens(convert(document, _Columns))
 
 
 def count(features: Features) -> int:
@@ -56,16 +63,24 @@ def _columns(tokens: tuple[Token, ...]) -> dict[str, list[Any]]:
     }
 
 
-def _tokens(columns: dict[str, list[Any]]) -> tuple[Token, ...]:
-    special = set(columns["special"])
+def _tokens(columns: _Columns) -> tuple[Token, ...]:
+    special = set(columns.special)
     bounds = [0]
-    for gap, length in zip(columns["gap"], columns["length"], strict=True):
+    for gap, length in zip(columns.gap, columns.length, strict=True):
         start = bounds[-1] + gap
         bounds += [start, start + length]
     spans = list(pairwise(bounds))[1::2]
     return tuple(
         Token(text=text, start=start, end=end, special=position in special, word=word)
         for position, (text, (start, end), word) in enumerate(
-            zip(columns["text"], spans, columns["word"], strict=True)
+            zip(columns.text, spans, columns.word, strict=True)
         )
     )
+
+
+def _grid(numbers: list[Any]) -> PatchGrid:
+    rows, cols, height, width, prefix = convert(numbers[:5], tuple[int, int, int, int, int])
+    box = convert(numbers[5:], tuple[float, float, float, float])
+    if min(rows, cols) < 1 or min(height, width, prefix) < 0:
+        raise ValueError(f"a grid of {rows} x {cols} patches and {prefix} positions before")
+    return PatchGrid(rows=rows, cols=cols, height=height, width=width, prefix=prefix, box=box)

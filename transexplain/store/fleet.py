@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
+from transexplain.store import dead_letters
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.leases import over
 from transexplain.store.records import SHARD_STATES
 from transexplain.store.schema import item, run, shard
 
@@ -40,6 +42,7 @@ class FleetStatus:
     claims: int  #: of shards, so far
     expired: int  #: shards whose lease ran out and that nobody took over yet
     workers: tuple[WorkerStatus, ...]
+    refused: Mapping[str, int]  #: reason -> messages on the queue that were none of ours, ever
 
 
 def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
@@ -52,9 +55,7 @@ def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
         .where(current)
         .group_by(shard.c.state)
     )
-    expired = select(func.count()).where(
-        shard.c.state == "running", shard.c.lease_until < DatabaseTime()
-    )
+    expired = select(func.count()).where(over())
     with db.read() as connection:
         runs = {row.state: row.runs for row in connection.execute(by_state)}
         shards = connection.execute(by_shard).all()
@@ -69,6 +70,7 @@ def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
             claims=sum(int(tokens) for _, _, _, tokens in shards),
             expired=connection.execute(expired).scalar_one(),
             workers=_workers(connection),
+            refused=dead_letters.counts(connection),
         )
 
 

@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
+from transexplain.store.leases import over
 from transexplain.store.runs import unfinished
 from transexplain.store.schedule_tables import duty
 from transexplain.store.schema import run, shard
 
 _QUEUED = shard.c.state == "queued"
-_EXPIRED = and_(shard.c.state == "running", shard.c.lease_until < DatabaseTime())
+_EXPIRED = over()
 _FREE = or_(_QUEUED, _EXPIRED)
 
 
@@ -32,7 +33,7 @@ def take_duty(db: Database, name: str, seconds: float) -> bool:
             .on_conflict_do_update(
                 index_elements=[duty.c.name],
                 set_={"until": until},
-                where=duty.c.until <= DatabaseTime(),
+                where=is_due(duty.c.until, seconds),
             )
             .returning(duty.c.name)
         )
@@ -84,6 +85,7 @@ def _stale(patience: float) -> ColumnElement[bool]:
     return or_(
         shard.c.hinted.is_(None),
         shard.c.hinted <= DatabaseTime() - patience,
+        shard.c.hinted > DatabaseTime(),  # the clock was set back
         shard.c.hinted < shard.c.lease_until,  # that hint led to the claim that ran out
     )
 

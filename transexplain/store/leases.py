@@ -1,9 +1,13 @@
-"""What the holder of a claim does with it: renew, note what is in hand, give back, fail, hang."""
+"""Leases on shards: when one is over, and what its holder does with it.
+
+A lease is over when the database's clock has passed its end. It is void, too, where it ends
+further ahead than a lease can: the clock was set back since it was written.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Update, select, text, update
+from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, or_, select, text, update
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
@@ -11,6 +15,21 @@ from transexplain.store.records import Claim
 from transexplain.store.runs import finalise, require
 from transexplain.store.schema import run, shard
 from transexplain.store.suspects import after_death
+
+
+def over() -> ColumnElement[bool]:
+    """Whether nobody holds a `running` shard any more."""
+    return and_(shard.c.state == "running", or_(shard.c.lease_until < DatabaseTime(), void()))
+
+
+def void() -> ColumnElement[bool]:
+    """Whether the database's clock was set back by more than the lease's length since its renewal.
+
+    Its length is what lies between the renewal and the end. A smaller step is not worth the work
+    that would be done twice: the lease ends that much later.
+    """
+    now, length = DatabaseTime(), shard.c.lease_until - shard.c.heartbeat
+    return and_(shard.c.lease_until >= now, shard.c.heartbeat > now + length)
 
 
 def renew(
@@ -72,12 +91,11 @@ def expire(db: Database, run_id: str | None, worker_prefix: str) -> int:
 
     Those of one run, or, None, of every run that is running.
     """
-    of_runs = select(run.c.id).where(run.c.state == "running") if run_id is None else (run_id,)
     with db.begin() as connection:
         ended = connection.execute(
             update(shard)
             .where(
-                shard.c.run_id.in_(of_runs),
+                shard.c.run_id.in_(_runs(run_id)),
                 shard.c.state == "running",
                 shard.c.worker.startswith(worker_prefix, autoescape=True),
             )
@@ -86,9 +104,25 @@ def expire(db: Database, run_id: str | None, worker_prefix: str) -> int:
         return ended.rowcount
 
 
+def holders(db: Database, run_id: str | None) -> list[str]:
+    """Names of the workers that hold shards of a run, or, None, of any run that is running."""
+    query = (
+        select(shard.c.worker)
+        .where(shard.c.run_id.in_(_runs(run_id)), shard.c.state == "running", ~over())
+        .distinct()
+        .order_by(shard.c.worker)
+    )
+    with db.read() as connection:
+        return [str(name) for name in connection.execute(query).scalars()]
+
+
 def held(claim: Claim) -> Update:
     """An update of the claim's shard that touches no row once the claim is void."""
     return update(shard).where(*_ours(claim))
+
+
+def _runs(run_id: str | None) -> Sequence[str] | Select[tuple[str]]:
+    return select(run.c.id).where(run.c.state == "running") if run_id is None else (run_id,)
 
 
 def _ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:

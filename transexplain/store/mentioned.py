@@ -1,14 +1,16 @@
 """Explanations of the items that mention each group, as the database adds them up."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, func, literal, select
 
 from transexplain.store.database import Database
 from transexplain.store.runs import require
-from transexplain.store.schema import attribution, mention, score
+from transexplain.store.schema import attribution, item, mention, score
 from transexplain.store.totals import RELATIVE_GAP
 
+_PAGE = 500  # items
 ALL = ""  #: stands for every item; no group is called so
 
 
@@ -52,6 +54,31 @@ def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, 
                 query.where(score.c.method == method, score.c.value.is_not(None))
             )
         }
+
+
+def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> list[str]:
+    """Ids of items that mention any of these groups, in the order of the data.
+
+    Of more than `most` those that lie as far apart as they can. Raises ConfigurationError for an
+    unknown run.
+    """
+    places = (
+        select(mention.c.item)
+        .where(mention.c.run_id == run_id, mention.c.group.in_(groups))
+        .distinct()
+        .order_by(mention.c.item)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        found = list(connection.scalars(places))
+        step = max(len(found) / most, 1.0)
+        kept = [found[int(place * step)] for place in range(min(len(found), most))]
+        ids: list[str] = []
+        for start in range(0, len(kept), _PAGE):
+            page = kept[start : start + _PAGE]
+            query = select(item.c.item_id).where(item.c.run_id == run_id, item.c.index.in_(page))
+            ids += connection.scalars(query.order_by(item.c.index))
+        return ids
 
 
 def _queries(

@@ -1,6 +1,7 @@
 """Two runs item by item: what both explained, a page at a time, whatever the order of their data.
 
-Items are the same where their ids are. Memory holds one page, however large the runs are.
+Items are paired by their ids; whether their contents are the same, too, is for the reader to say.
+Memory holds one page, however large the runs are.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ class ItemPair:
     item_id: str
     before: Answer
     after: Answer
+    text_before: str | None  #: as the earlier run stored it
     text: str | None  #: as the later run stored it
 
 
@@ -46,6 +48,7 @@ def iter_pairs(db: Database, before: str, after: str) -> Iterator[tuple[ItemPair
         select(
             new.c.index.label("place"),
             new.c.item_id,
+            old.c.text.label("text_before"),
             new.c.text,
             *(old.c[name].label(f"old_{name}") for name in names),
             *(new.c[name].label(f"new_{name}") for name in names),
@@ -73,6 +76,7 @@ def iter_pairs(db: Database, before: str, after: str) -> Iterator[tuple[ItemPair
 def _pair(row: Row[Any]) -> ItemPair:
     return ItemPair(
         item_id=row.item_id,
+        text_before=row.text_before,
         text=row.text,
         before=Answer(label=row.old_label, predicted=row.old_predicted, logits=row.old_logits),
         after=Answer(label=row.new_label, predicted=row.new_predicted, logits=row.new_logits),

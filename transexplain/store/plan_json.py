@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import ConfigurationError
+from transexplain.parsing import UnreadableError, read_json
 from transexplain.plans import AuditPlan
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ def plan_to_json(plan: AuditPlan) -> str:
 
 def plan_from_json(text: str) -> AuditPlan:
     """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
-    return plan_of(json.loads(text))
+    try:
+        document = read_json(text)
+    except UnreadableError as error:
+        raise ConfigurationError(f"the stored plan cannot be read: {error}") from None
+    return plan_of(document)
 
 
 def plan_of(document: Any) -> AuditPlan:

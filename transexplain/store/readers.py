@@ -14,6 +14,7 @@ from sqlalchemy import Row, select
 from transexplain.evaluations import MetricScore
 from transexplain.store import features as positions
 from transexplain.store.codec import EncodedRelevance, decode
+from transexplain.store.damage import reading
 from transexplain.store.database import Database
 from transexplain.store.pages import pages, pages_of
 from transexplain.store.rows import LEDGER_ENTRIES
@@ -176,9 +177,10 @@ def _attribution(row: Row[Any], features: positions.Features) -> Attribution:
 
 def _relevance(row: Row[Any], features: positions.Features) -> NDArray[np.float32]:
     flat = decode(EncodedRelevance(blob=row.relevance, scale=row.scale, dtype=row.dtype))
-    if isinstance(features, PatchGrid):
-        return flat.reshape(features.rows, features.cols)
-    return flat
+    with reading("relevance"):
+        if flat.size != positions.count(features):
+            raise ValueError(f"{flat.size} values for {positions.count(features)} positions")
+    return flat.reshape(features.rows, features.cols) if isinstance(features, PatchGrid) else flat
 
 
 def _ledger(row: Row[Any]) -> Ledger | None:

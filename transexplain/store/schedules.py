@@ -10,7 +10,7 @@ from sqlalchemy import delete as delete_rows
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, Shard
 from transexplain.store import runs
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
 from transexplain.store.schedule_records import Fire, Planned, Schedule, ScheduleState
 from transexplain.store.schedule_tables import schedule, schedule_fire
@@ -18,6 +18,7 @@ from transexplain.store.schema import run
 
 #: a plan and its shards
 Drawn = tuple[AuditPlan, Sequence[Shard]]
+_LONGEST = 24 * 3600.0  # seconds; no preparation is put off further
 
 
 def now(db: Database) -> float:
@@ -58,12 +59,16 @@ def list_schedules(db: Database) -> list[Schedule]:
 
 
 def ready(db: Database) -> list[Schedule]:
-    """Active schedules whose preparation did not fail just now, longest unfired first."""
+    """Active schedules whose preparation did not fail just now, longest unfired first.
+
+    One that is settled until a moment ahead, which the clock was set back from, fires from now on.
+    """
+    _rewind(db)
     query = (
         select(schedule)
         .where(
             schedule.c.state == "active",
-            or_(schedule.c.retry_at.is_(None), schedule.c.retry_at <= DatabaseTime()),
+            or_(schedule.c.retry_at.is_(None), is_due(schedule.c.retry_at, _LONGEST)),
         )
         .order_by(schedule.c.since, schedule.c.name)
     )
@@ -162,14 +167,29 @@ def fail(db: Database, name: str, error: str, retry_seconds: float) -> None:
         )
 
 
+def _rewind(db: Database) -> None:
+    ahead = schedule.c.since > DatabaseTime()
+    with db.read() as connection:
+        if connection.execute(select(schedule.c.name).where(ahead).limit(1)).first() is None:
+            return
+    with db.begin() as connection:
+        connection.execute(update(schedule).where(ahead).values(since=DatabaseTime()))
+
+
 def _settle(connection: Connection, name: str, at: float) -> bool:
-    """Take the fire; whoever asks second waits for the first one's commit and gets False."""
+    """Take the fire; whoever asks second waits for the first one's commit and gets False.
+
+    So does who asks for one that was made before the clock was set back.
+    """
     taken = connection.execute(
         update(schedule)
         .where(schedule.c.name == name, schedule.c.state == "active", schedule.c.since < at)
         .values(since=at, error=None, retry_at=None)
     )
-    return taken.rowcount == 1
+    made = select(schedule_fire.c.at).where(
+        schedule_fire.c.schedule == name, schedule_fire.c.at == at
+    )
+    return taken.rowcount == 1 and connection.execute(made).first() is None
 
 
 def _record(

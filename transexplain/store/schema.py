@@ -5,6 +5,7 @@ its row in the dataset (`index`), which is shorter than its id and gives reports
 """
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -197,6 +198,14 @@ shard_aggregate = Table(
     Column("shard", Integer, primary_key=True),
     Column("payload", PackedJson, nullable=False),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+)
+
+dead_letter = Table(
+    "dead_letter",
+    metadata,
+    Column("reason", Text, primary_key=True),  # why workers refused messages, one row each
+    Column("messages", BigInteger, nullable=False),
+    Column("latest", Double, nullable=False),  # when these were counted
 )
 
 #: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children;

@@ -10,12 +10,9 @@ from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     RowMapping,
     Update,
-    and_,
-    or_,
     select,
     update,
 )
@@ -23,7 +20,19 @@ from sqlalchemy import (
 from transexplain.plans import Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.leases import expire, fail, give_back, hang, held, learned, note, renew
+from transexplain.store.leases import (
+    expire,
+    fail,
+    give_back,
+    hang,
+    held,
+    holders,
+    learned,
+    note,
+    over,
+    renew,
+    void,
+)
 from transexplain.store.records import Claim, ShardStatus
 from transexplain.store.retries import redrive, retry_failed
 from transexplain.store.runs import finalise, require
@@ -32,12 +41,12 @@ from transexplain.store.suspects import caution_of
 
 __all__ = [
     "claim",
-    "claimable",
     "expire",
     "fail",
     "give_back",
     "hang",
     "held",
+    "holders",
     "list_shards",
     "note",
     "redrive",
@@ -82,27 +91,12 @@ def claim(
     return None
 
 
-def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
-    """Indices of the shards that `claim` would look at now, those with fewest attempts first."""
-    query = (
-        select(shard.c.index)
-        .where(shard.c.run_id == run_id, or_(_queued(), _expired()))
-        .order_by(shard.c.attempt, shard.c.index)
-        .limit(limit)
-    )
-    with db.read() as connection:
-        if require(connection, run_id).state != "running":
-            return []
-        return list(connection.execute(query).scalars())
-
-
 def list_shards(
     db: Database, run_id: str, *, states: Collection[str] | None = None
 ) -> list[ShardStatus]:
     """Every shard of the run (or those in `states`) as it stands, by index."""
-    columns = [column for column in shard.c if column.name != "run_id"]
     query = (
-        select(*columns, (shard.c.lease_until - DatabaseTime()).label("lease_left"))
+        select(shard, (shard.c.lease_until - DatabaseTime()).label("lease_left"))
         .where(shard.c.run_id == run_id)
         .order_by(shard.c.index)
     )
@@ -131,21 +125,13 @@ def _shard(row: RowMapping) -> Shard:
     return Shard(index=row["index"], start=row["start"], stop=row["stop"])
 
 
-def _queued() -> ColumnElement[bool]:
-    return shard.c.state == "queued"
-
-
-def _expired() -> ColumnElement[bool]:
-    return and_(shard.c.state == "running", shard.c.lease_until < DatabaseTime())
-
-
 def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMapping | None:
     """A free shard's row, locked; PostgreSQL passes over rows that another claim has locked."""
-    query = select(shard).where(shard.c.run_id == run_id)
+    query = select(shard, void().label("void")).where(shard.c.run_id == run_id)
     if shard_index is not None:
         query = query.where(shard.c.index == shard_index)
     query = query.order_by(shard.c.attempt, shard.c.index).limit(1)
-    for free in (_queued(), _expired()):  # one at a time: each follows the index
+    for free in (shard.c.state == "queued", over()):  # one at a time: each follows the index
         row = (
             connection.execute(query.where(free).with_for_update(skip_locked=True))
             .mappings()
@@ -158,7 +144,7 @@ def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMa
 
 def _knowledge(free: RowMapping) -> dict[str, Any]:
     """The columns that say what is known of the shard, now that it is free."""
-    if free["state"] == "queued":
+    if free["state"] == "queued" or free["void"]:  # that the clock was set back is no death
         return {name: free[name] for name in ("fruitless", "suspects", "error")}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
@@ -194,9 +180,9 @@ def _bury(connection: Connection, free: RowMapping, known: dict[str, Any]) -> No
 
 
 def _unchanged(free: RowMapping) -> Update:
+    """An update of this row that touches nothing if somebody claimed it since it was read."""
     return update(shard).where(
         shard.c.run_id == free["run_id"],
         shard.c.index == free["index"],
-        shard.c.state == free["state"],
         shard.c.token == free["token"],
     )

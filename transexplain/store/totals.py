@@ -1,5 +1,6 @@
 """Totals over a run that the database adds up itself; one row per group, never per item."""
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, case, func, select, type_coerce
 
+from transexplain.errors import DamagedRowError
 from transexplain.store.columns import read_json
 from transexplain.store.database import Database
 from transexplain.store.records import ConservationSummary
@@ -16,6 +18,8 @@ from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, shard_aggregate
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
+_BEGINNING = 1024  #: bytes, packed: the version comes first
+_VERSION = re.compile(rb'\{"version":(\d+)')
 
 
 def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
@@ -58,6 +62,16 @@ def _unpacked(db: Database, run_id: str, indices: list[int]) -> list[bytes]:
     return [zlib.decompress(one) for one in found]
 
 
+def aggregate_versions(db: Database, run_id: str) -> frozenset[int]:
+    """The versions that saved aggregates say they are of; only their beginnings are read."""
+    beginning = func.substr(type_coerce(shard_aggregate.c.payload, LargeBinary), 1, _BEGINNING)
+    query = select(type_coerce(beginning, LargeBinary)).where(shard_aggregate.c.run_id == run_id)
+    with db.read() as connection:
+        packed = connection.execute(query).scalars().all()
+    found = (_VERSION.match(zlib.decompressobj().decompress(one)) for one in packed)
+    return frozenset(int(one[1]) for one in found if one)
+
+
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
     """Items predicted as labelled, and items with a label; None where no item has one.
 
@@ -81,10 +95,11 @@ def truncated(db: Database, run_id: str) -> int:
         return int(connection.execute(query).scalar_one())
 
 
-def other_predictions(db: Database, before: str, after: str) -> tuple[int, int]:
-    """Items (by id) that both runs explained, and how many of them were predicted differently.
+def other_predictions(db: Database, before: str, after: str, *, same_data: bool) -> tuple[int, int]:
+    """Items that both runs explained, and how many of them were predicted differently.
 
-    Raises ConfigurationError for an unknown run.
+    Items are the same where their ids are and, unless both runs have the `same_data`, their
+    stored texts, too. Raises ConfigurationError for an unknown run.
     """
     old, new = item.alias("old"), item.alias("new")
     different = func.coalesce(func.sum(case((old.c.predicted != new.c.predicted, 1), else_=0)), 0)
@@ -94,6 +109,8 @@ def other_predictions(db: Database, before: str, after: str) -> tuple[int, int]:
         .join(old, (old.c.item_id == new.c.item_id) & (old.c.run_id == before))
         .where(new.c.run_id == after, new.c.error_kind.is_(None), old.c.error_kind.is_(None))
     )
+    if not same_data:
+        query = query.where(old.c.text == new.c.text)  # never so where one is not stored
     with db.read() as connection:
         require(connection, before)
         require(connection, after)
@@ -150,7 +167,13 @@ def _worst_item(connection: Connection, run_id: str) -> str:
         .order_by(RELATIVE_GAP.desc(), attribution.c.item)
         .limit(1)
     )
-    return str(connection.execute(query).scalar_one())
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        raise DamagedRowError(
+            f"run {run_id}: its attributions belong to no item; rows of the table item were "
+            "deleted by hand. Run the audit again"
+        )
+    return str(found)
 
 
 def aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from dataclasses import fields
 from sqlalchemy import or_, select, update
 from sqlalchemy.sql import Update
 
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
 from transexplain.store.schedule_records import Delivery, Fire
 from transexplain.store.schedule_tables import schedule, schedule_fire
 from transexplain.store.schema import run
+
+_LONGEST = 24 * 3600.0  # seconds; no attempt is put off further
 
 
 def claim(db: Database, seconds: float) -> Delivery | None:
@@ -23,7 +25,7 @@ def claim(db: Database, seconds: float) -> Delivery | None:
         .join(schedule, schedule.c.name == schedule_fire.c.schedule)
         .where(
             schedule_fire.c.post == "waiting",
-            or_(schedule_fire.c.post_at.is_(None), schedule_fire.c.post_at <= DatabaseTime()),
+            or_(schedule_fire.c.post_at.is_(None), is_due(schedule_fire.c.post_at, _LONGEST)),
             run.c.state != "running",
         )
         .order_by(schedule_fire.c.created)

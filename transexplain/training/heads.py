@@ -11,11 +11,11 @@ from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models import huggingface, timm_models
 from transexplain.models.assemble import Origin, assemble_image
 from transexplain.models.base import LoadedModel
+from transexplain.models.configs import read_config
 from transexplain.models.files import (
     check_keys,
     digests_of_files,
     digests_of_folder,
-    read_config,
     read_weights,
     weight_files,
 )
@@ -110,10 +110,11 @@ def _timm(source: str, classes: tuple[str, ...], device: str, seed: int) -> Load
     if own is not None and [str(name) for name in own] == list(classes):
         return load_model(source, device=device)
     recipe = replace(recipe, args={**recipe.args, "num_classes": len(classes)}, classes=classes)
+    weights = read_weights(files)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = timm_models.built(recipe, source)
-    _fill_below_head(module, read_weights(files), source)
+        module = timm_models.built(recipe, weights, source)
+    _fill_below_head(module, weights, source)
     place = torch_device(device)
     module = module.to(device=place, dtype=torch.float32).eval()
     digests = digests_of_files({path.name: path for path in files})

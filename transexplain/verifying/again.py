@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.data.reader import read_shard
-from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.errors import ConfigurationError, DamagedRowError, TransExplainError
 from transexplain.evaluations import EvaluationPlan
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.explaining.items import Silent
@@ -139,7 +139,7 @@ def _compared(
             assert isinstance(outcome, ItemOutcome)
             told = differences(outcome, stored[item_id], made, tolerance, largest)
             faults += [f"item {item_id!r}: {text}" for text in told]
-    except (ConfigurationError, ValueError, TypeError, KeyError) as error:
+    except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
         faults.append(f"the stored sample cannot be read: {error}")
     good = (
         f"{len(ids)} items (seed {asked.seed}), {largest.attributions} attributions: largest "

@@ -8,7 +8,7 @@ from math import fsum
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
@@ -52,7 +52,7 @@ def _relevance(db: Database, run_id: str) -> Check:
             read, last = read + 1, one.item_id
             closed += one.ledger is not None
             faults += [f"item {one.item_id!r}, target {one.target!r}: {text}" for text in _odd(one)]
-    except (ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
+    except (DamagedRowError, ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         after = f"after item {last!r}" if last else "at the first item"
         faults.append(f"an attribution {after} cannot be decoded: {error}")
     good = f"{read:,} attributions decode, {closed:,} ledgers agree with their relevance and logit"
@@ -93,7 +93,14 @@ def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterato
     try:
         saved = ShardAggregate.from_json(results.aggregate(db, run_id, index))
         made, room = _rebuilt(db, run_id, ids)
-    except (ConfigurationError, ValueError, KeyError, TypeError, zlib.error) as error:
+    except (
+        DamagedRowError,
+        ConfigurationError,
+        ValueError,
+        KeyError,
+        TypeError,
+        zlib.error,
+    ) as error:
         yield f"shard {index}: {error}"
         return
     for name in ("items", "truncated", "predictions"):

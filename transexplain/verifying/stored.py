@@ -5,6 +5,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 
+from transexplain.errors import DamagedRowError
 from transexplain.store.database import Database
 from transexplain.store.recorded import RecordedRun, RecordedShard, stored_counts, stored_rows
 from transexplain.store.shard_digests import stored_digest
@@ -74,7 +75,7 @@ def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Che
     for one in taken:
         try:
             found = stored_digest(db, run.id, one.index, one.start, one.stop)
-        except (ValueError, TypeError, zlib.error) as error:
+        except (DamagedRowError, ValueError, TypeError, zlib.error) as error:
             faults.append(f"{_named(one)} cannot be read: {type(error).__name__}: {error}")
             continue
         if one.digest is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from transexplain.errors import TransExplainError
+from transexplain.errors import DamagedRowError, TransExplainError
 from transexplain.manifests import manifest_of
 from transexplain.plans import AuditPlan
 from transexplain.store import runs
@@ -38,7 +38,8 @@ def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | Non
     """
     try:
         run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
-    except (ValueError, TypeError) as error:  # what is no JSON is told before anything else
+    except (DamagedRowError, ValueError, TypeError) as error:
+        # what is no JSON is told before anything else
         yield judged("plan", [f"the stored plan, or what was recorded beside it: {error}"], "")
         return
     if manifest is not None:

@@ -67,13 +67,15 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
         "long texts",
         [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
     )
-    yield "stored texts", _stored_texts(plan)
-    yield "reference group", plan.reference
+    yield "stored texts", stored_texts(plan)
+    asked = plan.reference
+    yield "reference group", dict(sorted(asked.items())) if isinstance(asked, Mapping) else asked
     yield "smallest difference that matters", plan.practical
     yield "correction of p-values", plan.correction
 
 
-def _stored_texts(plan: AuditPlan) -> object:
+def stored_texts(plan: AuditPlan) -> object:
+    """What of texts a run stores and under which key: what is compared with what is stored so."""
     asked = plan.privacy
     return "full" if asked is None else [asked.store_text, asked.redact, asked.key]
 

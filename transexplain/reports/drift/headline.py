@@ -12,7 +12,7 @@ from transexplain.reports.drift.records import (
 )
 from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.records import Statement
-from transexplain.reports.wording import named, number, signed
+from transexplain.reports.wording import named, number, signed, things
 
 _ALPHA = 0.05
 _SHOWN = 6
@@ -29,6 +29,7 @@ def headline(
     """The sentences at the top, the most important facts first."""
     return (
         *_what(sides, disparities),
+        *_left_out(predictions),
         *_unfinished(sides),
         *_flips(predictions),
         *_correctness(predictions),
@@ -67,6 +68,26 @@ def _what(sides: tuple[Side, Side], disparities: Sequence[Disparity]) -> Iterato
         )
 
 
+def _left_out(found: Predictions) -> Iterator[Statement]:
+    left = found.other_content + found.unknown_content
+    if not left:
+        return
+    reasons = [
+        f"of {count:,} {why}"
+        for count, why in (
+            (found.other_content, "the contents differ"),
+            (found.unknown_content, "the contents cannot be compared, for they are not stored"),
+        )
+        if count
+    ]
+    yield Statement(
+        kind="problem",
+        text=f"All below rests on {things('', found.common)} with the same content in both runs. "
+        f"{left:,} more {'shares' if left == 1 else 'share'} an id and "
+        f"{'is' if left == 1 else 'are'} left out: {named(reasons)}.",
+    )
+
+
 def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
     for side in sides:
         missing = side.counts.total - side.counts.done
@@ -80,9 +101,10 @@ def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
 
 def _flips(found: Predictions) -> Iterator[Statement]:
     if not found.flips:
-        yield Statement(
-            kind="clear", text=f"All {found.common:,} items in both are predicted alike."
-        )
+        alike = f"All {found.common:,} items in both are predicted alike."
+        if found.common == 1:
+            alike = "The only item in both is predicted alike."
+        yield Statement(kind="clear", text=alike)
         return
     most = found.counts[0]
     yield Statement(

@@ -63,7 +63,9 @@ class Flip:
 class Predictions:
     """How the predictions of both runs compare on the items that both explained."""
 
-    common: int
+    common: int  #: with the same id and the same content
+    other_content: int  #: left out: the id is in both runs, and the contents differ
+    unknown_content: int  #: left out: whether the contents differ cannot be said
     flips: int
     counts: tuple[FlipCount, ...]  #: most frequent first
     shown: tuple[Flip, ...]  #: the widest margins first

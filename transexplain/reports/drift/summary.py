@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 import transexplain
-from transexplain.bias.group_table import ALL_OTHERS
+from transexplain.bias.families import reference_name
 from transexplain.bias.intervals import t_interval
 from transexplain.bias.paired import shift_table
 from transexplain.errors import ConfigurationError
@@ -53,12 +53,13 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
     """
     old, new = _audit(db, before), _audit(db, after)
     known = comparable.of_plans(old.plan, new.plan)
-    names = (old.plan.model.classes, new.plan.model.classes)
-    found = walk(db, (old.id, new.id), names, known, force=force)
+    found = walk(db, Walk.of(old, new), known, force=force)
     if not found.common:
         raise ConfigurationError(
-            f"runs {old.id} and {new.id} explained no item in common: ids of items are compared, "
-            "so both need the same data (or the same `data.id` column)"
+            f"runs {old.id} and {new.id} explained no item in common: items are the same where "
+            "their ids and their contents are, so both need the same data (or the same `data.id` "
+            f"column); of the ids in both, {found.other_content:,} have different contents, and "
+            f"{found.unknown_content:,} contents that cannot be compared"
         )
     disparities = (*known, *found.disparities.values())
     sides = (_side(db, old), _side(db, new))
@@ -107,6 +108,8 @@ def _predictions(found: Walk) -> Predictions:
     labelled = found.right.total()
     return Predictions(
         common=found.common,
+        other_content=found.other_content,
+        unknown_content=found.unknown_content,
         flips=found.flips.total(),
         counts=tuple(
             FlipCount(before=was, after=now, items=count)
@@ -169,11 +172,12 @@ def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupCha
         return None
     before, after = (group_rows(run, merged(db, run.id)) for run in (old, new))
     plan = new.plan
+    shifts = shift_table(found.mentions, rules_of(plan))
     return GroupChanges(
-        shifts=tuple(shift_table(found.mentions, rules_of(plan))),
+        shifts=tuple(shifts),
         transitions=tuple(_transitions(before, after)),
         unpaired=found.mentions.unpaired,
-        reference=plan.reference or ALL_OTHERS,
+        reference=reference_name(one.reference for one in shifts),
         practical=plan.practical,
         correction=plan.correction,
     )

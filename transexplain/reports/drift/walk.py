@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from transexplain.bias.paired import PairedTotals
+from transexplain.plans import AuditRun
 from transexplain.reports.drift import comparable
 from transexplain.reports.drift.agreement import agreement
 from transexplain.reports.drift.records import Disparity, Flip, LeastAlike
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.pairs import ItemPair, iter_pairs
-from transexplain.types import Attribution, Mention
+from transexplain.types import Attribution, Mention, PatchGrid
 
 SHOWN = 50  #: flipped items that are listed
 LEAST = 5  #: items of a class that are listed because their explanations agree least
@@ -62,8 +63,13 @@ class ClassPairs:
 class Walk:
     """What a walk over the common items of two runs found."""
 
+    ids: tuple[str, str]  #: of the runs
     classes: tuple[tuple[str, ...], tuple[str, ...]]  #: of either model, by index
+    same_data: bool  #: every item of the same id is the same
+    same_texts: bool  #: what is stored of a text is the same where the text is
     common: int = 0
+    other_content: int = 0
+    unknown_content: int = 0
     other_class: int = 0
     flips: Counter[tuple[str, str]] = field(default_factory=Counter)
     right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
@@ -73,11 +79,36 @@ class Walk:
     units: set[str] = field(default_factory=set)
     _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, before: AuditRun, after: AuditRun) -> "Walk":
+        """Over nothing yet."""
+        old, new = before.plan, after.plan
+        return cls(
+            ids=(before.id, after.id),
+            classes=(old.model.classes, new.model.classes),
+            same_data=old.dataset.content == new.dataset.content,
+            same_texts=comparable.stored_texts(old) == comparable.stored_texts(new),
+        )
+
     @property
     def shown(self) -> tuple[Flip, ...]:
         """Flipped items, the widest margin first."""
         ranked = sorted(self._shown, key=lambda entry: entry[:2], reverse=True)
         return tuple(one for _, _, one in ranked)
+
+    def takes(
+        self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
+    ) -> bool:
+        """Whether both sides of a pair are one item; counts the pairs of which they are not."""
+        texts: tuple[object, object] = (pair.text_before, pair.text)
+        if self.same_texts and not all(texts):
+            texts = (_stored_words(before), _stored_words(after))
+        if self.same_texts and all(texts):
+            same = texts[0] == texts[1]
+            self.other_content += not same
+            return same
+        self.unknown_content += not self.same_data
+        return self.same_data
 
     def add_item(self, pair: ItemPair) -> None:
         """Count the predictions of one item."""
@@ -122,22 +153,14 @@ class Walk:
             self.pairs.setdefault(key, ClassPairs()).add(old[key], new[key], text)
 
 
-def walk(
-    db: Database,
-    ids: tuple[str, str],
-    classes: tuple[tuple[str, ...], tuple[str, ...]],
-    known: Sequence[Disparity] = (),
-    *,
-    force: bool,
-) -> Walk:
-    """Walk over the items that both runs explained, a page of either at a time.
+def walk(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
+    """Walk over the items that both runs explained, a page of either at a time; gives `found`.
 
     Raises ConfigurationError, unless `force`, as soon as a page shows that positions are not the
     same, or where there are `known` disparities; the message lists what the first page shows, too.
     """
-    found = Walk(classes)
-    for page in iter_pairs(db, *ids):
-        _page(db, ids, page, found)
+    for page in iter_pairs(db, *found.ids):
+        _page(db, page, found)
         if not force:
             comparable.refuse([*known, *found.disparities.values()])
     if not force:
@@ -145,17 +168,29 @@ def walk(
     return found
 
 
-def _page(db: Database, ids: tuple[str, str], page: Sequence[ItemPair], found: Walk) -> None:
+def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
     names = [pair.item_id for pair in page]
-    before, after = (_by_item(results.iter_attributions(db, one, item_ids=names)) for one in ids)
-    mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in ids]
+    before, after = (
+        _by_item(results.iter_attributions(db, one, item_ids=names)) for one in found.ids
+    )
+    mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in found.ids]
     for pair in page:
-        found.add_item(pair)
         name = pair.item_id
+        if not found.takes(pair, before.get(name, ()), after.get(name, ())):
+            continue
+        found.add_item(pair)
         found.add_explanations(before.get(name, ()), after.get(name, ()), pair.text)
         old, new = (side.get(name, ()) for side in mentioned)
         if old or new:
             found.mentions.add(old, new)
+
+
+def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
+    """What is stored of the words of a text, in their order; empty where nothing is."""
+    tokens = attributions[0].features if attributions else ()
+    if isinstance(tokens, PatchGrid):
+        return ()
+    return tuple(token.text for token in tokens if token.text and not token.special)
 
 
 def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:

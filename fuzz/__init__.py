@@ -1,0 +1,1 @@
+"""Fuzzing of every way into the software; see README.md."""

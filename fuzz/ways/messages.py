@@ -1,0 +1,69 @@
+"""Messages of a broker: entries of a Redis queue, or the parts that RabbitMQ delivers.
+
+The first line says which: `frame`, `kept` (a delivery that waits for its acknowledgement), `body`,
+or `parts` with a JSON object of content type, encoding and headers in the second line.
+"""
+
+import json
+import re
+
+from fuzz.guard import promise
+from transexplain.errors import TransExplainError
+from workers import messages
+from workers.messages import Hint, Refusal
+
+_LINE = 1_500  #: characters of a refusal: two pieces of 60, each escaped
+
+
+def target(data: bytes) -> None:
+    """A message is refused in one line, or says a run and a shard and is written as those alone."""
+    kind, _, rest = data.partition(b"\n")
+    try:
+        said = _read(kind, rest)
+    except TransExplainError as error:
+        raise AssertionError(f"the guard raises nothing, but raised {error!r}") from error
+    if isinstance(said, Refusal):
+        line = str(said)
+        promise(len(line) <= _LINE, f"a refusal of {len(line)} characters")
+        promise(line.isascii() and line.isprintable(), f"a refusal that is no plain line: {line!r}")
+        promise(said.reason in messages.REASONS, "a reason that no metric counts")
+        return
+    _check(said)
+
+
+def _read(kind: bytes, rest: bytes) -> Hint | Refusal:
+    if kind == b"frame":
+        return messages.read_frame(rest)
+    if kind == b"kept":
+        return messages.read_kept(rest)
+    if kind == b"body":
+        headers: object = {"id": "a-1", "task": messages.TASK}
+        return messages.read_message(
+            rest, content_type="application/json", content_encoding="utf-8", headers=headers
+        )
+    head, _, body = rest.partition(b"\n")
+    try:
+        parts = json.loads(head)
+    except (ValueError, RecursionError):
+        parts = None
+    parts = parts if isinstance(parts, dict) else {}
+    return messages.read_message(
+        body,
+        content_type=parts.get("type"),
+        content_encoding=parts.get("encoding"),
+        headers=parts.get("headers"),
+    )
+
+
+def _check(hint: Hint) -> None:
+    promise(re.fullmatch(r"[0-9A-Za-z_.-]{1,100}", hint.run_id), f"the run is {hint.run_id!r}")
+    promise(type(hint.shard_index) is int, "the shard is no number")
+    promise(0 <= hint.shard_index < 2**31, "the shard is no index of a table")
+    again = messages.read_message(
+        messages.body_of(hint),
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers=messages.headers_of(hint),
+    )
+    promise(again == hint, "written anew it is another")
+    promise(messages.read_frame(messages.frame_of(hint, "q")) == hint, "its frame is another")

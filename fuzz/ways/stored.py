@@ -1,0 +1,123 @@
+"""What a database row holds: plans, aggregates, features, relevance, numbers and texts.
+
+The first line says which; what the store keeps compressed is given as it is before that, but for
+`packed`, whose bytes are those of the row.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sqlalchemy.dialects import sqlite
+
+from fuzz.guard import promise
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.gathering import gathered
+from transexplain.store.codec import EncodedRelevance, decode, encode
+from transexplain.store.columns import AnyText, Doubles, JsonText, PackedJson
+from transexplain.store.features import count, pack, unpack
+from transexplain.store.plan_json import plan_from_json, plan_to_json
+from transexplain.types import PatchGrid
+
+_DIALECT = sqlite.dialect()
+
+
+def target(data: bytes) -> None:
+    """What is read is written again as it was; damage is said."""
+    kind, _, body = data.partition(b"\n")
+    _KINDS.get(kind, _packed)(body)
+
+
+def _plan(body: bytes) -> None:
+    plan = plan_from_json(body.decode("utf-8", "replace"))
+    text = plan_to_json(plan)
+    promise(plan_from_json(text) == plan, "written and read again it is another plan")
+    promise(plan_from_json(text).digest == plan.digest, "its digest is another")
+
+
+def _aggregate(body: bytes) -> None:
+    content = PackedJson().process_result_value(zlib.compress(body), _DIALECT)
+    found = ShardAggregate.from_json(content)
+    text = json.dumps(found.to_json(), allow_nan=False)
+    again = ShardAggregate.from_json(json.loads(text))
+    promise(again.to_json() == json.loads(text), "written and read again it is another")
+    merged = ShardAggregate().merge(found).merge(again).to_json()
+    promise(gathered([json.loads(text)] * 2).to_json() == merged, "gathered it is another")
+    for key in again.class_keys:
+        again.words(*key)
+    again.heatmaps()
+
+
+def _features(body: bytes) -> None:
+    _of_features(zlib.compress(body, 1))
+
+
+def _packed(body: bytes) -> None:
+    _of_features(body)
+
+
+def _of_features(row: bytes) -> None:
+    found = unpack(row)
+    promise(unpack(pack(found)) == found, "packed and unpacked again they are others")
+    promise(count(found) >= 0, "fewer than no positions")
+    if not isinstance(found, PatchGrid):
+        promise(all(isinstance(token.text, str) for token in found), "a token that is no text")
+
+
+def _relevance(body: bytes) -> None:
+    """A line with the dtype, one with the scale, and the bytes."""
+    dtype, _, rest = body.partition(b"\n")
+    scale, _, blob = rest.partition(b"\n")
+    try:
+        number = float(scale)
+    except ValueError:
+        return
+    row = EncodedRelevance(blob=blob, scale=number, dtype=dtype.decode("utf-8", "replace"))
+    values = decode(row)
+    promise(values.dtype == np.float32 and values.ndim == 1, "not (T,) of float32")
+    promise(np.isfinite(values).all(), "relevance that is not finite")
+    for payload in ("float32", "float16"):
+        again = decode(encode(values, payload))  # type: ignore[arg-type]
+        largest = float(np.abs(values).max(initial=0.0))
+        off = np.abs(again.astype(np.float64) - values) - np.abs(values) * 2.0**-10
+        promise((off <= largest * 2.0**-24 + 1e-44).all(), f"{payload} loses more than it may")
+
+
+def _doubles(body: bytes) -> None:
+    numbers = Doubles().process_result_value(body, _DIALECT)
+    promise(Doubles().process_bind_param(numbers, _DIALECT) == body, "other bytes")
+
+
+def _json(body: bytes) -> None:
+    found = JsonText().process_result_value(body.decode("utf-8", "replace"), _DIALECT)
+    _column_again(PackedJson(), found)
+
+
+def _column_again(column: Any, value: Any) -> None:
+    try:
+        kept = column.process_bind_param(value, _DIALECT)
+    except ValueError:  # a number that is none is refused when it is written
+        return
+    promise(column.process_result_value(kept, _DIALECT) == value, "another document")
+
+
+def _text(body: bytes) -> None:
+    text = body[: len(body) & ~1].decode("utf-16-le", "surrogatepass")
+    kept = AnyText().process_bind_param(text, _DIALECT) or ""
+    promise("\x00" not in kept, "NUL in a text column")
+    kept.encode("utf-8")  # no lone surrogate either
+    promise(AnyText().process_result_value(kept, _DIALECT) == text, "another text")
+
+
+_KINDS: Mapping[bytes, Callable[[bytes], None]] = {
+    b"plan": _plan,
+    b"aggregate": _aggregate,
+    b"features": _features,
+    b"packed": _packed,
+    b"relevance": _relevance,
+    b"doubles": _doubles,
+    b"json": _json,
+    b"text": _text,
+}

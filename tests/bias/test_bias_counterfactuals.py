@@ -1,0 +1,183 @@
+"""Swapped names: effects by hand, intervals that hold, effects that differ between texts."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from transexplain.bias.answers import Answer
+from transexplain.bias.counterfactuals import (
+    Counterfactual,
+    Observation,
+    counterfactual_table,
+    observations_from_json,
+    observations_to_json,
+)
+from transexplain.bias.families import references_of
+from transexplain.findings import Practical
+
+ANSWER = Answer(name="yes", plus=(1,), minus=(0,))
+
+
+def seen(
+    document: str, group: str, entity: str, value: float, positions: int = 9, **more: str
+) -> Observation:
+    return Observation(
+        document=document,
+        group=group,
+        entity=entity,
+        positions=positions,
+        predicted="yes" if value > 0 else "no",
+        log_odds=(value,),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def compared(observations: list[Observation], stratum: str = "") -> Counterfactual:
+    references = references_of("B", ["A", "B"])
+    rows = counterfactual_table(observations, [ANSWER], references, Practical())
+    [row] = [one for one in rows if one.stratum == stratum]
+    assert (row.group, row.reference, row.answer) == ("A", "B", "yes")
+    return row
+
+
+def drawn(
+    rng: np.random.Generator,
+    effect: Callable[[int], float],
+    *,
+    texts: int = 150,
+    names: int = 24,
+    name: float = 0.1,
+    noise: float = 0.05,
+) -> Iterator[Observation]:
+    """Two names of either group in each text; names have effects of their own."""
+    own = {f"{group}{n}": name * rng.normal() for group in "AB" for n in range(names)}
+    for text in range(texts):
+        base = 2 * rng.normal()
+        for group in "AB":
+            for n in rng.choice(names, 2, replace=False):
+                entity = f"{group}{n}"
+                value = base + own[entity] + (effect(text) if group == "A" else 0.0)
+                value += noise * rng.normal()
+                stratum = "even" if text % 2 == 0 else "odd"
+                yield seen(str(text), group, entity, value, slice=stratum)
+
+
+def test_the_effect_is_the_mean_over_texts_by_hand() -> None:
+    row = compared(
+        [
+            seen("1", "A", "a", 2.0),
+            seen("1", "A", "aa", 1.0),
+            seen("1", "B", "b", 0.5),
+            seen("2", "A", "a", -1.0),
+            seen("2", "B", "b", 1.0),
+            seen("2", "B", "bb", 0.0),
+            seen("3", "A", "a", 9.0),  # no name of B was put into it
+        ]
+    )
+    assert row.effect == pytest.approx(((1.5 - 0.5) + (-1.0 - 0.5)) / 2)
+    assert (row.documents, row.entities, row.other_entities) == (2, 2, 2)
+    # text 1: yes, yes against yes: no flip; text 2: no against yes and no: one of two
+    assert row.flips == pytest.approx(0.25)
+    assert row.own_flips == pytest.approx(0.5)
+    # deviations within sides: text 1 (+-.5), text 2 (+-.5); one degree of freedom each
+    assert row.noise == pytest.approx(np.sqrt((0.5 + 0.5) / 2))
+    assert row.interval is None and row.p is None and not row.equal, "two texts say nothing"
+    assert row.examples[0].change == pytest.approx(-2.0)
+    assert (row.examples[0].entity, row.examples[0].replacement) == ("a", "b")
+
+
+@pytest.mark.parametrize("true", [0.0, -0.3])
+def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
+    covered = accused = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        row = compared(list(drawn(rng, lambda _: true, texts=80, names=12)))
+        assert row.interval is not None and row.p is not None
+        covered += row.interval[0] <= true <= row.interval[1]
+        accused += row.p <= 0.05
+    assert covered >= 0.91 * 200
+    assert accused <= 2 if true == 0.0 else accused > 100
+
+
+def test_a_true_effect_is_found_and_none_is_equal() -> None:
+    rng = np.random.default_rng(3)
+    found = compared(list(drawn(rng, lambda _: -0.5)))
+    assert found.p is not None and found.p < 1e-3 and found.effect < 0
+    none = compared(list(drawn(rng, lambda _: 0.0, name=0.02)))
+    assert none.equal and none.p == 1.0 and none.needed is None
+    loose = compared(list(drawn(rng, lambda _: 0.0, name=0.5, texts=30)))
+    assert not loose.equal and loose.needed is not None and loose.needed > 30
+
+
+def test_opposite_effects_are_seen_although_their_mean_is_none() -> None:
+    rng = np.random.default_rng(5)
+    mixed = list(drawn(rng, lambda text: 1.0 if text % 2 else -1.0))
+    row = compared(mixed)
+    assert abs(row.effect) < 0.2 and row.p is not None and row.p > 0.05
+    assert row.varies == pytest.approx(1.0, abs=0.1)
+    assert row.varies_p is not None and row.varies_p < 1e-6 and not row.equal
+    odd = compared(mixed, "odd")
+    assert odd.p is not None and odd.p < 1e-6 and odd.effect == pytest.approx(1.0, abs=0.15)
+
+
+def test_names_that_differ_among_themselves_are_no_effect_that_varies() -> None:
+    wrong = 0
+    for seed in range(100):
+        rng = np.random.default_rng(100 + seed)
+        row = compared(list(drawn(rng, lambda _: 0.0, name=0.6, noise=0.0)))
+        wrong += row.varies_p is not None and row.varies_p <= 0.05
+    assert wrong <= 5
+
+
+def test_copies_of_a_text_are_one_cluster() -> None:
+    """Thirty texts each copied ten times: the interval is that of thirty."""
+    rng = np.random.default_rng(8)
+    thirty = list(drawn(rng, lambda text: 0.4 * float(np.sin(text * 7.0)), texts=30, name=0.0))
+    copies = [
+        seen(f"{one.document} {n}", one.group, one.entity, one.log_odds[0], cluster=one.document)
+        for one in thirty
+        for n in range(10)
+    ]
+    once, ten = compared(thirty), compared(copies)
+    assert (ten.documents, ten.clusters) == (300, 30)
+    assert once.interval is not None
+    assert ten.interval == pytest.approx(once.interval, rel=0.02)
+    apart = compared([seen(o.document, o.group, o.entity, o.log_odds[0]) for o in copies])
+    assert apart.interval is not None
+    assert apart.interval[1] - apart.interval[0] < once.interval[1] - once.interval[0]
+    one = compared(
+        [seen(o.document, o.group, o.entity, o.log_odds[0], cluster="all") for o in thirty]
+    )
+    assert one.interval is None and one.p is None, "texts that are all one cluster tell nothing"
+
+
+def test_word_pieces_are_measured_within_a_group() -> None:
+    observations = []
+    for text in range(20):
+        for group in "AB":
+            for pieces in (1, 3):
+                value = 0.1 * pieces + text / 10
+                name = f"{group}{pieces}"
+                observations.append(seen(str(text), group, name, value, positions=8 + pieces))
+    row = compared(observations)
+    assert row.per_position == pytest.approx(0.1)
+    assert row.effect == pytest.approx(0.0)
+
+
+def test_any_order_gives_the_same_and_json_comes_back() -> None:
+    some = list(drawn(np.random.default_rng(1), lambda _: 0.2, texts=20))
+    assert compared(some) == compared(some[::-1])
+    again = observations_from_json(observations_to_json(some[::-1]))
+    assert again == sorted(some)
+
+
+def test_one_name_a_side_is_compared_over_texts() -> None:
+    observations = [
+        seen(str(text), group, group.lower(), base + (0.5 if group == "A" else 0.0))
+        for text, base in enumerate(np.random.default_rng(2).normal(size=30))
+        for group in "AB"
+    ]
+    row = compared(observations)
+    assert (row.entities, row.other_entities) == (1, 1)
+    assert row.effect == pytest.approx(0.5) and row.p == 0.0 and row.noise is None

@@ -1,0 +1,122 @@
+"""Pairs of words that take each other's place: read, checked, and used by where a word stands."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain.bias.lexicon import load_lexicon
+from transexplain.bias.pairs import SHIPPED, Partners, checked_pairs, load_pairs
+from transexplain.errors import LexiconError
+from transexplain.types import EntityGroup
+
+GENDER = load_lexicon("builtin:gender")
+PARTNERS = Partners(load_pairs(SHIPPED))
+
+
+def test_the_shipped_pairs_are_words_of_the_shipped_lexicon() -> None:
+    pairs = load_pairs(SHIPPED)
+    assert checked_pairs(pairs, GENDER) == pairs
+    assert {("he", "she"), ("himself", "herself"), ("husbands", "wives")} <= set(pairs)
+    assert all(
+        PARTNERS.partner(pronoun, ".")
+        for pronoun in ("he", "him", "his", "himself", "she", "her", "hers", "herself")
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "following", "expected"),
+    [
+        ("he", " left", "she"),
+        ("She", " left", "He"),
+        ("HIMSELF", "", "HERSELF"),
+        ("her", " brother left", "his"),
+        ("her", " 3 brothers", "his"),
+        ("Her", " brother", "His"),
+        ("her", ".", "him"),
+        ("her", "", "him"),
+        ("her", ", brother", "him"),
+        ("her", " and left", "him"),
+        ("her", " yesterday", "him"),
+        ("her", " (brother)", "him"),
+        ("her", "-self", "him"),
+        ("hers", ".", "his"),
+        ("him", " brother", "her"),
+        ("his", " brother", "her"),
+        ("his", ".", "hers"),
+        ("his", " in town", "hers"),
+        ("Mother-In-Law", " came", "Father-in-law"),
+        ("car", " came", None),
+    ],
+)
+def test_partners_by_where_a_word_stands(word: str, following: str, expected: str | None) -> None:
+    assert PARTNERS.partner(word, following) == expected
+
+
+def test_names_keep_their_capitals() -> None:
+    found = Partners([("Thomas", "Maria")])
+    assert [found.partner(one, " came") for one in ("Thomas", "THOMAS", "Maria", "maria")] == [
+        "Maria",
+        "MARIA",
+        "Thomas",
+        "Thomas",
+    ]
+
+
+@given(st.text(), st.text())
+def test_any_text_has_a_partner_or_none(word: str, following: str) -> None:
+    PARTNERS.partner(word, following)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.yaml", "- [he, she]\n- [Thomas, Maria]\n"),
+        ("p.json", '[["he", "she"], ["Thomas", "Maria"]]'),
+        ("p.csv", "word,partner\nhe,she\n\nThomas,Maria\n"),
+        ("p.tsv", "Word\tPartner\nhe\tshe\nThomas\tMaria\n"),
+    ],
+)
+def test_every_form_of_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert load_pairs(tmp_path / name) == (("he", "she"), ("Thomas", "Maria"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("p.yaml", "he: she\n", "expected a list of pairs"),
+        ("p.yaml", "", "expected a list of pairs"),
+        ("p.yaml", "- [he, she, they]\n", "is no pair; write"),
+        ("p.yaml", "- he\n", "is no pair; write"),
+        ("p.yaml", "- [he, 7]\n", "7 is no word; put it in quotes"),
+        ("p.yaml", "- [he, '']\n", "'' is no word"),
+        ("p.yaml", "- [he, [\n", "p.yaml"),
+        ("p.csv", "he,she\n", "line 1 has to name the columns word and partner"),
+        ("p.csv", "", "line 1 has to name"),
+        ("p.csv", "word,partner\nhe\n", "is no pair"),
+        ("p.txt", "he she", "a lexicon is one of"),
+    ],
+)
+def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(LexiconError, match=said):
+        load_pairs(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([("he", "car")], r"the pair \[he, car\]: 'car' is no term of the groups used"),
+        ([("", "she")], "'' is no term"),
+        ([("he", "him")], "both are in gender/male"),
+        ([("he", "he")], "both are in gender/male"),
+        ([("he", "Rose")], "gender/male and flower/red are no family"),
+        ([("he", "she"), ("She", "he")], r"\[She, he\] is given twice"),
+    ],
+)
+def test_pairs_that_cannot_be(pairs: list[tuple[str, str]], said: str) -> None:
+    groups = (*GENDER, EntityGroup(name="flower/red", terms=("Rose",)))
+    with pytest.raises(LexiconError, match=said):
+        checked_pairs(pairs, groups)

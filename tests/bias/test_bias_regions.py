@@ -1,0 +1,228 @@
+"""Hidden regions: effects by hand, intervals that hold over pictures and clusters, verdicts."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind, ttest_rel
+from test_bias_counterfactuals import ANSWER
+from test_bias_group_verdicts import EVEN
+from test_bias_outcomes import CLASSES, INVITED
+
+from transexplain.bias.aggregate_form import check_form
+from transexplain.bias.aggregates import ShardAggregate
+from transexplain.bias.counterfactuals import Counterfactual
+from transexplain.bias.families import references_of
+from transexplain.bias.group_verdicts import Evidence, GroupVerdict, group_verdicts
+from transexplain.bias.outcomes import outcome_table
+from transexplain.bias.regions import (
+    HiddenRegion,
+    region_table,
+    regions_from_json,
+    regions_to_json,
+)
+from transexplain.errors import ConfigurationError
+from transexplain.findings import Practical
+
+REFERENCES = references_of("B", ["A", "B"])
+
+
+def seen(
+    document: str,
+    group: str,
+    change: float,
+    *,
+    ways: Sequence[float] = (0, 0, 0),
+    before: float = 1.0,
+    **more: str,
+) -> HiddenRegion:
+    """A region that adds `change` to make `before`; `ways` are what each differs by."""
+    hidden = [before - change + way for way in ways]
+    return HiddenRegion(
+        document=document,
+        place="AB".index(group),
+        group=group,
+        entity=document,
+        predicted="yes",
+        log_odds=(before,),
+        without=tuple("yes" if one > 0 else "no" for one in hidden),
+        hidden=tuple((one,) for one in hidden),
+        **more,
+    )
+
+
+def compared(regions: list[HiddenRegion], stratum: str = "") -> Counterfactual:
+    rows = region_table(regions, [ANSWER], REFERENCES, Practical())
+    [row] = [one for one in rows if one.stratum == stratum]
+    assert (row.kind, row.group, row.reference, row.answer) == ("region", "A", "B", "yes")
+    return row
+
+
+def drawn(
+    rng: np.random.Generator,
+    effect: float = 0.0,
+    *,
+    counts: tuple[int, int] = (40, 40),
+    both: bool = False,
+    sizes: Sequence[int] = (1,),
+    spreads: tuple[float, float] = (0.5, 0.5),
+    each: float = 0.2,
+) -> Iterator[HiddenRegion]:
+    """Clusters of pictures of either group, or of both; a cluster of `sizes` pictures shares."""
+    for side, group in enumerate("AB"):
+        for cluster in range(counts[side]):
+            name = f"{'' if both else group}{cluster}"
+            # what both sides of one cluster share would cancel; half of it is their own
+            own = spreads[side] * rng.normal() + (effect if group == "A" else 0.0)
+            for n in range(sizes[cluster % len(sizes)]):
+                change = own + each * rng.normal()
+                yield seen(f"{name}-{n}", group, change, cluster=name)
+
+
+def test_the_effect_is_the_difference_of_means_by_hand() -> None:
+    row = compared(
+        [
+            seen("1", "A", 2.0, ways=(-0.3, 0.0, 0.3)),
+            seen("1", "B", 0.5),
+            seen("2", "A", 1.0),
+            seen("3", "B", -0.5, ways=(0.3, 0.0, -0.3)),
+        ]
+    )
+    assert row.effect == pytest.approx(1.5 - 0.0)
+    assert (row.documents, row.clusters, row.entities, row.other_entities) == (3, 3, 2, 2)
+    assert row.noise == pytest.approx(np.sqrt((0.09 + 0.0 + 0.0 + 0.09) / 4))
+    # without the first region: -1.3, -1 and -0.7, predicted no; without the others 0 and above
+    assert (row.flips, row.own_flips) == (pytest.approx(4 / 6 + 2 / 6), 0.0)
+    assert row.interval is None and row.p is None and not row.equal, "three pictures say nothing"
+    assert [(one.document, one.change) for one in row.examples] == [
+        ("1", pytest.approx(2.0)),
+        ("2", pytest.approx(1.0)),
+    ]
+    assert not region_table([seen("1", "A", 1.0)], [ANSWER], REFERENCES, Practical())
+
+
+def test_apart_it_is_welch_and_in_the_same_pictures_the_paired_test() -> None:
+    rng = np.random.default_rng(2)
+    left, right = rng.normal(0.4, 0.3, 12), rng.normal(0.0, 0.3, 12)
+    pictures = range(12)
+    apart = compared(
+        [
+            seen(f"{side}{n}", side, (left if side == "A" else right)[n])
+            for side in "AB"
+            for n in pictures
+        ]
+    )
+    interval = ttest_ind(left, right, equal_var=False).confidence_interval()
+    assert apart.interval == pytest.approx((interval.low, interval.high), rel=0.01)
+    same = compared(
+        [seen(str(n), side, (left if side == "A" else right)[n]) for side in "AB" for n in pictures]
+    )
+    interval = ttest_rel(left, right).confidence_interval()
+    assert same.interval == pytest.approx((interval.low, interval.high))
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        {},
+        {"counts": (6, 40), "spreads": (0.8, 0.3)},
+        {"counts": (8, 8), "sizes": (1, 1, 2, 9)},
+        {"counts": (12, 30), "sizes": (5, 1)},
+        {"counts": (10, 10), "both": True, "sizes": (3, 1)},
+    ],
+)
+def test_intervals_cover_the_effect_over_pictures_and_clusters(design) -> None:
+    covered, seeds = 0, 400
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        row = compared(list(drawn(rng, 0.3, **design)))
+        assert row.interval is not None
+        covered += row.interval[0] <= 0.3 <= row.interval[1]
+    assert covered >= 0.92 * seeds
+
+
+def test_copies_of_a_picture_are_one_cluster() -> None:
+    once = list(drawn(np.random.default_rng(3), 0.3, counts=(15, 15)))
+    copies = [
+        seen(f"{one.document} {n}", one.group, 1.0 - one.hidden[0][0], cluster=one.document)
+        for one in once
+        for n in range(10)
+    ]
+    assert compared(copies).interval == pytest.approx(compared(once).interval)
+    of_one = [seen(one.document, one.group, 0.1, cluster=one.group) for one in once]
+    row = compared(of_one)
+    assert row.interval is None and row.p is None, "a side that is all one cluster tells nothing"
+
+
+def test_strata_have_rows_of_their_own_and_opposite_effects_are_no_equality() -> None:
+    rng = np.random.default_rng(4)
+    mixed = [
+        seen(
+            f"{group}{n}",
+            group,
+            ((-1.0) ** n if group == "A" else 0.0) + 0.05 * rng.normal(),
+            slice=("even", "odd")[n % 2],
+            before=0.0,
+        )
+        for group in "AB"
+        for n in range(400)
+    ]
+    whole = compared(mixed)
+    assert abs(whole.effect) < 0.1 and whole.p == 1.0 and not whole.equal
+    assert whole.varies == pytest.approx(1.0, abs=0.05) and whole.varies_p is None
+    odd = compared(mixed, "odd")
+    assert odd.effect == pytest.approx(-1.0, abs=0.05) and odd.p is not None and odd.p < 1e-6
+    even = list(drawn(np.random.default_rng(5), counts=(400, 400), spreads=(0.2, 0.2)))
+    assert compared(even).equal and compared(even).varies == 0.0
+
+
+def judged(regions: Sequence[HiddenRegion], no_swaps: str = "") -> GroupVerdict:
+    practical = Practical()
+    evidence = Evidence(
+        counterfactuals=region_table(regions, [INVITED], REFERENCES, practical),
+        outcomes=outcome_table(EVEN, [INVITED], CLASSES, REFERENCES, practical),
+        relevance=(),
+        found={},
+        no_swaps=no_swaps,
+        kind="region",
+    )
+    [verdict] = group_verdicts(evidence, REFERENCES, practical)
+    return verdict
+
+
+def test_verdicts_speak_of_regions() -> None:
+    rng = np.random.default_rng(6)
+    found = judged(list(drawn(rng, -0.8)))
+    assert found.verdict == "different answers"
+    assert found.reasons[0].startswith(
+        "hiding its regions shows that they move invited by \N{MINUS SIGN}0."
+    )
+    assert "points of probability against its reference's; the prediction" in found.reasons[0]
+    none = judged(list(drawn(rng, counts=(400, 400), spreads=(0.1, 0.1))))
+    assert none.verdict == "equivalent" and none.reasons[0].startswith("hiding its regions")
+    few = judged(list(drawn(rng, counts=(3, 3))))
+    assert few.verdict == "inconclusive"
+    assert few.reasons[0] == (
+        "too few of its regions were hidden (6 pictures in 6 clusters, 3 and 3 entities)"
+    )
+    loose = judged(list(drawn(rng, counts=(20, 20))))
+    assert "pictures would settle it" in loose.reasons[0]
+    absent = judged([], no_swaps="groups.check is 0")
+    assert absent.reasons[0] == "none of its regions was hidden: groups.check is 0"
+    said = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]
+    assert not [one for one in said if "swap" in one or "mentions were" in one or "text" in one]
+
+
+def test_any_order_gives_the_same_and_json_comes_back() -> None:
+    some = list(drawn(np.random.default_rng(7), 0.2, counts=(9, 9), sizes=(2, 1)))
+    assert compared(some) == compared(some[::-1])
+    assert regions_from_json(regions_to_json(some[::-1])) == sorted(some)
+    total = ShardAggregate()
+    total.checked.regions += some
+    content = total.to_json()
+    check_form(content)
+    assert sorted(ShardAggregate.from_json(content).checked.regions) == sorted(some)
+    first = content["checked"]["regions"][0]
+    first["hidden"] = [*first["hidden"][:-1], []]
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        check_form(content)

@@ -1,0 +1,127 @@
+"""Which rows belong together: named by a column, found in their texts, or neither."""
+
+import csv
+import random
+from pathlib import Path
+
+import pytest
+
+from transexplain.data import clusters
+from transexplain.data.near_duplicates import NearDuplicates
+from transexplain.data.reader import clustering_of
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError
+from transexplain.plans import DatasetSpec
+
+LETTER = "{} wrote in {} that the kettle is loud and that the box held two screws and a leaflet"
+WORDS = ["stone", "river", "lamp", "carpet", "orange", "window", "seven", "paper", "uncle"]
+
+
+def different(count: int) -> list[str]:
+    """Texts that share few words."""
+    draw = random.Random(3)
+    return [" ".join(draw.choices(WORDS, k=6)) + f" and number {n} of {n}{n}" for n in range(count)]
+
+
+def write(folder: Path, rows: list[tuple[str, ...]], *names: str) -> str:
+    path = folder / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([("text", *names), *rows])
+    return str(path)
+
+
+def test_a_name_or_a_month_makes_no_other_text() -> None:
+    found = NearDuplicates()
+    first = LETTER.format("Anna", "May")
+    assert found.add(0, first) == []
+    assert found.add(1, "Another text about the weather in the north of the country") == []
+    assert found.add(2, LETTER.format("Pavel", "May")) == [0]
+    assert found.add(3, LETTER.format("Anna", "June").upper()) == [0]
+    assert found.add(4, "the kettle is loud") == []
+    assert found.add(5, "... !") == found.add(6, "") == []
+
+
+def test_what_is_found_is_what_comparing_all_words_finds() -> None:
+    """Every text against every earlier one, by the definition."""
+    draw = random.Random(5)
+    texts = different(60)
+    for text in texts[:30]:
+        words = text.split()
+        for _ in range(draw.randint(0, 3)):
+            words[draw.randrange(len(words))] = draw.choice(WORDS)
+        texts.append(" ".join(words))
+    index, kept = NearDuplicates(), dict[int, set[str]]()
+    for row, text in enumerate(texts):
+        words_of = set(text.split())
+        alike = [
+            other
+            for other, theirs in kept.items()
+            if len(words_of & theirs) >= 0.8 * len(words_of | theirs)
+        ]
+        found = index.add(row, text)
+        assert set(found) <= set(alike)
+        if not found:
+            kept[row] = words_of
+            assert not alike or row > 60, "one at the very threshold may be missed"
+
+
+def test_a_snapshot_numbers_what_a_column_names(tmp_path: Path, load) -> None:
+    texts = different(6)
+    who = ["ann", "bob", "ann", "", "cho", "bob"]
+    path = write(tmp_path, list(zip(texts, who, strict=True)), "who")
+    items = load(path, cluster="who")
+    assert [item.cluster for item in items] == ["0", "1", "0", "", "4", "1"]
+    assert [item.cluster for item in load(path)] == [""] * 6
+    ref = prepare(DatasetSpec(source=path, cluster="who"), tmp_path)
+    assert clustering_of(ref)["clusters"] == 4
+    with pytest.raises(DataSourceError, match="has no column 'author'"):
+        load(path, cluster="author")
+    with pytest.raises(DataSourceError, match="has no column 'pair'"):
+        load(path, template="pair")
+
+
+def test_near_duplicates_and_named_clusters_are_united(tmp_path: Path, load) -> None:
+    texts = [*different(6), LETTER.format("Anna", "May"), LETTER.format("Bo", "May")]
+    who = ["ann", "bob", "ann", "", "", "", "ann", ""]
+    path = write(tmp_path, list(zip(texts, who, strict=True)), "who")
+    assert [item.cluster for item in load(path)] == ["", "", "", "", "", "", "6", "6"]
+    both = load(path, cluster="who")
+    assert [item.cluster for item in both] == ["0", "1", "0", "", "", "", "0", "0"]
+    alone = load(path, cluster="who", duplicates="off")
+    assert [item.cluster for item in alone] == ["0", "1", "0", "", "", "", "0", ""]
+    sampled = load(path, sample=8, seed=4)
+    assert [item.cluster for item in sampled] == [item.cluster for item in load(path)]
+
+
+def test_templates_are_kept_and_not_glued(tmp_path: Path, load) -> None:
+    rows = [(LETTER.format(name, "May"), f"t{n % 2}") for n, name in enumerate("abcdef")]
+    path = write(tmp_path, [*rows, ("one of its own", "alone"), ("none", "")], "form")
+    items = load(path, template="form")
+    assert [item.template for item in items] == ["t0", "t1"] * 3 + ["alone", ""]
+    assert {item.cluster for item in items} == {""}
+    found = clustering_of(prepare(DatasetSpec(source=path, template="form"), tmp_path))
+    assert found == {"templates": 3, "single": 1}
+
+
+def test_texts_that_are_most_of_the_data_are_a_template(tmp_path: Path, load) -> None:
+    path = write(tmp_path, [(LETTER.format(name, "May"),) for name in "abcdef"] + [("other",)])
+    assert {item.cluster for item in load(path)} == {""}
+    found = clustering_of(prepare(DatasetSpec(source=path), tmp_path))
+    assert (found["template"], found["repeating"]) == (6, 0)
+
+
+def test_many_rows_are_not_searched(tmp_path: Path, load, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, [(text,) for text in [*different(4), *different(4)]])
+    assert [item.cluster for item in load(path)] == list("01230123")
+    monkeypatch.setattr(clusters, "MOST", 7)
+    assert {item.cluster for item in load(path)} == {""}
+
+
+def test_a_snapshot_without_clusters_is_what_it_was(tmp_path: Path) -> None:
+    path = write(tmp_path, [(text,) for text in different(9)])
+    looked, not_looked = (
+        prepare(DatasetSpec(source=path, duplicates=how), tmp_path)  # type: ignore[arg-type]
+        for how in ("auto", "off")
+    )
+    assert looked.fingerprint == not_looked.fingerprint
+    assert clustering_of(looked) == {}

@@ -1,0 +1,468 @@
+"""Model directories that ask for code, other files or endless work: all refused, and at once."""
+
+import json
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import architectures_hybrid
+import architectures_timm
+import pytest
+import timm
+import torch
+from architectures import ARCHITECTURES
+from safetensors.torch import load_file, save_file
+from tiny_models import SIZES, text_items
+
+from transexplain.errors import ModelLoadError
+from transexplain.models.configs import read_config
+from transexplain.models.files import read_weights, weight_files
+from transexplain.models.huggingface import read_module
+from transexplain.models.load import load_model
+from transexplain.models.timm_arguments import checked_arguments
+from transexplain.models.timm_models import built, recipe_of
+from transexplain.training.heads import load_for_training
+
+SMALL: dict[str, Any] = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2}
+ARGS: dict[str, Any] = {**SMALL, "num_heads": 2, "num_classes": 3}
+PICTURES = {"mean": [0.5] * 3, "std": [0.5] * 3, "input_size": [3, 16, 16]}
+
+
+class Trap:
+    """Unpickling this makes a file."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.made,)
+
+
+def edit(path: Path, **changes: Any) -> None:
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**content, **changes}))
+
+
+def refused(folder: Path | str, told: str) -> None:
+    """A clear error, soon: in about a second of work, and ten where the libraries come first."""
+    begun = time.process_time()
+    with pytest.raises(ModelLoadError, match=told):
+        load_model(folder)
+    assert time.process_time() - begun < 10
+
+
+@pytest.fixture
+def timm_dir(tmp_path: Path) -> Path:
+    """A VisionTransformer in the form that a training saves."""
+    folder = tmp_path / "timm"
+    folder.mkdir()
+    module = timm.models.vision_transformer.VisionTransformer(**ARGS)
+    save_file(module.state_dict(), folder / "model.safetensors")
+    edit(folder / "config.json", timm_args=ARGS, **PICTURES)
+    return folder
+
+
+@pytest.fixture
+def hub_dir(timm_dir: Path) -> Path:
+    """The same model in timm's own form."""
+    (timm_dir / "config.json").unlink()
+    edit(
+        timm_dir / "config.json",
+        architecture="vit_tiny_patch16_224",
+        num_classes=3,
+        model_args={**SMALL, "num_heads": 2},
+        pretrained_cfg=PICTURES,
+    )
+    return timm_dir
+
+
+def trap(folder: Path) -> Path:
+    """A pickle in the folder, and the file that there is once it was read."""
+    made = folder / "made"
+    with (folder / "weights.pth").open("wb") as file:
+        pickle.dump(Trap(made), file)
+    return made
+
+
+@pytest.mark.parametrize("form", ["timm_args", "model_args"])
+@pytest.mark.parametrize("name", ["weights.pth", "other.safetensors"])
+def test_no_argument_names_a_checkpoint(hub_dir: Path, form: str, name: str) -> None:
+    made = trap(hub_dir)
+    save_file(load_file(hub_dir / "model.safetensors"), hub_dir / "other.safetensors")
+    assert load_model(hub_dir).classes == ("0", "1", "2")
+    args = {**SMALL, "num_heads": 2, "num_classes": 3, "checkpoint_path": str(hub_dir / name)}
+    if form == "timm_args":
+        edit(hub_dir / "config.json", timm_args=args, **PICTURES)
+    else:
+        edit(hub_dir / "config.json", model_args=args)
+    refused(hub_dir, r"config\.json: the argument checkpoint_path .*opens the file.*remove it")
+    with pytest.raises(ModelLoadError, match="checkpoint_path"):
+        load_for_training(str(hub_dir), ("cat", "dog"), device="cpu", seed=0)
+    assert not made.exists()
+
+
+BAD_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "pretrained": (True, "fetches"),
+    "pretrained_cfg": ({"file": "/etc/passwd"}, "fetches"),
+    "pretrained_cfg_overlay": ({"hf_hub_id": "some/one"}, "fetches"),
+    "pretrained_strict": (False, "fetches"),
+    "cache_dir": ("/tmp", "directory"),
+    "features_only": (True, "without a classifier"),
+    "feature_cls": ("hook", "without a classifier"),
+    "scriptable": (True, "layer's code"),
+    "exportable": (True, "layer's code"),
+    "no_jit": (True, "layer's code"),
+    "device": ("cuda", "where the model is loaded"),
+    "dtype": ("float16", "where the model is loaded"),
+    "kwargs_filter": (["depth"], "arguments away"),
+    "block_fn": ("os.system", "none of the arguments"),
+    "cfg": ({"depths": [1]}, "none of the arguments"),
+    "drop_path": (0.1, "none of the arguments"),
+    "depth": (10**9, "no whole number up to 1,024"),
+    "embed_dim": (10**9, "no whole number"),
+    "img_size": ([16, 10**6], "no whole number up to 4,096"),
+    "num_classes": (10**9, "no whole number"),
+    "num_heads": ("2", "no whole number"),
+    "patch_size": (8.5, "no whole number"),
+    "mlp_ratio": (1e12, "no number"),
+    "drop_rate": (float("nan"), "no number"),
+    "qkv_bias": ("yes", "no true or false"),
+    "global_pool": ("../avg", "no word"),
+    "weight_init": ({"a": 1}, "holds an object"),
+    "depths": ([1] * 1000, "more than 256"),
+    "norm_layer": ("torch.nn.LayerNorm", "none of batchnorm"),
+    "act_layer": ("inplace_abn", "none of celu"),
+    "attn_layer": ("evil", "none of attn, diff"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_arguments_of_timm_are_taken_by_name_type_and_size(timm_dir: Path, name: str) -> None:
+    value, told = BAD_ARGUMENTS[name]
+    with pytest.raises(ModelLoadError, match=rf"here: the argument {name}.*{told}.*use wrap"):
+        checked_arguments({**ARGS, name: value}, "here")
+    edit(timm_dir / "config.json", timm_args={**ARGS, name: value})
+    refused(timm_dir, name)
+
+
+def test_plain_arguments_of_timm_are_taken(timm_dir: Path) -> None:
+    more = {"norm_layer": "layernorm", "act_layer": "gelu_tanh", "qkv_bias": True, "mlp_ratio": 4}
+    edit(timm_dir / "config.json", timm_args={**ARGS, **more, "global_pool": "token"})
+    assert load_model(timm_dir).classes == ("0", "1", "2")
+    nested = {"depth": [[1, 1, 0]], "window_size": None, "res_scale_init_values": [None, 1.0]}
+    assert checked_arguments(nested, "here") == nested
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "local-dir:.",
+        "hf-hub:some/one",
+        "timm.models._features.FeatureListNet",
+        "timm.models.vit.X",
+        "timm.models.vision_transformer.nn",
+        "timm.models.vision_transformer.partial",
+    ],
+)
+def test_architectures_of_timm_are_names_of_its_own(timm_dir: Path, architecture: str) -> None:
+    edit(timm_dir / "config.json", architecture=architecture)
+    refused(timm_dir, "no timm model name and no class of timm.models")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"input_size": [3, 10**9, 10**9]}, "input_size"),
+        ({"input_size": "wide"}, "input_size"),
+        ({"crop_pct": 1e-9}, "crop_pct"),
+        ({"mean": "abc"}, "mean"),
+        ({"interpolation": "../x"}, "interpolation"),
+        ({"interpolation": "nonesuch"}, "makes no pictures"),
+        ({"classes": 3}, "no list"),
+        ({"timm_args": [1]}, "no object"),
+    ],
+)
+def test_data_of_timm_is_checked(timm_dir: Path, changes: dict[str, Any], told: str) -> None:
+    edit(timm_dir / "config.json", **changes)
+    refused(timm_dir, told)
+
+
+@pytest.mark.parametrize("changes", [{"model_args": [1]}, {"pretrained_cfg": "x"}])
+def test_the_hub_form_is_checked(hub_dir: Path, changes: dict[str, Any]) -> None:
+    edit(hub_dir / "config.json", **changes)
+    refused(hub_dir, "no object")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"architecture": "local-dir:."}, "no timm model name"),
+        ({"model_args": {"checkpoint_path": "weights.pth"}}, "argument checkpoint_path"),
+    ],
+)
+def test_the_wrapper_of_timm_hands_nothing_on(
+    timm_dir: Path, changes: dict[str, Any], told: str, inside: bool
+) -> None:
+    wrapper = {"model_type": "timm_wrapper", "architecture": "test_vit", **changes}
+    whole = {"model_type": "vit", "part": wrapper} if inside else wrapper
+    (timm_dir / "config.json").write_text(json.dumps(whole))
+    refused(timm_dir, told)
+
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer_config.json"
+HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "kernel of a part": (CONFIG, {"part": {"_attn_implementation": "some/one"}}, "code to fetch"),
+    "kernels": (CONFIG, {"use_kernels": True}, "use_kernels"),
+    "quantized": (CONFIG, {"quantization_config": {"quant_method": "awq"}}, "packed weights"),
+    "other weights": (CONFIG, {"transformers_weights": "adapter_model.bin"}, "another file"),
+    "fusion": (CONFIG, {"fusion_config": {"patch_embeddings": True}}, "patch the model"),
+    "backbone": (CONFIG, {"backbone": "some/one"}, "model to fetch"),
+    "number type": (CONFIG, {"dtype": "hub"}, "dtype is 'hub'"),
+    "number type of a part": (CONFIG, {"part": {"torch_dtype": "load"}}, "torch_dtype is 'load'"),
+    "layers": (CONFIG, {"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000"),
+    "layers, as a float": (CONFIG, {"num_hidden_layers": 1e9}, "num_hidden_layers is 1,000"),
+    "many layers": (CONFIG, {"num_hidden_layers": 4000}, "far larger model than its weights"),
+    "wide": (CONFIG, {"hidden_size": 2 * 10**6}, "far larger model than its weights"),
+    "positions": (CONFIG, {"max_position_embeddings": 10**12}, "far larger model"),
+    "beyond numbers": (CONFIG, {"hidden_size": 10**30}, "cannot load"),
+    "labels": (CONFIG, {"id2label": None, "num_labels": 10**9}, "num_labels is 1,000,000,000"),
+    "a word for a number": (CONFIG, {"hidden_size": "wide"}, "cannot load"),
+    "a list for a number": (CONFIG, {"num_hidden_layers": [2]}, "cannot load"),
+    "no heads": (CONFIG, {"num_attention_heads": 0}, "cannot load"),
+    "a tokenizer's file": (TOKENIZER, {"vocab_file": "/etc/passwd"}, "vocab_file names a file"),
+    "files of a tokenizer": (TOKENIZER, {"fast_tokenizer_files": ["../../x"]}, "names a file"),
+    "a packed tokenizer": (TOKENIZER, {"gguf_file": "../x.gguf"}, "gguf_file names a file"),
+    "inputs": (TOKENIZER, {"init_inputs": ["/etc/passwd"]}, "init_inputs gives"),
+    "tokenizer of parts": (TOKENIZER, {"tokenizer_class": "RagTokenizer"}, "no name of a tok"),
+    "any tokenizer": (TOKENIZER, {"tokenizer_class": "AutoTokenizer"}, "no name of a tok"),
+    "no tokenizer": (TOKENIZER, {"tokenizer_class": "pipeline"}, "no name of a tokenizer"),
+    "a map's file": ("special_tokens_map.json", {"vocab_file": "/etc/passwd"}, "names a file"),
+    "a map of code": ("special_tokens_map.json", {"auto_map": {"a": "b.c"}}, "auto_map"),
+    "a processor": ("preprocessor_config.json", {"auto_map": {"a": "b.c"}}, "auto_map"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_directories(bert_dir: Path, case: str) -> None:
+    name, changes, told = HOSTILE[case]
+    edit(bert_dir / name, **changes)
+    refused(bert_dir, told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"image_processor_type": "pipeline"}, "no name of a"),
+        ({"image_processor_type": "AutoImageProcessor"}, "no name of a"),
+        ({"feature_extractor_type": "AutoModel"}, "no name of a"),
+        ({"size": {"height": 10**9, "width": 10**9}}, "(height|width) is 1,000,000,000"),
+        ({"size": 10**9}, "size is 1,000"),
+    ],
+)
+def test_hostile_processors(vit_dir: Path, changes: dict[str, Any], told: str) -> None:
+    edit(vit_dir / "preprocessor_config.json", **changes)
+    refused(vit_dir, told)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (CONFIG, "more than 32 levels"),
+        (TOKENIZER, "more than 32 levels"),
+        ("tokenizer.json", "tokenizer.*cannot be"),
+    ],
+)
+@pytest.mark.parametrize("depth", [200, 100_000])
+def test_deep_files(bert_dir: Path, name: str, told: str, depth: int) -> None:
+    (bert_dir / name).write_text('{"a":' + "[" * depth + "]" * depth + "}")
+    refused(bert_dir, told)
+
+
+def test_a_tokenizer_that_panics_ends_no_process(bert_dir: Path) -> None:
+    """What breaks in its Rust code arrives as a BaseException, as Ctrl-C does."""
+    edit(
+        bert_dir / "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": ""}
+    )
+    refused(bert_dir, "the tokenizer broke")
+
+
+def test_a_text_that_a_tokenizer_panics_on_is_an_error(
+    bert_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As `pyo3_runtime` names its own, which nobody can import."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise PanicException("index out of bounds")
+
+    model = load_model(bert_dir)
+    tokenizer = model.encoder.tokenizer  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(tokenizer), "__call__", broken)
+    with pytest.raises(RuntimeError, match="the tokenizer broke: index out of bounds"):
+        model.encode(text_items("a nice film"))
+
+
+@pytest.mark.parametrize(("name", "megabytes"), [(CONFIG, 17), ("tokenizer.json", 257)])
+def test_huge_files(bert_dir: Path, name: str, megabytes: int) -> None:
+    with (bert_dir / name).open("r+b") as file:
+        file.truncate(megabytes << 20)  # no disk is used for the zeros
+    refused(bert_dir, rf"{name} has {megabytes} MB")
+
+
+def test_a_name_that_an_old_tokenizer_kept_is_no_obstacle(bert_dir: Path) -> None:
+    edit(bert_dir / TOKENIZER, special_tokens_map_file="/root/.cache/x.json", tokenizer_file=None)
+    edit(bert_dir / CONFIG, torch_dtype="float32", transformers_version="4.1.0", step=10**9)
+    assert load_model(bert_dir).classes == ("bad", "so-so", "good")
+
+
+@pytest.mark.parametrize("name", ["../other/model.safetensors", "/tmp/model.safetensors", "a/b.x"])
+def test_an_index_names_files_beside_it(bert_dir: Path, tmp_path: Path, name: str) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (bert_dir / "model.safetensors").rename(other / "model.safetensors")
+    index = {"metadata": {}, "weight_map": {"classifier.bias": name}}
+    (bert_dir / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(bert_dir, "no file beside it")
+
+
+def test_no_other_weights_are_read_than_the_digest_covers(bert_dir: Path) -> None:
+    weights = load_file(bert_dir / "model.safetensors")
+    other = {name: torch.zeros_like(one) for name, one in weights.items()}
+    piece = "shard-00001-model-00001-of-00001.safetensors"
+    save_file(other, bert_dir / piece, metadata={"format": "pt"})
+    refused(bert_dir, "piece of a distributed checkpoint")
+
+
+def header(path: Path, length: int, text: bytes, data: bytes = b"") -> None:
+    path.write_bytes(length.to_bytes(8, "little") + text + data)
+
+
+def test_hostile_headers(bert_dir: Path) -> None:
+    path = bert_dir / "model.safetensors"
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    for text, length in (
+        (b"{}", 1 << 62),
+        (b"{}", 1 << 27),
+        (json.dumps({"a": entry, "b": entry}).encode(), None),
+        (json.dumps({"a": {**entry, "shape": [1 << 40]}}).encode(), None),
+        (b'{"a":' + b"[" * 100_000, None),
+    ):
+        header(path, len(text) if length is None else length, text, b"\0" * 4)
+        refused(bert_dir, "not a whole safetensors file")
+
+
+def test_a_broken_checkpoint_of_a_timm_name(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    header(path, 1 << 62, b"{}")
+    refused(f"timm:test_vit?checkpoint={path}", "not a whole safetensors file")
+
+
+def test_a_timm_model_is_no_larger_than_its_weights(timm_dir: Path) -> None:
+    edit(timm_dir / "config.json", timm_args={**ARGS, "embed_dim": 1 << 16, "depth": 1000})
+    refused(timm_dir, "far larger model than its weights")
+
+
+def test_a_model_to_train_is_no_larger_than_its_weights(bert_dir: Path) -> None:
+    edit(bert_dir / CONFIG, num_hidden_layers=4000)
+    with pytest.raises(ModelLoadError, match="far larger model"):
+        load_for_training(str(bert_dir), ("cat", "dog"), device="cpu", seed=0)
+
+
+def test_a_deep_model_that_fits_its_weights_is_built(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=18, max_position_embeddings=20, **{**SIZES, "num_hidden_layers": 60}
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    module, told = read_module(tmp_path, "text", torch.float32)
+    assert module.config.num_hidden_layers == 60
+    assert not any(told.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ALBERT",
+        "BERT",
+        "BigBird",
+        "CANINE",
+        "Doge",
+        "GPT-2",
+        "Llama",
+        "Mixtral",
+        "T5",
+        "XLNet",
+        "BEiT",
+        "EfficientNet",
+        "MobileViT",
+        "ResNet",
+        "Swin",
+    ],
+)
+def test_what_transformers_saves_is_read(tmp_path: Path, name: str) -> None:
+    """Their own sizes are inside the bounds; the largest numbers are in Doge and CANINE."""
+    one = ARCHITECTURES[name]
+    one.make().save_pretrained(tmp_path)  # type: ignore[operator]
+    read_config(tmp_path)
+    read_module(tmp_path, one.modality, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["CrossViT", "Swin", "VOLO", "EfficientViT (MIT)", "MaxViT"])
+def test_what_a_training_saves_of_timm_is_read(tmp_path: Path, name: str) -> None:
+    rows = architectures_timm._MODELS | architectures_hybrid._MODELS
+    model, side, settings = rows[name]
+    module = ARCHITECTURES[f"timm {name}"].make()
+    weights = {key: value.clone() for key, value in module.state_dict().items()}
+    save_file(weights, tmp_path / "model.safetensors")
+    path = f"timm.models.{model.replace(':', '.')}" if ":" in model else model
+    pictures = {**PICTURES, "input_size": [3, side, side]}
+    args = {**settings, "num_classes": 3}
+    edit(tmp_path / "config.json", architecture=path, timm_args=args, **pictures)
+    recipe = recipe_of(tmp_path, read_config(tmp_path))
+    again = built(recipe, read_weights(weight_files(tmp_path)), "here")
+    assert again.state_dict().keys() == weights.keys()
+
+
+def test_the_arguments_of_every_architecture_are_known() -> None:
+    """Beside those that no JSON can say: classes, records, dictionaries with numbers as keys."""
+    rows = architectures_timm._MODELS | architectures_hybrid._MODELS
+    known = 0
+    for _, _, settings in rows.values():
+        try:
+            text = json.dumps(settings)
+        except TypeError:
+            continue
+        if "crpe_window" not in settings:
+            assert checked_arguments(json.loads(text), "here") == json.loads(text)
+            known += 1
+    assert known >= 65
+
+
+def test_a_tokenizer_that_its_library_cannot_read_is_told(bert_dir: Path) -> None:
+    path = bert_dir / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["good"] = []
+    path.write_text(json.dumps(content))
+    with pytest.raises(ModelLoadError, match=r"the tokenizer in .* cannot be loaded"):
+        load_model(bert_dir)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image_mean": [0.5, 0.5, 0.5, 0.5]},
+        {"image_mean": [[0.5], 0.5, 0.5]},
+        {"rescale_factor": "a quarter"},
+    ],
+)
+def test_an_image_processor_that_fits_no_picture_is_told(
+    vit_dir: Path, changes: dict[str, Any]
+) -> None:
+    path = vit_dir / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ModelLoadError, match="the image processor in"):
+        load_model(vit_dir)

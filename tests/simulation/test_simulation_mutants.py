@@ -1,0 +1,119 @@
+"""Faults that were once left out of the tests' reach: each breaks a promise in the simulation.
+
+A fault is one change of the source, made in memory. The simulation that holds on the code as it
+is has to fail on every one of them.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from simulated_fleet import WEATHERS, Fleet, Violation
+from simulated_world import NeverEnds
+
+from transexplain.store import leases, runs, shards
+from transexplain.store.database import Database
+from workers import lease, pipeline
+
+#: schedules within which a fault has to show
+SCHEDULES = 100
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of one module's source."""
+
+    name: str
+    module: ModuleType
+    old: str
+    new: str
+    weather: str
+
+
+FAULTS = (
+    Fault(
+        "the lease is renewed at its full length",
+        lease,
+        "self._lease_seconds / 3",
+        "self._lease_seconds",
+        "sluggish",
+    ),
+    Fault(
+        "a lease is over five seconds before its end",
+        leases,
+        "shard.c.lease_until < DatabaseTime()",
+        "shard.c.lease_until < DatabaseTime() + 5",
+        "calm",
+    ),
+    Fault(
+        "a claim leaves the breadcrumb of the attempt before",
+        shards,
+        "            breadcrumb=None,\n            **known",
+        "            **known",
+        "deadly",
+    ),
+    Fault(
+        "a run is closed whatever is unfinished",
+        runs,
+        'run.c.state == "running", ~unfinished(run_id))\n            .values(state="done"',
+        'run.c.state == "running")\n            .values(state="done"',
+        "crowded",
+    ),
+    Fault(
+        "a run is closed without its lock",
+        runs,
+        "require(connection, run_id, lock=True)\n        done",
+        "require(connection, run_id)\n        done",
+        "crowded",
+    ),
+    Fault(
+        "a save is no progress",
+        pipeline,
+        "        held.keeper.touch()\n",
+        "",
+        "backlog",
+    ),
+)
+
+
+@contextmanager
+def changed(fault: Fault) -> Iterator[None]:
+    """The package with this fault, in the module itself and wherever it was imported from there."""
+    names = vars(fault.module)
+    before = dict(names)
+    source = Path(str(fault.module.__file__)).read_text(encoding="utf-8")
+    assert fault.old in source, f"{fault.name}: the source has changed"
+    exec(compile(source.replace(fault.old, fault.new), fault.module.__name__, "exec"), names)
+    replaced = [
+        (user, name, old)
+        for name, old in before.items()
+        if getattr(old, "__module__", None) == fault.module.__name__
+        for user in list(sys.modules.values())
+        if vars(user).get(name) is old
+    ]
+    for user, name, _ in replaced:
+        setattr(user, name, names[name])
+    try:
+        yield
+    finally:
+        names.update(before)
+        for user, name, old in replaced:
+            setattr(user, name, old)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_simulation_finds_it(db: Database, fault: Fault) -> None:
+    if fault.name == "a run is closed without its lock" and db.path is not None:
+        pytest.skip("SQLite has one writer at a time")
+    with changed(fault):
+        for seed in range(SCHEDULES):
+            try:
+                Fleet(db, seed, WEATHERS[fault.weather]).play()
+            except (Violation, NeverEnds):
+                return
+    raise AssertionError(f"{SCHEDULES} schedules did not show that {fault.name}")

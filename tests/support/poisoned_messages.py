@@ -1,0 +1,301 @@
+"""Messages that are none of ours, of every kind that we know, and why each is refused."""
+
+import base64
+import bz2
+import json
+import lzma
+import pickle
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TASK = "transexplain.explain_shard"
+BOMB = 300 * 2**20  #: bytes that a few become when they are inflated
+
+PLAIN: Mapping[str, Any] = {
+    "lang": "py",
+    "task": TASK,
+    "eta": None,
+    "expires": None,
+    "group": None,
+    "retries": 0,
+    "timelimit": [None, None],
+    "ignore_result": None,
+    "stamps": {},
+}
+EMBEDDED: Mapping[str, Any] = dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A message as its sender writes it, for either broker."""
+
+    body: bytes
+    content_type: Any = "application/json"
+    content_encoding: Any = "utf-8"
+    headers: Any = field(default_factory=dict)
+
+    def frame(self, queue: str = "q", **other: Any) -> bytes:
+        """As kombu puts it into Redis; `other` replaces parts of the envelope."""
+        envelope = {
+            "body": base64.b64encode(self.body).decode(),
+            "content-type": self.content_type,
+            "content-encoding": self.content_encoding,
+            "headers": self.headers,
+            "properties": {
+                "body_encoding": "base64",
+                "delivery_tag": str(uuid.uuid4()),
+                "delivery_info": {"exchange": "", "routing_key": queue},
+                "priority": 0,
+            },
+            **other,
+        }
+        return json.dumps(envelope).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poison:
+    """What is put on a queue, and why it is refused."""
+
+    sent: Sent
+    reason: str
+
+
+def good(run_id: str = "20261122-0a1b2c3d", index: int = 3) -> Sent:
+    """A message of ours."""
+    return Sent(body=_json([[run_id, index], {}, EMBEDDED]), headers=_headers())
+
+
+class _Executes:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.marker,))
+
+
+def poisons(marker: Path, run_id: str = "20261122-0a1b2c3d") -> dict[str, Poison]:
+    """One of every kind that both brokers deliver; `marker` appears where one is executed."""
+    return {
+        **{name: Poison(sent=one, reason="arguments") for name, one in _arguments(run_id).items()},
+        **{name: Poison(sent=one, reason="options") for name, one in _options(run_id).items()},
+        **{name: Poison(sent=one, reason="task") for name, one in _tasks(run_id).items()},
+        **{name: Poison(sent=one, reason="json") for name, one in _no_json().items()},
+        **{
+            name: Poison(sent=one, reason="content-type")
+            for name, one in _types(run_id, marker).items()
+        },
+        **_compressed(run_id),
+        **{
+            name: Poison(sent=replace(good(run_id), headers=headers), reason="envelope")
+            for name, headers in _ids().items()
+        },
+        # in characters it is short, where the limit cuts it
+        "18 kB of euros": Poison(
+            sent=replace(good(run_id), body=b'["' + "\u20ac".encode() * 6000), reason="too-large"
+        ),
+        "1 MB of JSON": Poison(
+            sent=replace(good(run_id), body=_json([["x" * 2**20, 0], {}, {}])), reason="too-large"
+        ),
+    }
+
+
+def frames(run_id: str = "20261122-0a1b2c3d") -> dict[str, tuple[bytes, str]]:
+    """What only Redis delivers: entries of a queue that are no messages, and why."""
+    sent = good(run_id)
+    properties = json.loads(sent.frame())["properties"]
+    refused = {
+        "nothing": b"",
+        "no JSON": b"hello\r\n\x1b[31m",
+        "null": b"null",
+        "a number": b"5",
+        "a list": b"[1, 2]",
+        "an empty object": b"{}",
+        "invalid UTF-8": b'{"body": "\xff\xfe"}',
+        "half a message": sent.frame()[:300],
+        "a deep list": b"[" * 8000,
+        "bad base64": sent.frame(body="a"),
+        "base64 of other letters": sent.frame(body="\u00e9" * 8),
+        "a body that is a number": sent.frame(body=5),
+        "no body": sent.frame(body=None),
+        "headers that are a list": sent.frame(headers=[1]),
+        "no headers": sent.frame(headers=None),
+        "no properties": sent.frame(properties=None),
+        "properties without an encoding": sent.frame(properties={}),
+        "a body in an unknown encoding": sent.frame(
+            properties={**properties, "body_encoding": "rot13"}
+        ),
+    }
+    return {
+        **{name: (frame, "envelope") for name, frame in refused.items()},
+        "5 MB": (b"x" * (5 * 2**20), "too-large"),
+        "5 MB of a message": (sent.frame(body="QUJD" * 2**20), "too-large"),
+    }
+
+
+def _arguments(run_id: str) -> dict[str, Sent]:
+    contents: dict[str, Any] = {
+        "null": None,
+        "5": 5,
+        "a list": [],
+        "an object": {},
+        "a text": "x",
+        "no arguments": [[], {}, EMBEDDED],
+        "one argument": [[run_id], {}, EMBEDDED],
+        "three arguments": [[run_id, 0, 0], {}, EMBEDDED],
+        "no named arguments": [[run_id, 0]],
+        "named arguments": [[run_id, 0], {"shard_index": 1}, EMBEDDED],
+        "only named arguments": [[], {"run_id": run_id, "shard_index": 1}, EMBEDDED],
+        "named arguments in a list": [[run_id, 0], [], EMBEDDED],
+        "a run in a list": [[[run_id], 0], {}, EMBEDDED],
+        "a run that is null": [[None, 0], {}, EMBEDDED],
+        "a run that is a number": [[7, 0], {}, EMBEDDED],
+        "a run with a zero byte": [["2026\0", 0], {}, EMBEDDED],
+        "a run of SQL": [["' OR 1=1 --", 0], {}, EMBEDDED],
+        "a run with a line end": [[f"{run_id}\n", 0], {}, EMBEDDED],
+        "a long run": [["x" * 1000, 0], {}, EMBEDDED],
+        "a negative shard": [[run_id, -1], {}, EMBEDDED],
+        "a huge shard": [[run_id, 2**63], {}, EMBEDDED],
+        "a shard beyond any number": [[run_id, 10**400], {}, EMBEDDED],
+        "a shard that is true": [[run_id, True], {}, EMBEDDED],
+        "half a shard": [[run_id, 0.5], {}, EMBEDDED],
+        "a shard that is a text": [[run_id, "0"], {}, EMBEDDED],
+        "kombu's own types": [[{"__type__": "uuid", "__value__": {"hex": 1}}, 0], {}, EMBEDDED],
+    }
+    return {name: Sent(body=_json(one), headers=_headers()) for name, one in contents.items()}
+
+
+def _options(run_id: str) -> dict[str, Sent]:
+    call = {"task": TASK, "args": [run_id, 0], "kwargs": {}, "options": {}, "subtask_type": None}
+    embedded = {"callbacks": [call], "errbacks": [call], "chain": [call], "chord": call}
+    headers: dict[str, Any] = {
+        "eta": "2099-01-01T00:00:00+00:00",
+        "expires": "1999-01-01T00:00:00+00:00",
+        "retries": 7,
+        "timelimit": [0.001, 0.001],
+        "group": "g",
+    }
+    return {
+        **{
+            name: Sent(body=_json([[run_id, 0], {}, {**EMBEDDED, name: one}]), headers=_headers())
+            for name, one in embedded.items()
+        },
+        **{
+            name: replace(good(run_id), headers=_headers(**{name: one}))
+            for name, one in headers.items()
+        },
+        "an eta that is none": replace(good(run_id), headers=_headers(eta=["soon"])),
+    }
+
+
+def _tasks(run_id: str) -> dict[str, Sent]:
+    first = {"task": TASK, "id": "1", "args": [run_id, 0], "kwargs": {}}
+    return {
+        "an unknown task": replace(good(run_id), headers=_headers(task="os.system")),
+        "a task of Celery's": replace(good(run_id), headers=_headers(task="celery.chain")),
+        "a task that is a list": replace(good(run_id), headers=_headers(task=[TASK])),
+        "protocol 1": Sent(body=_json(first)),
+        "both protocols": Sent(body=_json(first), headers={"id": "1", "task": None}),
+        "no headers": Sent(body=good(run_id).body),
+    }
+
+
+def _no_json() -> dict[str, Sent]:
+    bodies = {
+        "nothing": b"",
+        "invalid UTF-8": b'[["\xff\xfe", 0], {}, {}]',
+        "deep JSON": b"[" * 8000,
+        "half of JSON": b'[["x", 0], {}, ',
+        "no JSON": b"\x80\x04\x95hello",
+        "no number": b'[["x", NaN], {}, {}]',
+    }
+    return {name: Sent(body=body, headers=_headers()) for name, body in bodies.items()}
+
+
+def _types(run_id: str, marker: Path) -> dict[str, Sent]:
+    sent = good(run_id)
+    pickled = pickle.dumps([_Executes(marker), {}, {}])
+    called = f"!!python/object/apply:pathlib.Path.touch ['{marker}']".encode()
+    return {
+        "pickle": replace(
+            sent,
+            body=pickled,
+            content_type="application/x-python-serialize",
+            content_encoding="binary",
+        ),
+        "yaml": replace(sent, body=called, content_type="application/x-yaml"),
+        "msgpack": replace(sent, content_type="application/x-msgpack", content_encoding="binary"),
+        "text": replace(sent, content_type="text/plain"),
+        "bytes": replace(sent, content_type="application/data", content_encoding="binary"),
+        "an unknown type": replace(sent, content_type="x/y"),
+        "no type": replace(sent, content_type=None),
+        "no type, no encoding": replace(sent, content_type=None, content_encoding=None),
+        "another encoding": replace(sent, body=sent.body.decode().encode("utf-16"), **_UTF_16),
+        "an unknown encoding": replace(sent, content_encoding="klingon"),
+        "no text encoding": replace(sent, content_encoding="zlib"),
+    }
+
+
+_UTF_16 = {"content_encoding": "utf-16"}
+
+
+def _compressed(run_id: str) -> dict[str, Poison]:
+    sent = good(run_id)
+    packed = {
+        "application/x-gzip": zlib.compress(sent.body),
+        "application/x-bz2": bz2.compress(sent.body),
+        "application/x-lzma": lzma.compress(sent.body),
+        "application/zstd": sent.body,
+        "application/x-unheard-of": sent.body,
+    }
+    gzip_bomb, bz2_bomb = _bombs()
+    return {
+        **{
+            name: Poison(
+                sent=replace(sent, body=body, headers=_headers(compression=name)),
+                reason="compressed",
+            )
+            for name, body in packed.items()
+        },
+        "a gzip bomb": Poison(
+            sent=replace(sent, body=gzip_bomb, headers=_headers(compression="gzip")),
+            reason="too-large",
+        ),
+        "a bzip2 bomb": Poison(
+            sent=replace(sent, body=bz2_bomb, headers=_headers(compression="bzip2")),
+            reason="compressed",
+        ),
+    }
+
+
+@cache
+def _bombs() -> tuple[bytes, bytes]:
+    """300 MB by two compressors, made piece by piece."""
+    pieces = [bytes(2**20)] * (BOMB // 2**20)
+    made = []
+    for packer in (zlib.compressobj(), bz2.BZ2Compressor()):
+        made.append(b"".join(map(packer.compress, pieces)) + packer.flush())
+    return made[0], made[1]
+
+
+def _ids() -> dict[str, Any]:
+    return {
+        "no id": {name: one for name, one in _headers().items() if name != "id"},
+        "an id that is a list": _headers(id=["x"]),
+        "an id of a sentence": _headers(id="hello there"),
+        "a long id": _headers(id="x" * 500),
+    }
+
+
+def _headers(**other: Any) -> dict[str, Any]:
+    return {**PLAIN, "id": str(uuid.uuid4()), **other}
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode()

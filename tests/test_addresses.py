@@ -1,0 +1,295 @@
+"""Addresses of servers: what is refused, and that no piece of a password is ever shown."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.dispatch.queue import check_broker
+from orchestrator.scheduling import webhook
+from transexplain.addresses import check_broker_url, shown_url, without_secrets
+from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.settings import Settings
+from transexplain.store.database import Database, open_database
+
+#: ports that nobody listens at, and addresses that nobody has
+DATABASES = (
+    "postgresql://me:{}@127.0.0.1:1/db",
+    "postgresql://me:{}@127.0.0.1:99999/db",
+    "postgresql://me:{}@[::1/db",
+    "postgresql+psycopg://me:{}@127.0.0.1:1/db?connect_timeout=2",
+    "postgresql://me@127.0.0.1:1/db?password={}",
+    "postgresql://me:x@127.0.0.1:1/db?options=-c{}",
+    "postgresql://me:x@127.0.0.1:1/db?nonsense={}",
+    "postgres://me:x@127.0.0.1:1/db?passfile={}&sslmode=bad",
+    "mysql://me:{}@h/db",
+    "me:{}@127.0.0.1:1/db",
+)
+BROKERS = (
+    "redis://:{}@127.0.0.1:1/0",
+    "redis://{}@127.0.0.1:1/0",
+    "rediss://me:{}@127.0.0.1:1/0",
+    "amqp://me:{}@127.0.0.1:1//",
+    "amqps://me:{}@127.0.0.1:1/v",
+    "redis://me:{}@127.0.0.1:99999/0",
+    "redis://127.0.0.1:1/0?password={}",
+    "redis://127.0.0.1:1/0;redis://:{}@127.0.0.1:1/0",
+    "sqs://me:{}@h",
+    "{}@127.0.0.1",
+)
+#: letters and digits that no message holds, between all that has a meaning in a URL
+SPECIAL = st.text(st.sampled_from("QZ79@:/?#;&=%[]+ \\,.*~\u2603\u00df"), min_size=4, max_size=12)
+PASSWORDS = st.one_of(SPECIAL, st.text(min_size=4, max_size=20))
+
+
+def said_of_database(url: str) -> str:
+    try:
+        found = Database(url)
+        said = f"{found.name} {found!r}"
+        found.close()
+        open_database(url).close()
+    except TransExplainError as error:
+        return f"{shown_url(url)} {error}"
+    return said
+
+
+def said_of_broker(url: str) -> str:
+    try:
+        check_broker(Settings(broker_url=url))
+    except TransExplainError as error:
+        return f"{shown_url(url)} {error} {Settings(broker_url=url)!r}"
+    raise AssertionError("nobody listens there")
+
+
+def said_of_webhook(url: str) -> str:
+    try:
+        webhook.post(url, {}, key=b"key", delivery="once")
+    except TransExplainError as error:
+        return f"{webhook.shown(url)} {error}"
+    raise AssertionError("nobody listens there")
+
+
+def pieces(password: str) -> set[str]:
+    """Of four characters, a letter or digit among them: punctuation is in every message."""
+    found = {password[at : at + 4] for at in range(len(password) - 3)}
+    return {one for one in found if any(c.isalnum() for c in one)}
+
+
+@pytest.fixture(scope="module")
+def harmless() -> str:
+    """What is said of the same addresses with a harmless password, or with a broken one."""
+    said = [said_of_database(url.format(word)) for url in DATABASES for word in ("x", "x@", "x%20")]
+    said += [said_of_broker(url.format(word)) for url in BROKERS for word in ("x", "x@", "x%20")]
+    said += [said_of_webhook(f"http://{word}@127.0.0.1:1/") for word in ("x:x", "x/x", "x:1/", "")]
+    return " ".join((*said, *DATABASES, *BROKERS))
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@given(password=PASSWORDS, template=st.sampled_from(DATABASES))
+@example("p@sekretpw", DATABASES[0])
+@example("p/sekretpw", DATABASES[0])
+@example("sekret&pw&word", DATABASES[4])
+@example("sekret=pw", DATABASES[5])
+def test_a_database_never_tells_a_password(
+    harmless: str, escaped: bool, password: str, template: str
+) -> None:
+    written = quote(password, safe="") if escaped else password
+    said = said_of_database(template.format(written))
+    told = {one for one in pieces(password) | pieces(written) if one in said}
+    assert not {one for one in told if one not in harmless}, said
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@given(password=PASSWORDS, template=st.sampled_from(BROKERS))
+@example("p@sekretpw", BROKERS[0])
+@example("p#sekretpw", BROKERS[3])
+@example("p;redis://sekretpw", BROKERS[0])
+@example("1234/sekretpw", BROKERS[3])
+def test_a_broker_never_tells_a_password(
+    harmless: str, escaped: bool, password: str, template: str
+) -> None:
+    written = quote(password, safe="") if escaped else password
+    said = said_of_broker(template.format(written))
+    told = {one for one in pieces(password) | pieces(written) if one in said}
+    assert not {one for one in told if one not in harmless}, said
+
+
+@given(password=PASSWORDS)
+@example("7979/sekretpw")
+@example("sekretpw")
+def test_a_webhook_never_tells_a_password(harmless: str, password: str) -> None:
+    said = said_of_webhook(f"https://me:{password}@127.0.0.1:1/hook")
+    assert not {one for one in pieces(password) if one in said and one not in harmless}, said
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:pw@db.example:5432/name?sslmode=require", None),
+        ("postgresql://me:p@ss@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me:p/ss@db/x", "postgresql://***"),
+        ("postgresql://me:p?ss@db/x", "postgresql://***"),
+        ("postgresql://me:p#ss@db/x", "postgresql://***"),
+        ("postgresql://me@/x?host=/run/postgresql&options=-cx", None),
+        ("postgresql://me@db/x?a=1&b=2", "postgresql://me@db/x?***"),
+        ("redis://token@h:1/0", "redis://***@h:1/0"),
+        ("redis://:pa/ss", "redis://***"),
+        ("redis://a:1/0;redis://:pw@b:1/0", "redis://a:1/0;redis://:***@b:1/0"),
+        ("redis://:p;w@h:1/0", "redis://:***@h:1/0"),
+        ("amqp://u:pw@[::1]:5672//", "amqp://u:***@[::1]:5672//"),
+        ("sqlite:////data/a@b/c d.db?mode=ro", "sqlite:////data/a@b/c d.db?mode=ro"),
+        ("sqlite:///a\x1b[2Jb", "sqlite:///a?[2Jb"),
+        ("me:pw@host/x", "***"),
+        ("", "***"),
+    ],
+)
+def test_what_is_shown(url: str, shown: str | None) -> None:
+    expected = shown or url.replace(":pw@", ":***@").replace("-cx", "***")
+    assert shown_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://127.0.0.1/abc", "is a number"),
+        ("redis://127.0.0.1/-1", "is a number"),
+        ("redis://127.0.0.1/0/1", "is a number"),
+        ("redis://h:99999/", "from 1 to 65535"),
+        ("redis://h:0/", "from 1 to 65535"),
+        ("redis://h:abc/", "from 1 to 65535"),
+        ("redis://h:/0", "from 1 to 65535"),
+        ("redis://h:\u0661/0", "percent-encoded"),
+        ("redis://[::1/0", "no IPv6"),
+        ("redis://[zz]:1/0", "no IPv6"),
+        ("redis://[]:1/0", "no host|no IPv6"),
+        ("redis://", "names no host"),
+        ("redis:///0", "names no host"),
+        ("redis://:pw@:1/0", "names no host"),
+        ("amqp://u:pw@h:99999//", "from 1 to 65535"),
+        ("redis://-h/0", "no name or address"),
+        ("redis://h%00/0", "no name or address"),
+        ("redis://h\u2028/0", "percent-encoded"),
+        ("redis://h/0\n", "percent-encoded"),
+        ("redis://h/0?nonsense=1", "takes no options"),
+        ("redis://h/0?credential_provider=os:system", "takes no options"),
+        ("redis://h/0#x", "takes no options"),
+        ("redis://a/0;", "cannot be read"),
+        ("redis://a/0;sqs://b", "use redis://"),
+        ("127.0.0.1:6379", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_a_broker_that_cannot_be_is_named(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        check_broker_url(url)
+    with pytest.raises(ConfigurationError, match=said):
+        check_broker(Settings(broker_url=url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:6379/0",
+        "redis://a_b.example",
+        "rediss://:p%40w@h:1/15",
+        "amqp://guest:guest@127.0.0.1:5672//",
+        "amqps://u:pw@[::1]/v%2Fh",
+        "redis://a/0;redis://b/0",
+    ],
+)
+def test_brokers_that_can_be(url: str) -> None:
+    check_broker_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:///x.db?nonsense=1", "option that is not known"),
+        ("sqlite:///x.db?timeout=abc", "option that is not known"),
+        ("sqlite:///x.db?mode=ro&mode=rw", "more than once"),
+        ("sqlite://h/x.db", "cannot be read"),
+        ("sqlite://me:pw@/x.db", "cannot be read"),
+        ("sqlite:///a\0b", "in-memory|NUL"),
+        ("sqlite:////", "in-memory"),
+        ("postgresql://h/db?nonsense=1", "option that is not known"),
+        ("postgresql://h/db?plugin=x", "option that is not known"),
+        ("postgresql://h/db?autocommit=1", "option that is not known"),
+        ("postgresql://h/db?prepare_threshold=x", "option that is not known"),
+        ("postgresql://h/db?connect_timeout=abc", "connect_timeout is no whole number"),
+        ("postgresql://h/db?connect_timeout=1&connect_timeout=2", "more than once"),
+        ("postgresql://h:99999/db", "from 1 to 65535"),
+        ("postgresql://h:abc/db", "from 1 to 65535"),
+        ("postgresql://[::1/db", "no IPv6"),
+        ("postgresql://me:p@ss@h/db", "cannot be read"),
+        ("postgresql://me:p/ss@h/db", "cannot be read"),
+        ("postgresql://me:p#ss@h/db", "cannot be read"),
+        ("postgresql://h/db#x", "as %23"),
+        ("postgresql+asyncpg://h/db", "not supported"),
+        ("::::", "cannot be read"),
+    ],
+)
+def test_a_database_that_cannot_be_is_named(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Database(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://h:99999/", "from 1 to 65535"),
+        ("http://h:abc/", "from 1 to 65535"),
+        ("http://h:/", "from 1 to 65535"),
+        ("http://[::1/", "no IPv6"),
+        ("http://", "no host"),
+        ("http:///x", "no host"),
+        ("http://h\u2028/x", "percent-encoded"),
+        ("http://b\u00fccher.example/", "percent-encoded"),
+        ("http://h/a b", "percent-encoded"),
+        ("http://h/\r\nX: y", "percent-encoded"),
+        ("http://u:pw@h/x", "leave user and password out"),
+        ("http://u@h/x", "leave user and password out"),
+        ("http://h..:80/", "no name or address"),
+        ("ftp://h/x", "no http"),
+        ("http:/h", "no http"),
+        ("h", "no http"),
+    ],
+)
+def test_a_webhook_that_cannot_be_is_named(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        webhook.check(url)
+    with pytest.raises(ConfigurationError, match=said):  # one that an earlier version stored
+        webhook.post(url, {}, key=b"key", delivery="once")
+
+
+def test_webhooks_that_can_be() -> None:
+    webhook.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
+    webhook.check("http://[::1]:8080/x")
+    assert webhook.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"
+
+
+def test_messages_of_drivers_lose_the_pieces_of_secrets() -> None:
+    url = "postgresql://me:sekret%20word@h/x?options=-chidden_name%3D1&sslmode=require"
+    said = without_secrets('parameter "hidden_name": sekret word, sekret%20word, require', url)
+    assert said == 'parameter "***": ***, ***, require'
+
+
+@pytest.mark.parametrize("url", ["redis://u@16[", "redis://u@]16", "amqp://[::1", "redis://[::1"])
+def test_brackets_are_of_whole_ipv6_addresses(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="broker URL"):
+        check_broker_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u@/n?host=a:=b:21&host=b:2",
+        "sqlite://#x:/database",
+        "sqlite://#x:y?uri=true",
+        "sqlite:////a#b?x=1",
+        "sqlite:///file:x.db?uri=true:&mode=ro",
+    ],
+)
+def test_databases_that_sqlalchemy_cannot_read_are_told(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="database URL"):
+        Database(url)

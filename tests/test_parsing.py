@@ -1,0 +1,189 @@
+"""Documents of others: what is read, and what is refused before anything is built of it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transexplain import parsing
+from transexplain.parsing import (
+    DEEPEST,
+    UnreadableError,
+    read_json,
+    read_text,
+    read_yaml,
+    refuse_depth,
+    refuse_unstorable,
+)
+
+
+def laughs(merge: bool = False) -> str:
+    """Nine levels, each of nine times the one before: 3.5e9 entries in 600 bytes."""
+    lines = ["a: &a {x: 1}" if merge else "a: &a [x, x, x]"]
+    for above, name in zip("abcdefghi", "bcdefghij", strict=True):
+        times = ", ".join([f"*{above}"] * 9)
+        lines.append(
+            f"{name}: &{name} {{<<: [{times}]}}" if merge else f"{name}: &{name} [{times}]"
+        )
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested more than 64 deep"),
+        ("{a: " * 100_000, "nested more than 64 deep"),
+        ("- " * 100_000, "nested more than 64 deep"),
+        ("\n".join("  " * depth + "a:" for depth in range(400)), "nested more than 64 deep"),
+        ("[" * 65 + "]" * 65, "nested more than 64 deep"),
+        (laughs(), "aliases make it too large"),
+        (laughs(merge=True), "aliases make it too large"),
+        ("a: &a " + "x" * 1000 + "\nb: [" + "*a, " * 200 + "]", "aliases make it too large"),
+        ("&a [*a]", "contains itself"),
+        ("&a {b: {c: *a}}", "contains itself"),
+        ("a: &a {<<: *a}", "contains itself"),
+        ("a: *b", "undefined alias"),
+        ("a: " + "9" * 100_000, "a number of 100,000 characters"),
+        ("a: 0x" + "f" * 100_000, "a number of 100,002 characters"),
+        ("a: 1" + ":59" * 60_000, "a number of 180,001 characters"),
+        ("a: 1" + "_0" * 150, "beyond 64 bits"),
+        ("a: 9223372036854775808", "beyond 64 bits"),
+        ("a: !!int x", "no int"),
+        ("a: !!int ''", "no int"),
+        ("a: !!float x", "no float"),
+        ("a: !!bool maybe", "no bool"),
+        ("a: !!timestamp x", "is not read here"),
+        ("a: !!binary '\u00fc'", "is not read here"),
+        ("a: !!set {b}", "is not read here"),
+        ("a: !!omap [b: 1]", "is not read here"),
+        ("a: !!python/object/apply:os.system [id]", "is not read here"),
+        ("a: !!python/name:os.system", "is not read here"),
+        ("a: !mine x", "is not read here"),
+        ("a: !!map x", "expected a mapping"),
+        ("a: !!seq x", "expected a sequence"),
+        ("a: !!str [x]", "expected a scalar"),
+        ("<<: 3", "expected a mapping or list of mappings"),
+        ("? [a]\n: 1", "cannot be a name"),
+        ("? {a: b}\n: 1", "cannot be a name"),
+        ("a: 1\na: 2", "line 2, column 1: 'a' is given twice"),
+        ("1: 1\ntrue: 2", "given twice"),
+        ("a: 1\n---\nb: 2", "another document"),
+        ("\t", "cannot start any token"),
+        ("a\0b", "special characters"),
+        ("a: \ud800", "special characters"),
+        ("a: [", "end"),
+        ("x" * 1_000_001, "more than 1,000,000 characters"),
+    ],
+    ids=range(42),
+)
+def test_what_is_refused(text: str, said: str) -> None:
+    start = time.process_time()
+    with pytest.raises(UnreadableError, match=said):
+        read_yaml(text)
+    assert time.process_time() - start < 20
+
+
+def test_what_is_read() -> None:
+    text = """
+        when: 2020-01-01
+        never: 2020-13-45
+        equals: =
+        0: zero
+        null: nothing
+        numbers: [1, -2, 0x1F, 1.5, 9223372036854775807, 1:30, 1e3, 08]
+        base: &base {a: 1, b: 2}
+        over: &over {<<: *base, b: 3}
+        more: {<<: [*over, *base], c: 4}
+    """
+    assert read_yaml(text) == {
+        "when": "2020-01-01",
+        "never": "2020-13-45",
+        "equals": "=",
+        0: "zero",
+        None: "nothing",
+        "numbers": [1, -2, 31, 1.5, 2**63 - 1, 90, "1e3", "08"],
+        "base": {"a": 1, "b": 2},
+        "over": {"a": 1, "b": 3},
+        "more": {"a": 1, "b": 3, "c": 4},
+    }
+    assert read_yaml("[" * DEEPEST + "]" * DEEPEST)
+    assert read_yaml("") is None
+
+
+def test_escapes_of_both_halves_of_a_letter_are_joined() -> None:
+    assert read_yaml('["\\uD83D\\uDE00", \U0001f600]') == ["\U0001f600"] * 2
+    assert read_json('["\\uD83D\\uDE00"]') == ["\U0001f600"]
+
+
+@given(st.text(st.sampled_from("ab01 \n\t:-[]{},&*!<>?|#%@\"'=~.\\_")) | st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = read_yaml(text)
+    except UnreadableError:
+        return
+    assert plain(found)
+
+
+def plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(plain, value)) and all(map(plain, value.values()))
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, bool, int, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested"),
+        ('{"a":' * 100_000, "nested"),
+        ('"' + "\\" * 100_001, "delimiter|Unterminated|escape"),
+        ("9" * 100_000, "a number of 100,000 digits"),
+        ("-" + "9" * 5000, "a number of 5,001 digits"),
+        ("{", "property name"),
+        ("", "Expecting value"),
+        (" " * 16_000_001, "more than 16,000,000"),
+    ],
+)
+def test_json_that_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UnreadableError, match=said):
+        read_json(text)
+
+
+def test_brackets_in_texts_are_no_depth() -> None:
+    for text in ("[" * 500, '[\\"{' * 100, 'a"[b\\' * 90):
+        refuse_depth(json.dumps([text, {"a": text}]))
+    refuse_depth("[" * DEEPEST)
+    refuse_depth("[]" * 1000)
+    with pytest.raises(UnreadableError):
+        refuse_depth("[" * (DEEPEST + 1))
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=2)))
+def test_json_is_read_as_it_was_written(value: Any) -> None:
+    assert read_json(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize("text", ["a: .inf", "a: [1, -.inf]", "a: {b: [.nan]}", "a: 1.0e+999"])
+def test_numbers_that_are_not_finite_are_named(text: str) -> None:
+    with pytest.raises(UnreadableError, match=r"^a.*: -?(inf|nan) is no finite number"):
+        refuse_unstorable(read_yaml(text))
+
+
+@pytest.mark.parametrize("text", ['a: "x\\0y"', 'a: ["\\ud800"]', '{a: {"k\\0": 1}}'])
+def test_texts_that_no_path_can_hold_are_named(text: str) -> None:
+    with pytest.raises(UnreadableError, match=r"^a.*: holds NUL or a lone surrogate"):
+        refuse_unstorable(read_yaml(text))
+
+
+def test_files_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "LARGEST", 10)
+    (tmp_path / "a").write_text("x" * 10)
+    assert read_text(tmp_path / "a") == "x" * 10
+    (tmp_path / "a").write_text("x" * 11)
+    with pytest.raises(UnreadableError, match="more than 10 bytes"):
+        read_text(tmp_path / "a")

@@ -1,0 +1,234 @@
+"""The lease keeper by a clock of its own: when it wakes, renews, notes and gives up; its watch."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock, call
+
+import pytest
+
+from transexplain.errors import DatabaseError
+from transexplain.plans import AuditPlan, Shard
+from transexplain.store.records import Claim
+from transexplain.supervision import NO_CAUTION
+from workers import lease
+from workers.held import Held, Watch
+from workers.lease import LeaseKeeper
+
+
+class Clock:
+    """Time that passes while a thread waits, until `end`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.end = 0.0, 0.0
+        self.waits: list[float] = []
+        self.thread: dict[str, Any] = {}
+        threads = SimpleNamespace(Event=lambda: Alarm(self), Thread=self._thread)
+        monkeypatch.setattr(lease, "threading", threads)
+        monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def _thread(self, **options: Any) -> Any:
+        self.thread = options
+        return SimpleNamespace(start=lambda: None, join=lambda: None)
+
+    def run(self, until: float) -> list[float]:
+        """Let the keeper's thread work; how long it waited each time."""
+        self.end, self.waits = until, []
+        self.thread["target"]()
+        return self.waits
+
+
+class Alarm:
+    """An event of `threading`; waiting for it takes time and is over at the clock's end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._set = clock, False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, seconds: float) -> bool:
+        clock = self._clock
+        clock.now = round(clock.now + seconds, 9)
+        clock.waits.append(round(seconds, 9))
+        return self._set or clock.now >= clock.end
+
+
+class Store:
+    """What the keeper asks of the database, with the time at which it did."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.held = True
+        self._clock = clock
+        for name in ("renew", "note", "hang"):
+            monkeypatch.setattr(lease.shards, name, self._asked(name))
+
+    def _asked(self, name: str) -> Callable[..., bool]:
+        def ask(db: object, claim: Claim, *args: Any) -> bool:
+            self.asked.append((self._clock.now, name, *args))
+            return self.held
+
+        return ask
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Store:
+    return Store(monkeypatch, clock)
+
+
+def claimed(attempt: int = 1) -> Claim:
+    shard = Shard(index=0, start=0, stop=4)
+    return Claim(run_id="r", shard=shard, token=attempt, attempt=attempt, caution=NO_CAUTION)
+
+
+def keeper(
+    *, attempt: int = 1, batch: Sequence[str] = (), said: list[str] | None = None, **times: float
+) -> LeaseKeeper:
+    seconds = {"lease_seconds": 9.0, "item_deadline": 100.0, **times}
+    hung = said.append if said is not None else pytest.fail
+    made = LeaseKeeper(None, claimed(attempt), on_hang=hung, **seconds)  # type: ignore[arg-type]
+    made.__enter__()
+    if batch:
+        made.batch_started(batch)
+    return made
+
+
+def test_a_lease_is_renewed_at_a_third_of_its_length(clock: Clock, store: Store) -> None:
+    keeper(item_deadline=2.5)
+    assert clock.run(until=9.5) == [2.5, 0.5] * 3 + [2.5]
+    assert store.asked == [(at, "renew", 9.0, ()) for at in (3.0, 6.0, 9.0)]
+    assert clock.thread["name"] == "lease-keeper"
+    assert clock.thread["daemon"] is True, "a process that ends does not wait for it"
+
+
+def test_a_first_attempt_renews_with_the_batch_in_hand(clock: Clock, store: Store) -> None:
+    keeper(batch=["a", "b"])
+    clock.run(until=4.0)
+    assert store.asked == [(0.0, "note", ("a", "b")), (3.0, "renew", 9.0, ("a", "b"))]
+
+
+def test_a_later_attempt_notes_by_itself(clock: Clock, store: Store) -> None:
+    held = keeper(attempt=2, batch=["a"])
+    held.item_done("a")
+    clock.run(until=4.0)
+    assert store.asked == [
+        (0.0, "note", ("a",)),
+        (0.0, "note", ()),
+        (3.0, "renew", 9.0, None),
+    ]
+
+
+def test_a_lost_lease_is_not_renewed_again(clock: Clock, store: Store) -> None:
+    held, store.held = keeper(), False
+    clock.run(until=10.0)
+    assert [one[:2] for one in store.asked] == [(3.0, "renew")]
+    assert held.lost
+    assert held.should_stop()
+
+
+def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) -> None:
+    said: list[str] = []
+    held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    assert clock.run(until=100.0) == [5.0, 0.01]
+    cause = "attempt 1: it hung, no progress within 5 seconds"
+    assert store.asked[-1] == (5.01, "hang", ("a", "b"), cause)
+    assert said == [
+        "run r shard 0: items 'a', 'b' made no progress within 5 seconds; this process ends "
+        "(status 70)"
+    ]
+    assert held.lost
+
+
+def test_a_hang_ends_the_process_even_where_it_cannot_be_written_down(
+    clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease.shards, "hang", Mock(side_effect=MemoryError))
+    said: list[str] = []
+    keeper(batch=["a", "b", "c"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    clock.run(until=100.0)
+    assert "items 'a', 'b', 'c' made no progress" in said[0]
+
+
+def test_progress_puts_the_deadline_off(clock: Clock, store: Store) -> None:
+    said: list[str] = []
+    held = keeper(batch=["a"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    clock.now = 4.0
+    held.touch()
+    assert clock.run(until=8.5) == [5.0]
+    assert clock.run(until=10.0) == [0.01]
+    assert said
+
+
+def test_a_first_attempt_notes_a_batch_every_quarter_of_a_second(
+    clock: Clock, store: Store
+) -> None:
+    held = keeper(batch=["a"])
+    for clock.now, name in ((0.125, "b"), (0.25, "c"), (0.375, "d")):
+        held.batch_started([name])
+    assert store.asked == [(0.0, "note", ("a",)), (0.25, "note", ("c",))]
+
+
+def held() -> Held:
+    """A shard in hand whose keeper writes down what it is told."""
+    plan = cast(AuditPlan, None)
+    return Held(claim=claimed(), plan=plan, keeper=Mock(spec=LeaseKeeper), model=None, items=None)
+
+
+def told(one: Held) -> list[Any]:
+    return cast(Mock, one.keeper).mock_calls
+
+
+def test_a_watch_asks_for_the_next_shard_once_and_near_the_end() -> None:
+    asked: list[Future[Held | None]] = []
+
+    def claim_next() -> "Future[Held | None]":
+        asked.append(Future())
+        return asked[-1]
+
+    mine = held()
+    watch = Watch(mine, claim_next)
+    for done, name in enumerate("abcd", start=1):
+        watch.item_done(name)
+        assert len(asked) == (done >= 3)
+    assert told(mine) == [call.item_done(name) for name in "abcd"]
+    assert watch.next is asked[0]
+
+
+def test_a_watch_touches_the_shard_that_waits() -> None:
+    mine, waiting = held(), held()
+    watch = Watch(mine, Future)
+    watch.batch_started(["a"])
+    for name in "abc":
+        watch.item_done(name)
+    assert watch.next is not None
+    watch.batch_started(["b"])
+    assert not told(waiting), "it is not there yet"
+    watch.next.set_result(waiting)
+    watch.batch_started(["c"])
+    assert told(waiting) == [call.touch()]
+    assert told(mine)[0::4] == [call.batch_started(["a"]), call.batch_started(["b"])]
+
+
+@pytest.mark.parametrize("end", [None, DatabaseError("away")])
+def test_a_watch_goes_on_where_no_shard_comes(end: DatabaseError | None) -> None:
+    mine = held()
+    watch = Watch(mine, Future)
+    for name in "abc":
+        watch.item_done(name)
+    assert watch.next is not None
+    if end is None:
+        watch.next.set_result(None)
+    else:
+        watch.next.set_exception(end)
+    watch.batch_started(["d"])
+    assert told(mine)[-1] == call.batch_started(["d"])

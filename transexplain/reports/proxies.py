@@ -1,0 +1,191 @@
+"""What goes along with a group whose outcomes differ although swapping its mention does nothing."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from transexplain.bias.families import Reference
+from transexplain.bias.group_verdicts import GroupVerdict
+from transexplain.bias.outcome_totals import OutcomeTotals
+from transexplain.plans import AuditPlan, AuditRun
+from transexplain.reports.wording import signed
+from transexplain.store import mentioned
+from transexplain.store.database import Database
+from transexplain.store.readers import iter_attributions
+from transexplain.types import Attribution, PatchGrid
+
+_ITEMS = 1_000  #: read of either side
+_FEWEST = 5  #: items that a word stands in
+_SHOWN = 8
+#: what a word has to add to be named in a sentence: in the unit, and as a share of the first's
+_LEAST, _BESIDE = 0.005, 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proxy:
+    """One word that is more frequent, or adds more, where a group is mentioned."""
+
+    word: str
+    items: int  #: that hold it, of those that were read
+    own: float  #: share of the group's items that hold it
+    other: float  #: share of the reference's
+    difference: float  #: of what it adds to the answer, per item of either side, in the unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One stratum, and how much of either side lies in it."""
+
+    stratum: str
+    own: float  #: share of the group's items
+    other: float  #: share of the reference's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proxies:
+    """By what the items of a group and of its reference differ most."""
+
+    group: str
+    reference: str
+    answer: str
+    items: int  #: of the group that were read
+    other_items: int
+    words: tuple[Proxy, ...]  #: by what they add to the difference, the most first
+    strata: tuple[Part, ...]  #: by the gap of their shares
+
+
+def proxies_of(
+    db: Database,
+    run: AuditRun,
+    verdicts: Iterable[GroupVerdict],
+    references: dict[str, Reference],
+    totals: OutcomeTotals,
+) -> list[Proxies]:
+    """One record per group of different outcomes, where texts were stored and explained.
+
+    The difference of the mean relevance between two sets of items is the sum over words of what
+    each adds to an item of one set more than to one of the other: that is what words are ranked
+    by. Words of the lexicon are left out. It says what goes along with a group, not why.
+    """
+    plan = run.plan
+    if plan.model.modality != "text" or (plan.privacy and plan.privacy.store_text != "full"):
+        return []
+    return [
+        _of_group(db, run, one, references[one.group], totals)
+        for one in verdicts
+        if one.verdict == "different outcomes"
+    ]
+
+
+def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
+    """The reasons of a verdict, and the words that go along with its group."""
+    for proxies in found:
+        if proxies.group == one.group and (named := _worth_naming(proxies.words)):
+            words = ", ".join(
+                f"{word.word} ({100 * word.own:.0f} % against {100 * word.other:.0f} % of items, "
+                f"{signed(word.difference, 2)} logit)"
+                for word in named
+            )
+            return (*one.reasons, f"what differs most between their items: {words}")
+    return one.reasons
+
+
+def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
+    """The first two, without what adds next to nothing, by itself or beside the first."""
+    least = max(_LEAST, _BESIDE * abs(words[0].difference)) if words else 0.0
+    return [word for word in words[:2] if abs(word.difference) >= least]
+
+
+def _of_group(
+    db: Database, run: AuditRun, one: GroupVerdict, reference: Reference, totals: OutcomeTotals
+) -> Proxies:
+    others = set(reference.groups) - {one.group}
+    mine = mentioned.items_of(db, run.id, [one.group], _ITEMS)
+    theirs = mentioned.items_of(db, run.id, sorted(others), _ITEMS)
+    both = set(mine) & set(theirs)
+    sides = [
+        _Side(db, run, [i for i in ids if i not in both], one.answer) for ids in (mine, theirs)
+    ]
+    words = _ranked(sides[0], sides[1], _named(run.plan), _wanted(one))
+    return Proxies(
+        group=one.group,
+        reference=one.reference,
+        answer=one.answer,
+        items=sides[0].items,
+        other_items=sides[1].items,
+        words=tuple(words[:_SHOWN]),
+        strata=tuple(_strata(totals, one.group, others)[:_SHOWN]),
+    )
+
+
+def _wanted(one: GroupVerdict) -> float:
+    """1.0 where the group is answered so more often, -1.0 where less."""
+    return 1.0 if one.outcome is None or one.outcome.difference > 0 else -1.0
+
+
+def _named(plan: AuditPlan) -> set[str]:
+    """Words of the lexicons."""
+    return {word for g in plan.groups for term in g.terms for word in term.lower().split()}
+
+
+class _Side:
+    """What words add to the answer in some items."""
+
+    def __init__(self, db: Database, run: AuditRun, ids: Sequence[str], answer: str) -> None:
+        self.items = 0
+        self.documents: Counter[str] = Counter()
+        self.added: defaultdict[str, float] = defaultdict(float)
+        target = run.plan.targets[0]
+        for one in iter_attributions(db, run.id, item_ids=ids, target=target):
+            sign = _sign(one, answer, len(run.plan.model.classes))
+            if sign and not isinstance(one.features, PatchGrid):
+                self.items += 1
+                seen: set[str] = set()
+                for word in one.words():
+                    text = word.text.lower()
+                    self.added[text] += sign * word.relevance
+                    seen.add(text)
+                self.documents.update(seen)
+
+
+def _sign(one: Attribution, answer: str, classes: int) -> int:
+    """1 where the answer itself is explained, -1 where it is the other of two classes, else 0."""
+    if one.target.startswith("contrast") or one.class_name == answer:
+        return 1
+    return -1 if classes == 2 else 0
+
+
+def _ranked(mine: _Side, theirs: _Side, without: set[str], sign: float) -> list[Proxy]:
+    """Words that go the way of the difference of rates, those that add most to it first."""
+    if not mine.items or not theirs.items:
+        return []
+    found = [
+        Proxy(
+            word=word,
+            items=mine.documents[word] + theirs.documents[word],
+            own=mine.documents[word] / mine.items,
+            other=theirs.documents[word] / theirs.items,
+            difference=mine.added[word] / mine.items - theirs.added[word] / theirs.items,
+        )
+        for word in sorted({*mine.documents, *theirs.documents} - without)
+        if any(letter.isalnum() for letter in word)
+    ]
+    kept = [one for one in found if one.items >= _FEWEST and sign * one.difference > 0]
+    return sorted(kept, key=lambda one: -sign * one.difference)
+
+
+def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[Part]:
+    own: Counter[str] = Counter()
+    other: Counter[str] = Counter()
+    for key, tally in totals:
+        if key.slice and group in key.groups:
+            own[key.slice] += tally.items
+        elif key.slice and others.intersection(key.groups):
+            other[key.slice] += tally.items
+    if not own or not other:
+        return []
+    parts = [
+        Part(stratum=name, own=own[name] / own.total(), other=other[name] / other.total())
+        for name in sorted({*own, *other})
+    ]
+    return sorted(parts, key=lambda part: -abs(part.own - part.other))

@@ -1,0 +1,239 @@
+"""Connections to the broker whose deliveries pass the guard of messages before anything else.
+
+kombu decompresses a message before it asks who sent it, decodes what a Redis queue holds without
+looking, and py-amqp decodes a sender's properties while it reads from the socket; an error in any
+of these ends the worker, and RabbitMQ delivers the message again. So the guard stands where a
+delivery enters: at the answer to Redis' BRPOP, at the frames of AMQP, and before the callback of a
+consumer. What is refused is acknowledged at once and told to `on_refused`, an option of the
+transport; Celery sees only what the guard has written anew.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from struct import pack_into
+from typing import Any
+
+import kombu
+from amqp import spec  # type: ignore[import-untyped]
+from amqp.basic_message import Message  # type: ignore[import-untyped]
+from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
+from celery.app.amqp import AMQP
+from kombu.transport import pyamqp, redis
+
+from transexplain.errors import ConfigurationError
+from workers import messages
+from workers.messages import Hint, Refusal
+
+log = logging.getLogger(__name__)
+
+OnRefused = Callable[[Refusal], None]
+
+_METHOD, _HEADER, _BODY = 1, 2, 3  #: kinds of AMQP frames
+_UNPACKED = 12  #: bytes of a content header before the sender's properties
+Frame = tuple[int, int, bytes]  #: kind, channel, payload
+
+
+def tell(refusal: Refusal) -> None:
+    """What is done about a refusal where nobody counts them."""
+    log.warning("message refused, %s", refusal)
+
+
+class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
+    """A client whose blocking read returns messages of ours, or nothing as after its timeout."""
+
+    def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
+        self._on_refused = on_refused
+        super().__init__(*args, **kwargs)
+
+    def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
+        answer = super().parse_response(connection, command_name, **options)
+        if command_name != "BRPOP" or not answer:
+            return answer
+        key, frame = answer
+        read = messages.read_frame(frame)
+        if isinstance(read, Refusal):
+            self._on_refused(read)  # it left the queue with this very answer
+            return None
+        queue = key.decode().rsplit(redis.Channel.sep, 1)[0]  # without its priority
+        return key, messages.frame_of(read, queue)
+
+
+class _RedisQoS(redis.QoS):  # type: ignore[misc]
+    """Deliveries in hand, which kombu keeps in Redis, where anybody may have added to them."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        """Put one back on its queue; one that is none is dropped, or no other would come back."""
+        with self.channel.conn_or_acquire(client) as connected:
+            kept = connected.hget(self.unacked_key, tag)
+        read = messages.read_kept(kept) if kept is not None else None
+        if isinstance(read, Refusal):
+            self.channel.on_refused(read)
+            self._remove_from_indices(tag).execute()
+        else:
+            super().restore_by_tag(tag, client, leftmost)
+
+
+class RedisChannel(redis.Channel):  # type: ignore[misc]
+    """Redis' channel with the guarded client."""
+
+    QoS = _RedisQoS
+    from_transport_options = (*redis.Channel.from_transport_options, "on_refused")
+    on_refused: OnRefused = staticmethod(tell)
+
+    def _get_client(self) -> Any:
+        super()._get_client()  # refuses an old driver
+        return partial(
+            _RedisClient, global_keyprefix=self.global_keyprefix, on_refused=self.on_refused
+        )
+
+
+class RedisTransport(redis.Transport):  # type: ignore[misc]
+    """kombu's Redis transport behind the guard."""
+
+    Channel = RedisChannel
+
+
+class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
+    """AMQP's channel whose consumers are called with messages of ours only."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # a body is decoded by the guard, not by whatever codec its sender names
+        super().__init__(*args, **{**kwargs, "auto_decode": False})
+
+    def basic_consume(self, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
+        """As py-amqp's; `callback` is not called with what is refused."""
+        return super().basic_consume(*args, callback=partial(self._deliver, callback), **kwargs)
+
+    def _deliver(self, callback: Callable[[Any], None], message: Any) -> None:
+        sent = message.properties
+        read = messages.read_message(
+            message.body or b"",
+            content_type=sent.get("content_type"),
+            content_encoding=sent.get("content_encoding"),
+            headers=sent.get("application_headers"),
+        )
+        if isinstance(read, Refusal):
+            self.connection.on_refused(read)
+            self.basic_ack(message.delivery_tag)
+            return
+        message.body = messages.body_of(read)
+        message.properties = _properties(read)
+        callback(message)
+
+
+def _properties(hint: Hint) -> dict[str, Any]:
+    return {
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "application_headers": messages.headers_of(hint),
+        "correlation_id": hint.task_id,
+    }
+
+
+class AmqpConnection(pyamqp.Connection):  # type: ignore[misc]
+    """py-amqp's connection with guarded channels, which reads no more of a message than it may."""
+
+    Channel = AmqpChannel
+
+    def __init__(self, *args: Any, on_refused: OnRefused = tell, **kwargs: Any) -> None:
+        self.on_refused = on_refused
+        super().__init__(*args, frame_handler=_bounded_frames, **kwargs)
+
+
+def _bounded_frames(connection: Any, callback: Any) -> Callable[[Frame], bool]:
+    """py-amqp's handler of frames, behind one that makes deliveries short and readable.
+
+    A route or properties that cannot be decoded are left out, and a body is cut one byte behind
+    the limit: the guard then sees what it has to refuse, and no memory is spent on the rest.
+    """
+    handle = frame_handler(connection, callback)
+    deliveries: set[int] = set()  # channels whose next content header is of a delivery
+    surplus: dict[int, list[int]] = {}  # by channel, of a body: bytes to keep, bytes to come
+
+    def on_frame(frame: Frame) -> bool:
+        kind, channel, payload = frame
+        if kind == _METHOD and payload[:4] == _DELIVER:
+            deliveries.add(channel)
+            payload = _without_route(payload)
+        elif kind == _HEADER and channel in deliveries:
+            deliveries.remove(channel)
+            size = int.from_bytes(payload[4:_UNPACKED], "big")
+            if size > messages.LIMIT:
+                surplus[channel] = [messages.LIMIT + 1, size]
+            payload = _readable(payload, min(size, messages.LIMIT + 1))
+        elif kind == _BODY and channel in surplus:
+            kept, left = surplus[channel]
+            surplus[channel] = [max(0, kept - len(payload)), left - len(payload)]
+            if left <= len(payload):
+                del surplus[channel]
+            if not kept:
+                connection.bytes_recv += 1  # the peer lives, as every frame shows
+                return False
+            payload = payload[:kept]
+        return bool(handle((kind, channel, payload)))
+
+    return on_frame
+
+
+_DELIVER = b"".join(part.to_bytes(2, "big") for part in spec.Basic.Deliver)
+
+
+def _without_route(payload: bytes) -> bytes:
+    """A delivery's arguments with an empty exchange and routing key: a sender wrote those."""
+    tag = 4
+    route = tag + 1 + payload[tag] + 8 + 1  # the consumer's tag, the delivery's, one for flags
+    return bytes(payload[:route]) + b"\0\0"
+
+
+def _readable(payload: bytes, size: int) -> bytes:
+    """A content header for a body of `size` bytes, without properties that cannot be decoded."""
+    header = bytearray(payload)
+    pack_into(">Q", header, 4, size)
+    try:
+        Message().inbound_header(bytes(header))
+    except Exception:  # noqa: BLE001 - whatever a sender wrote: the guard refuses what has none
+        return bytes(header[:_UNPACKED]) + b"\0\0"
+    return bytes(header)
+
+
+class AmqpTransport(pyamqp.Transport):  # type: ignore[misc]
+    """kombu's AMQP transport behind the guard."""
+
+    Connection = AmqpConnection
+
+
+class AmqpTlsTransport(pyamqp.SSLTransport):  # type: ignore[misc]
+    """The same with TLS."""
+
+    Connection = AmqpConnection
+
+
+_GUARDED = {
+    "redis": RedisTransport,
+    "rediss": RedisTransport,
+    "amqp": AmqpTransport,
+    "pyamqp": AmqpTransport,
+    "librabbitmq": AmqpTransport,  # what kombu makes of `amqp` where that library is installed
+    "amqps": AmqpTlsTransport,
+}
+
+
+class Connection(kombu.Connection):  # type: ignore[misc]
+    """A connection with a guarded transport, after a switch to another broker of its URL, too."""
+
+    def get_transport_cls(self) -> Any:
+        """The class for the URL's scheme; raises ConfigurationError for an unknown one."""
+        try:
+            return _GUARDED[self.transport_cls]
+        except KeyError:
+            raise ConfigurationError(
+                f"broker of kind {self.transport_cls!r}: use redis://, rediss://, amqp:// or "
+                "amqps://"
+            ) from None
+
+
+class GuardedAmqp(AMQP):  # type: ignore[misc]
+    """What Celery makes its connections from."""
+
+    Connection = Connection

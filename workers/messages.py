@@ -1,0 +1,207 @@
+"""The guard of messages: what is one of ours, and why anything else is refused.
+
+Whoever reaches the broker can put anything on a queue. One of our messages says `(run id, shard
+index)` and nothing else, so everything else is refused: before it is decoded where it is too long
+or compressed, and in any case before Celery sees it. What passes is written anew from the two
+values, so that nothing of the sender's reaches Celery but those and the task's id.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+from uuid import uuid4
+
+import msgspec
+
+TASK = "transexplain.explain_shard"
+#: what decoding raises; only newer versions of msgspec make theirs ValueErrors
+_UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError)
+#: bytes that a message may have before it is decoded: ours have 100, with Redis' envelope 1,000
+LIMIT = 16 * 1024
+
+Reason = Literal[
+    "too-large", "envelope", "compressed", "content-type", "task", "options", "json", "arguments"
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+_SHOWN = 60  #: characters of what a sender wrote that a log line may repeat
+_TASK_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_JSON, _UTF_8 = "application/json", "utf-8"
+#: headers that ask Celery for more than one call now
+_OPTIONS = ("eta", "expires", "retries", "group", "chord", "callbacks", "errbacks", "chain")
+_NO_LIMITS = (None, [None, None])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """What a message says: this shard of this run may be worked on."""
+
+    run_id: str
+    shard_index: int
+    task_id: str  #: of the message, for Celery and its logs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a message is none of ours; `detail` is one short line that is safe to print."""
+
+    reason: Reason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+def read_frame(frame: bytes) -> Hint | Refusal:
+    """The message in one entry of a Redis queue, or why it is refused; raises nothing."""
+    if len(frame) > LIMIT:
+        return _too_large(frame, len(frame))
+    try:
+        envelope = msgspec.json.decode(frame, type=_Envelope)
+        body = base64.b64decode(envelope.body, validate=True)
+    except _UNREADABLE as error:
+        return Refusal(reason="envelope", detail=f"{_line(error)}; it begins {_shown(frame)}")
+    return read_message(
+        body,
+        content_type=envelope.content_type,
+        content_encoding=envelope.content_encoding,
+        headers=envelope.headers,
+    )
+
+
+def read_kept(delivery: bytes) -> Hint | Refusal:
+    """The message in a delivery that kombu keeps in Redis until it is acknowledged."""
+    if len(delivery) > LIMIT:
+        return _too_large(delivery, len(delivery))
+    try:
+        frame, _, _ = msgspec.json.decode(delivery, type=_Kept)
+    except _UNREADABLE as error:
+        told = f"{_line(error)}; a delivery that begins {_shown(delivery)}"
+        return Refusal(reason="envelope", detail=told)
+    return read_frame(bytes(frame))
+
+
+def read_message(
+    body: bytes, *, content_type: object, content_encoding: object, headers: object
+) -> Hint | Refusal:
+    """The message with this body, these properties and these headers; raises nothing.
+
+    The other arguments are what the sender wrote, of whatever type, or None.
+    """
+    if len(body) > LIMIT:
+        return _too_large(body, len(body))
+    if not isinstance(headers, Mapping):
+        return Refusal(reason="envelope", detail="it has no table of headers")
+    if headers.get("compression") is not None:
+        return Refusal(
+            reason="compressed", detail=f"by {_shown(headers['compression'])}; ours never are"
+        )
+    if (content_type, content_encoding) != (_JSON, _UTF_8):
+        told = f"{_shown(content_type)} in {_shown(content_encoding)}, not {_JSON} in {_UTF_8}"
+        return Refusal(reason="content-type", detail=told)
+    task_id = headers.get("id")
+    if headers.get("task") != TASK:
+        return Refusal(reason="task", detail=f"{_shown(headers.get('task'))} is not {TASK}")
+    if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
+        return Refusal(reason="envelope", detail=f"the task's id is {_shown(task_id)}")
+    asked = [name for name in _OPTIONS if headers.get(name)]
+    if headers.get("timelimit") not in _NO_LIMITS:
+        asked.append("timelimit")
+    if asked:
+        return _options(asked)
+    return _read_body(body, task_id)
+
+
+def body_of(hint: Hint) -> bytes:
+    """The body of a message that says this and nothing else."""
+    return msgspec.json.encode(((hint.run_id, hint.shard_index), {}, {}))
+
+
+def headers_of(hint: Hint) -> dict[str, Any]:
+    """The headers of such a message."""
+    return {
+        "task": TASK,
+        "id": hint.task_id,
+        "argsrepr": repr((hint.run_id, hint.shard_index)),  # for Celery's log lines
+        "kwargsrepr": "{}",
+    }
+
+
+def frame_of(hint: Hint, queue: str) -> bytes:
+    """Such a message as an entry of this Redis queue, to which it would be restored."""
+    envelope = {
+        "body": base64.b64encode(body_of(hint)).decode(),
+        "content-encoding": _UTF_8,
+        "content-type": _JSON,
+        "headers": headers_of(hint),
+        "properties": {
+            "correlation_id": hint.task_id,
+            "body_encoding": "base64",
+            # kombu keeps what is not acknowledged under this tag: the sender must not choose it
+            "delivery_tag": str(uuid4()),
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+        },
+    }
+    return msgspec.json.encode(envelope)
+
+
+class _Properties(msgspec.Struct):
+    body_encoding: Literal["base64"]
+
+
+class _Envelope(msgspec.Struct, rename="kebab"):
+    """What kombu wraps a message for Redis in; the delivery's tag and route are ours to write."""
+
+    body: str
+    properties: _Properties
+    headers: dict[str, Any]
+    content_type: Any = None
+    content_encoding: Any = None
+
+
+_Kept = tuple[msgspec.Raw, str, str]  # the entry, its exchange and its route
+_RunId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z_.-]{0,99}\Z")]
+_ShardIndex = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # the database's INTEGER
+_Body = tuple[tuple[_RunId, _ShardIndex], dict[str, Any], dict[str, Any]]
+
+
+def _read_body(body: bytes, task_id: str) -> Hint | Refusal:
+    try:
+        content = msgspec.json.decode(body)
+    except _UNREADABLE as error:
+        return Refusal(reason="json", detail=f"{_line(error)}; it begins {_shown(body)}")
+    try:
+        (run_id, shard_index), named, embedded = msgspec.convert(content, _Body)
+    except _UNREADABLE as error:
+        return Refusal(reason="arguments", detail=f"{_line(error)}; it begins {_shown(body)}")
+    if named:
+        return Refusal(reason="arguments", detail=f"named ones in {_shown(body)}")
+    if asked := [name for name, value in embedded.items() if value]:
+        return _options(asked)
+    return Hint(run_id=run_id, shard_index=shard_index, task_id=task_id)
+
+
+def _too_large(content: bytes, size: int) -> Refusal:
+    told = f"{size} bytes or more, the limit is {LIMIT}; it begins {_shown(content)}"
+    return Refusal(reason="too-large", detail=told)
+
+
+def _options(asked: list[str]) -> Refusal:
+    told = ", ".join(map(_shown, asked[:3]))
+    return Refusal(reason="options", detail=f"it asks Celery for {told}; ours ask for nothing")
+
+
+def _line(error: Exception) -> str:
+    return _shown(str(error)).strip("'\"")
+
+
+def _shown(value: object) -> str:
+    """A short text in ASCII without control characters, whatever a sender wrote."""
+    if value is None:
+        return "nothing"
+    if not isinstance(value, (str, bytes)):
+        return f"a {type(value).__name__}"
+    return ascii(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
