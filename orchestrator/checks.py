@@ -1,5 +1,6 @@
 """Which items an audit draws to look at who they mention again: about as many as were asked for."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 _READ, _READ_PICTURES = 5_000, 200
 #: forward passes that an explanation is worth, and that a swapped text takes
 _EXPLAINED, _SWAPPED = 3, 2 * NAMES - 1
+_NORMAL = 1.96  #: quantile of a 95 % interval
 _NAMES_READ = 300  #: of a group, when their word pieces are looked at
-#: texts of a group beyond which more swaps would tell nothing
-_ENOUGH = 600
+#: standard deviation of a text's difference between names of two groups, in logits: few are larger
+_WIDE = 0.6
 DRAWS = 3  #: of random weights
 _LARGE = 500_000_000  #: parameters from which on one further set is enough to hold
 
@@ -83,8 +85,10 @@ def _swap_shares(
     """Group -> share of its texts in which the mention is swapped; empty where none can be.
 
     Every group gets as many texts, a rare one all that it has: `wanted`, or more where `budget`
-    (a share of the passes of the run's explanations) allows it, up to `_ENOUGH`, beyond which
-    intervals are narrower than anybody needs.
+    (a share of the passes of the run's explanations) allows it, up to the number at which the
+    interval's half-width is half of what is practical where texts differ as widely as `_WIDE`. The
+    number is settled here and not by what the first texts show: then any cut of the run into shards
+    draws the same texts.
     """
     known = {group.name for group in plan.groups if group.terms}
     found = {name: count for name, count in seen.groups.items() if name in known}
@@ -92,7 +96,9 @@ def _swap_shares(
         return {}
     whole = plan.dataset.rows / rows
     paid = budget * plan.dataset.rows * _EXPLAINED / _SWAPPED / len(found)
-    texts = min(max(paid, wanted), _ENOUGH)
+    practical = plan.matters.logit
+    enough = (_NORMAL * _WIDE / (practical / 2)) ** 2 if practical else math.inf
+    texts = max(min(paid, enough), wanted)
     return {name: min(1.0, texts / (count * whole)) for name, count in sorted(found.items())}
 
 

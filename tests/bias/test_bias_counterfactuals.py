@@ -100,6 +100,31 @@ def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
     assert accused <= 2 if true == 0.0 else accused > 100
 
 
+def test_names_that_differ_by_luck_are_no_effect_of_their_group() -> None:
+    """Six names a side with effects of their own: their means differ, their groups do not."""
+    accused = differ = 0
+    for seed in range(200):
+        rng = np.random.default_rng(700 + seed)
+        row = compared(list(drawn(rng, lambda _: 0.0, texts=100, names=6, name=0.4)))
+        assert row.p is not None and row.names_interval is not None
+        accused += row.p <= 0.05
+        differ += not -0.1 <= row.names_interval[0] <= row.names_interval[1] <= 0.1
+    assert differ > 100, "these names do differ"
+    assert accused <= 0.05 * 200 + 6
+
+
+def test_the_size_of_an_effect_is_that_of_the_names_which_were_read() -> None:
+    """Names that differ much leave open what others would do, not what these do."""
+    found = 0
+    for seed in range(100):
+        rng = np.random.default_rng(900 + seed)
+        row = compared(list(drawn(rng, lambda _: 0.45, texts=100, name=0.4)))
+        assert row.p is not None and row.interval is not None and row.names_interval is not None
+        assert row.interval[0] < row.names_interval[0] < row.names_interval[1] < row.interval[1]
+        found += row.p <= 0.05 and row.effect > 0
+    assert found >= 90
+
+
 def test_a_true_effect_is_found_and_none_is_equal() -> None:
     rng = np.random.default_rng(3)
     found = compared(list(drawn(rng, lambda _: -0.5)))

@@ -146,6 +146,7 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
         name=attack,
         groups=(EntityGroup(name=f"g '\" {attack}", terms=("Ann",), source=attack),),
         model=ModelRef(source=attack, classes=classes, digest="d"),
+        targets=(f"class:{classes[1]}",),
     )
     found = opened(render(summarise(db, run)))
     page = found.page

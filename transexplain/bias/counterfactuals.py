@@ -78,6 +78,8 @@ class Counterfactual:
     other_entities: int  #: of the reference
     effect: float  #: mean change of the log-odds, in logits
     interval: Interval | None  #: 95 %, over entities and clusters of texts
+    #: 95 % of the effect of the names that were read, over clusters of texts alone
+    names_interval: Interval | None
     probability: float  #: mean change of the answer's probability
     probability_interval: Interval | None
     #: share of pairs of names, one of each side, that are answered differently; of the group's
@@ -92,7 +94,9 @@ class Counterfactual:
     varies: float
     varies_p: float | None  #: of an effect that varies by no more than is practical
     per_position: float | None  #: change by a name of one more word piece, within one group
-    p: float | None  #: of an effect within practical limits, in logits and in probability
+    #: of an effect of these names within practical limits, in logits and in probability, or of none
+    #: at all of names like them
+    p: float | None
     equal: bool  #: both 90 % intervals lie within the limits, and the effect varies within them
     needed: int | None  #: from which on the half-width would be half of what is practical
     needed_of: Literal["texts", "names"]  #: what `needed` counts: the scarcer of the two
@@ -172,15 +176,15 @@ class _Compared:
     ) -> Counterfactual:
         """The comparison of one answer; `named` are group, reference and stratum."""
         values = self.values[:, number]
-        effect, chance = self.estimate(values), self.estimate(probability(values))
+        units = (values, practical.logit), (probability(values), practical.probability)
+        effect, chance = (self.estimate(one) for one, _ in units)
         varies, varies_p = self._spread(values, practical.logit)
         own = sum(left for left, _ in self.entities)
         enough = len(self.texts) >= MIN_TEXTS and effect.freedom >= 1.0
-        limits = ((effect, practical.logit), (chance, practical.probability))
-        beyond = min(p_beyond(one, limit) for one, limit in limits)
+        beyond = min(self._p(one, limit) for one, limit in units)
         scarce = self._scarcer(values)
         counts = {"texts": len(self.texts), "names": max(own, len(self.entities) - own)}
-        inside = all(inside_limit(one, limit) for one, limit in limits)
+        inside = effect.inside(practical.logit) and chance.inside(practical.probability)
         flips, own_flips = self._flips()
         return Counterfactual(
             group=named[0],
@@ -193,6 +197,7 @@ class _Compared:
             other_entities=len(self.entities) - own,
             effect=effect.difference,
             interval=effect.interval() if enough else None,
+            names_interval=self.of_these_names(values).interval() if enough else None,
             probability=chance.difference,
             probability_interval=chance.interval() if enough else None,
             flips=flips,
@@ -203,7 +208,7 @@ class _Compared:
             per_position=self._per_position(values),
             p=beyond if enough else None,
             equal=enough and inside and varies <= practical.logit,
-            needed=needed(effect, practical.logit, counts[scarce]) if enough else None,
+            needed=effect.needed(practical.logit, counts[scarce]) if enough else None,
             needed_of=scarce,
             examples=self._examples(values),
         )
@@ -229,6 +234,25 @@ class _Compared:
             error=math.sqrt(variance),
             freedom=float(freedom),
         )
+
+    def of_these_names(self, values: _Floats) -> Estimate:
+        """The same mean, errors by cluster of texts alone: the names are those that were read."""
+        _, by_cluster, _, _ = self._variances(values)
+        return Estimate(
+            difference=float((self.weight * values).sum()),
+            error=math.sqrt(by_cluster),
+            freedom=float(self.clusters - 1),
+        )
+
+    def _p(self, values: _Floats, limit: float) -> float:
+        """Of one of two: these names' effect is within `limit`; names like them have none.
+
+        Each has its own test, and the larger p is that of both (an intersection-union test, Berger
+        1982). So the size of an effect is that of the names of the lexicon, which are known, and
+        names drawn by lot, which differ by luck, are no effect of their group.
+        """
+        within = self.of_these_names(values).p_beyond(limit)
+        return max(within, self.estimate(values).p_beyond(0.0))
 
     def _variances(self, values: _Floats) -> tuple[float, float, float, list[int]]:
         """Of the difference: between entities, between clusters of texts, where they meet.
@@ -372,28 +396,3 @@ def _squares(parts: _Floats, places: _Ints) -> float:
 
 def _factor(count: int) -> float:
     return count / (count - 1) if count > 1 else 1.0
-
-
-def p_beyond(estimate: Estimate, limit: float) -> float:
-    """Of an effect of at most `limit` either way: the interval's own test, two-sided."""
-    excess = abs(estimate.difference) - limit
-    if excess <= 0.0:
-        return 1.0
-    if estimate.error == 0.0:
-        return 0.0
-    return 2 * float(stdtr(max(estimate.freedom, 1.0), -excess / estimate.error))
-
-
-def inside_limit(estimate: Estimate, limit: float) -> bool:
-    """Whether the 90 % interval lies within `limit` either way."""
-    low, high = estimate.interval(0.90)
-    return -limit <= low and high <= limit
-
-
-def needed(estimate: Estimate, limit: float, number: int) -> int | None:
-    """How many for a half-width of half of `limit`, if errors fall with the root of `number`."""
-    low, high = estimate.interval()
-    half = (high - low) / 2
-    return (
-        None if half <= limit / 2 or limit == 0 else math.ceil(number * (half / (limit / 2)) ** 2)
-    )

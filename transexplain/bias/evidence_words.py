@@ -1,9 +1,11 @@
 """How a verdict speaks of what was done to the answer: names swapped, or regions hidden."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from transexplain.bias.counterfactuals import Counterfactual, Kind
+from transexplain.bias.intervals import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,7 @@ WORDS: Mapping[Kind, Words] = {
 }
 
 
-def flips_of(row: Counterfactual) -> str:
+def _flips_of(row: Counterfactual) -> str:
     """How often the prediction changes."""
     if row.kind == "swap":
         return f"{100 * row.flips:.0f} % of pairs of names are answered differently"
@@ -58,3 +60,27 @@ def flips_of(row: Counterfactual) -> str:
         f"the prediction changes without {100 * row.flips:.0f} % of them and "
         f"{100 * (row.own_flips or 0.0):.0f} % of its reference's"
     )
+
+
+def effect_of(row: Counterfactual, *, names: bool = False) -> str:
+    """The size of an effect; with `names`, of the names that were read beside names like them."""
+    words = WORDS[row.kind]
+    sure = f"95 % {_span(row.interval)}"
+    if names and row.names_interval != row.interval:
+        others = f"{_span(row.interval)} for names like them"
+        sure = f"95 % {_span(row.names_interval)} for these names, {others}"
+    return (
+        f"by {signed(row.effect)} logit ({sure}), "
+        f"{signed(100 * row.probability, 1)} points of probability{words.against}; {_flips_of(row)}"
+    )
+
+
+def _span(interval: Interval | None) -> str:
+    low, high = interval or (math.nan, math.nan)
+    return f"{signed(low)} to {signed(high)}"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With its sign, or 0 without one."""
+    text = f"{value:+.{digits}f}"
+    return text.strip("+-") if float(text) == 0.0 else text.replace("-", "\N{MINUS SIGN}")

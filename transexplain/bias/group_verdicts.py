@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from transexplain.bias.counterfactuals import Counterfactual, Kind
-from transexplain.bias.evidence_words import WORDS, flips_of
+from transexplain.bias.evidence_words import WORDS, effect_of, signed
 from transexplain.bias.families import Reference
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.outcomes import Outcome
@@ -176,11 +176,11 @@ class _Case:
 
     def _different_answers(self, judged: _Judged) -> GroupVerdict:
         row = judged.row
-        how = _effect(row)
+        how = effect_of(row, names=True)
         if not judged.differs:
             how = (
                 f"by {row.varies:.2f} logit up or down, depending on the text (mean "
-                f"{_signed(row.effect)})"
+                f"{signed(row.effect)})"
             )
         reasons = [f"{self.words.moves} {row.answer}{_in(row.stratum)} {how}"]
         if not judged.differs and not row.stratum:
@@ -194,7 +194,7 @@ class _Case:
     def _strata_of(self, answer: str) -> Iterator[str]:
         """The strata in which swaps move an answer, where all texts together say less."""
         found = {
-            one.row.stratum: f"{_signed(one.row.effect)} logit{_in(one.row.stratum)}"
+            one.row.stratum: f"{signed(one.row.effect)} logit{_in(one.row.stratum)}"
             for one in self.swaps
             if one.row.answer == answer and one.row.stratum and one.differs
         }
@@ -212,7 +212,7 @@ class _Case:
         elif swap.row.interval is None:
             reasons.append(f"{self.words.too_few} to say whether {self.words.itself} does it")
         else:
-            reasons.append(f"{self.words.deed} does not explain it: {_effect(swap.row)}")
+            reasons.append(f"{self.words.deed} does not explain it: {effect_of(swap.row)}")
         reasons += _labels(outcome)
         return self._made("different outcomes", reasons, swap, outcome, p)
 
@@ -234,7 +234,7 @@ class _Case:
         for one in self.swaps:
             if one.row.stratum and one.doubtful:
                 row = one.row
-                yield f"{self.words.may_move} {row.answer}{_in(row.stratum)} {_effect(row)}"
+                yield f"{self.words.may_move} {row.answer}{_in(row.stratum)} {effect_of(row)}"
 
     def _open_outcomes(self) -> Iterator[str]:
         if not self.outcomes:
@@ -317,20 +317,6 @@ def _in(stratum: str) -> str:
     return f" in {stratum}" if stratum else ""
 
 
-def _effect(row: Counterfactual) -> str:
-    low, high = row.interval or (math.nan, math.nan)
-    words = WORDS[row.kind]
-    return (
-        f"by {_signed(row.effect)} logit (95 % {_signed(low)} to {_signed(high)}), "
-        f"{_signed(100 * row.probability, 1)} points of probability{words.against}; {flips_of(row)}"
-    )
-
-
-def _signed(value: float, digits: int = 2) -> str:
-    text = f"{value:+.{digits}f}"
-    return text.strip("+-") if float(text) == 0.0 else text.replace("-", "\N{MINUS SIGN}")
-
-
 def _rates(outcome: Outcome) -> str:
     own, other = outcome.own.selected, outcome.other.selected
     text = (
@@ -356,7 +342,7 @@ def _labels(outcome: Outcome) -> Iterator[str]:
 
 
 def _equal_answers(row: Counterfactual) -> str:
-    return f"{WORDS[row.kind].moves} {row.answer} within practical limits, {_effect(row)}"
+    return f"{WORDS[row.kind].moves} {row.answer} within practical limits, {effect_of(row)}"
 
 
 def _equal_outcomes(outcome: Outcome | None) -> str:
@@ -372,7 +358,7 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
             f"{words.too_few} ({row.documents} {words.items} in {row.clusters} clusters, "
             f"{row.entities} and {row.other_entities} {words.named})"
         )
-    told = f"{words.moves} {row.answer} {_effect(row)}"
+    told = f"{words.moves} {row.answer} {effect_of(row)}"
     if row.needed is not None:
         what = words.items if row.needed_of == "texts" else f"{words.named} of each group"
         return f"{told}; about {row.needed:,} {what} would settle it"

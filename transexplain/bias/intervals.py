@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest
 
 MIN_ENTITIES = 5  #: an interval over fewer entities says more about luck than about the group
@@ -39,6 +39,31 @@ class Estimate:
         if self.error == 0.0:
             return 0.0
         return (_quantile(self.freedom, 0.975) + _quantile(self.freedom, POWER)) * self.error
+
+    def p_beyond(self, limit: float) -> float:
+        """Of a difference of at most `limit` either way: the interval's own test, two-sided."""
+        excess = abs(self.difference) - limit
+        if excess <= 0.0:
+            return 1.0
+        if self.error == 0.0:
+            return 0.0
+        return 2 * float(stdtr(max(self.freedom, 1.0), -excess / self.error))
+
+    def inside(self, limit: float) -> bool:
+        """Whether the 90 % interval lies within `limit` either way."""
+        low, high = self.interval(0.90)
+        return -limit <= low and high <= limit
+
+    def needed(self, limit: float, number: int) -> int | None:
+        """From which number on the half-width would be half of `limit`; None: it is already.
+
+        Errors are taken to fall with the root of `number`, the present one.
+        """
+        low, high = self.interval()
+        half = (high - low) / 2
+        if half <= limit / 2 or limit == 0:
+            return None
+        return math.ceil(number * (half / (limit / 2)) ** 2)
 
 
 def t_interval(values: Sequence[float]) -> Interval:

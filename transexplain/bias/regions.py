@@ -20,10 +20,7 @@ from transexplain.bias.counterfactuals import (
     SHOWN,
     Change,
     Counterfactual,
-    inside_limit,
-    needed,
     numbered,
-    p_beyond,
 )
 from transexplain.bias.families import Reference
 from transexplain.bias.intervals import Estimate
@@ -133,9 +130,9 @@ class _Compared:
         chance = self.estimate((probability(before) - probability(after)).mean(axis=1))
         enough = self._enough() and effect.freedom >= 1.0
         limits = ((effect, practical.logit), (chance, practical.probability))
-        beyond = min(p_beyond(one, limit) for one, limit in limits)
+        beyond = min(one.p_beyond(limit) for one, limit in limits)
         varies = self._varies(values, practical.logit) if enough else 0.0
-        inside = enough and all(inside_limit(one, limit) for one, limit in limits)
+        inside = enough and all(one.inside(limit) for one, limit in limits)
         return Counterfactual(
             kind="region",
             group=named[0],
@@ -148,6 +145,7 @@ class _Compared:
             other_entities=self._entities(~self.left),
             effect=effect.difference,
             interval=effect.interval() if enough else None,
+            names_interval=effect.interval() if enough else None,
             probability=chance.difference,
             probability_interval=chance.interval() if enough else None,
             flips=self._flips(self.left),
@@ -158,7 +156,7 @@ class _Compared:
             per_position=None,
             p=beyond if enough else None,
             equal=inside and varies <= practical.logit,
-            needed=needed(effect, practical.logit, self.pictures) if enough else None,
+            needed=effect.needed(practical.logit, self.pictures) if enough else None,
             needed_of="texts",
             examples=tuple(self._examples(values)),
         )
@@ -227,7 +225,7 @@ class _Compared:
         for side in (self.left, ~self.left):
             squares[side] = (values[side] - values[side].mean()) ** 2
         found = self.estimate(squares)
-        beyond = p_beyond(found, limit**2) <= _VARIES
+        beyond = found.p_beyond(limit**2) <= _VARIES
         return math.sqrt(abs(found.difference)) if beyond else 0.0
 
     def _of(self, side: NDArray[np.bool_]) -> Iterator[HiddenRegion]:
