@@ -79,7 +79,7 @@ def version() -> None:
 
 def main() -> None:
     """Entry point: errors of this package become one message and their exit code."""
-    stopping.heed_interrupts()
+    stopping.handle_interrupts()
     plain = sys.stdout
     if plain is not None:
         sys.stdout = _Output(plain)
@@ -95,7 +95,7 @@ def main() -> None:
         sys.exit(stopping.INTERRUPTED)
     finally:
         sys.stdout = plain
-        stopping.last_orders()
+        stopping.end_on_interrupt()
 
 
 class _Output:

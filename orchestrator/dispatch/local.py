@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.dispatch.stopping import start_deaf, stopping
+from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
@@ -162,7 +162,7 @@ class _Children:
     def __enter__(self) -> Self:
         self._claims = runs.claims(self._db, self._run_id)
         for child in self._running:
-            start_deaf(child)
+            start_ignoring_interrupts(child)
         return self
 
     def __exit__(
@@ -195,7 +195,7 @@ class _Children:
             shards.expire(self._db, self._run_id, worker_prefix(child.pid or 0))
             self._count_death(child.exitcode)
             self._running[place] = self._make()
-            start_deaf(self._running[place])
+            start_ignoring_interrupts(self._running[place])
 
     def _count_death(self, exitcode: int) -> None:
         claims = runs.claims(self._db, self._run_id)

@@ -44,7 +44,7 @@ def stopping() -> Iterator[threading.Event]:
             signal.signal(number, _end if again else previous)
 
 
-def heed_interrupts() -> None:
+def handle_interrupts() -> None:
     """From now on Ctrl-C ends this process with a line and 130; where work goes on, see `stopping`.
 
     To be called by the main thread of a process of our own.
@@ -55,16 +55,16 @@ def heed_interrupts() -> None:
 
 
 def interrupted() -> bool:
-    """Whether a Ctrl-C came since `heed_interrupts`, so that another one ends at once."""
+    """Whether a Ctrl-C came since `handle_interrupts`, so that another one ends at once."""
     return signal.getsignal(signal.SIGINT) is _end
 
 
-def last_orders() -> None:
+def end_on_interrupt() -> None:
     """This process is through: a Ctrl-C while it ends needs no line of Python's own."""
     signal.signal(signal.SIGINT, _end)
 
 
-def start_deaf(process: BaseProcess) -> None:
+def start_ignoring_interrupts(process: BaseProcess) -> None:
     """Start a child that Ctrl-C at the terminal does not reach before it listens by itself.
 
     While it imports, nobody could answer for it but Python, with a traceback; its parent ends it.

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERB = """
 import sys, threading, time
 from orchestrator.cli.main import app, main
-from orchestrator.dispatch.stopping import start_deaf, stopping
+from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 
 def ready():
     sys.stderr.write("ready\\n")
@@ -111,7 +111,7 @@ def test_the_second_ends_children_too(tmp_path: Path) -> None:
         import multiprocessing, child
         processes = [multiprocessing.get_context("spawn").Process(target=child.work) for _ in "ab"]
         with stopping() as stop:
-            for one in processes: start_deaf(one)
+            for one in processes: start_ignoring_interrupts(one)
             stop.wait()
             sys.stderr.write(" ".join(str(one.pid) for one in processes) + "\\n")
             sys.stderr.flush()
@@ -140,7 +140,7 @@ def test_a_child_that_is_still_importing_does_not_hear_the_terminal(tmp_path: Pa
         import multiprocessing, child
         process = multiprocessing.get_context("spawn").Process(target=child.work)
         with stopping() as stop:
-            start_deaf(process)
+            start_ignoring_interrupts(process)
             ready()
             stop.wait()
             process.kill(); process.join()

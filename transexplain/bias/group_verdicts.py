@@ -37,7 +37,7 @@ class GroupVerdict:
     reference: str
     verdict: GroupFinding
     reasons: tuple[str, ...]  #: in the order of their weight
-    answer: str  #: that decided, or that is told first
+    answer: str  #: that decided, or that is named first
     stratum: str  #: that decided; "": all items
     p: float | None  #: adjusted, of what decided
     counterfactual: Counterfactual | None  #: of `answer`; None: nothing was changed
@@ -83,12 +83,12 @@ def group_verdicts(
         correction,
     )
     count = len(swaps)
-    by_swaps = [_Judged(row, p[n], p[count + n], practical) for n, row in enumerate(swaps)]
+    by_swaps = [_TestedSwap(row, p[n], p[count + n], practical) for n, row in enumerate(swaps)]
     by_rates = [(row, p[2 * count + n]) for n, row in enumerate(outcomes)]
     mentioned = {row.group for row in swaps} | {row.group for row in outcomes}
     mentioned |= {row.group for row in evidence.relevance}
     return [
-        _Case(
+        _GroupEvidence(
             group,
             reference,
             [one for one in by_swaps if one.row.group == group],
@@ -102,7 +102,7 @@ def group_verdicts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _TestedSwap:
     """One comparison by swaps, with its adjusted p-values."""
 
     row: Counterfactual
@@ -135,14 +135,14 @@ class _Judged:
         )
 
 
-class _Case:
+class _GroupEvidence:
     """The evidence on one group."""
 
     def __init__(
         self,
         group: str,
         reference: Reference,
-        swaps: Sequence[_Judged],
+        swaps: Sequence[_TestedSwap],
         outcomes: Sequence[tuple[Outcome, float | None]],
         evidence: Evidence,
         practical: Practical,
@@ -174,7 +174,7 @@ class _Case:
             return self._made("explained differently", reasons, first, outcome, None)
         return self._made("equivalent", reasons, first, outcome, None)
 
-    def _different_answers(self, judged: _Judged) -> GroupVerdict:
+    def _different_answers(self, judged: _TestedSwap) -> GroupVerdict:
         row = judged.row
         how = effect_of(row, names=True)
         if not judged.differs:
@@ -264,7 +264,7 @@ class _Case:
         self,
         verdict: GroupFinding,
         reasons: Sequence[str],
-        swap: _Judged | None,
+        swap: _TestedSwap | None,
         outcome: Outcome | None,
         p: float | None,
     ) -> GroupVerdict:
@@ -358,19 +358,19 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
             f"{words.too_few} ({row.documents} {words.items} in {row.clusters} clusters, "
             f"{row.entities} and {row.other_entities} {words.named})"
         )
-    told = f"{words.moves} {row.answer} {effect_of(row)}"
+    text = f"{words.moves} {row.answer} {effect_of(row)}"
     if row.needed is not None:
         what = words.items if row.needed_of == "texts" else f"{words.named} of each group"
-        return f"{told}; about {row.needed:,} {what} would settle it"
+        return f"{text}; about {row.needed:,} {what} would settle it"
     if row.varies > practical.logit:
-        return f"{told}; the effect differs between {words.items} by {row.varies:.2f} logit"
-    return f"{told}: beyond chance, or not, but not beyond what is practical"
+        return f"{text}; the effect differs between {words.items} by {row.varies:.2f} logit"
+    return f"{text}: beyond chance, or not, but not beyond what is practical"
 
 
 def _open_outcome(outcome: Outcome, practical: Practical) -> str:
-    told = _rates(outcome)
+    text = _rates(outcome)
     needed = _items_needed(outcome, practical)
-    return f"{told}; about {needed:,} items that mention it would settle it" if needed else told
+    return f"{text}; about {needed:,} items that mention it would settle it" if needed else text
 
 
 def _items_needed(outcome: Outcome, practical: Practical) -> int | None:

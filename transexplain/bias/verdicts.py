@@ -45,7 +45,7 @@ def judge(
         lower, upper = both.interval()
         reason = (
             f"adjusted p {p:.2g} over entities, but the interval over entities and documents "
-            f"[{lower:+.2g}, {upper:+.2g}] does not bear it out"
+            f"[{lower:+.2g}, {upper:+.2g}] holds 0"
         )
     elif p <= ALPHA:
         reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
