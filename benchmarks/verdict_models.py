@@ -48,10 +48,11 @@ SIZES = (Size(hidden=32, layers=1), Size(hidden=64, layers=2), Size(hidden=96, l
 class Recipe:
     """How one classifier is trained."""
 
-    size: Size
+    size: Size | None  #: None: fine-tuned from `start`
     whole_names: bool  #: each name is one piece; else it falls into syllables
     decay: float  #: weight decay
     seed: int
+    start: str = ""  #: directory of a trained model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,20 +71,24 @@ class Truth:
 
 
 def train(written: Sequence[Application], people: People, folder: Path, recipe: Recipe) -> Path:
-    """Train from random weights; the directory of the model below `folder`."""
+    """Train all weights, random ones or those of `recipe.start`; the model is below `folder`."""
     from transexplain.training import train as train_plan
 
-    start, texts = folder / "start", folder / "training.csv"
-    _write_untrained(start, people, recipe)
+    start, texts = Path(recipe.start or folder / "start"), folder / "training.csv"
+    if not recipe.start:
+        _write_untrained(start, people, recipe)
     write_csv(texts, written)
     plan = TrainingPlan(
         source=str(start),
         dataset=prepare(DatasetSpec(source=str(texts), id="id"), folder / "snapshots"),
         output=folder / "training",
+        classes=CLASSES,
         share=0.05,
         stages=None,
         seed=recipe.seed,
-        optimisation=Optimisation(learning_rate=1e-3, weight_decay=recipe.decay),
+        optimisation=Optimisation(
+            learning_rate=1e-4 if recipe.start else 1e-3, weight_decay=recipe.decay
+        ),
         fit=FitPlan(epochs=4, batch_size=32, keep="last", seed=recipe.seed),
     )
     return Path(train_plan(plan).model)
@@ -163,6 +168,7 @@ def _write_untrained(folder: Path, people: People, recipe: Recipe) -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
+    assert recipe.size is not None
     tokenizer = _tokenizer(people, recipe.whole_names)
     config = BertConfig(
         vocab_size=len(tokenizer),

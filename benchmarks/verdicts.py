@@ -1,13 +1,14 @@
 """What the report's first sentence says of classifiers whose bias is known.
 
-    python -m benchmarks.verdicts [--models N] [--first N] [--designs NAME ...] [--processes N]
-                                  [--json FILE | --table FILE]
+    python -m benchmarks.verdicts [--models N] [--first N] [--designs NAME ...] [--start DIR]
+                                  [--processes N] [--json FILE | --table FILE]
 
 Small BERTs of three sizes are trained from scratch on made-up applications that name people of two
 groups (`verdict_corpora`): without any bias, with a bias by name of four strengths, with a proxy
 word, with opposite biases in two strata, and without bias in corpora that mislead (one group
 twenty times rarer, authors who each favour a group, near-duplicates, five names a text). Names are
-one piece or several, weight decays differ. Each classifier is audited as `transexplain run` does,
+one piece or several, weight decays differ. With `--start` all weights of a trained model are
+fine-tuned instead. Each classifier is audited as `transexplain run` does,
 and its truth is measured by putting every name into 100 of the texts and by counting its answers.
 
 Printed for each design: the truth (median over models) and the verdicts. A model is *biased* where
@@ -187,13 +188,21 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def tasks(models: int, designs: Sequence[str], first: int = 0) -> Iterator[tuple[str, Recipe]]:
-    """`models` classifiers a design: sizes, names and decays in turn, seeds from 0."""
+def tasks(
+    models: int, designs: Sequence[str], first: int = 0, start: str = ""
+) -> Iterator[tuple[str, Recipe]]:
+    """`models` classifiers a design: sizes, names and decays in turn, seeds from 0.
+
+    With `start`, the directory of a trained model, all are fine-tuned from it in one way.
+    """
     kinds = list(product(SIZES, (False, True), DECAYS))
     for number in range(first, models):
         size, whole, decay = kinds[(7 * number) % len(kinds)]
+        made = Recipe(size=size, whole_names=whole, decay=decay, seed=number)
+        if start:
+            made = Recipe(size=None, whole_names=False, decay=0.01, seed=number, start=start)
         for design in designs:
-            yield design, Recipe(size=size, whole_names=whole, decay=decay, seed=number)
+            yield design, made
 
 
 def main() -> None:
@@ -202,6 +211,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=19, help="of each design")
     parser.add_argument("--first", type=int, default=0, help="leave out so many of each")
     parser.add_argument("--designs", nargs="*", choices=list(DESIGNS), default=list(DESIGNS))
+    parser.add_argument("--start", default="", help="directory of a model to fine-tune")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write a line for each classifier")
     parser.add_argument("--table", type=Path, help="no training: the tables of such a file")
@@ -213,7 +223,8 @@ def main() -> None:
     assert set(CLASSES) == {INVITED, REJECTED}
     found: list[Judged] = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for one in pool.imap(judged, tasks(options.models, options.designs, options.first)):
+        asked = tasks(options.models, options.designs, options.first, options.start)
+        for one in pool.imap(judged, asked):
             found.append(one)
             if options.json:
                 with options.json.open("a", encoding="utf-8") as file:
@@ -226,7 +237,8 @@ def _read(path: Path) -> Iterator[Judged]:
     """What `--json` wrote."""
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
-        recipe = {**one["recipe"], "size": Size(**one["recipe"]["size"])}
+        recipe, size = one["recipe"], one["recipe"]["size"]
+        recipe["size"] = Size(**size) if size else None
         yield Judged(**{**one, "recipe": Recipe(**recipe), "truth": Truth(**one["truth"])})
 
 
