@@ -49,6 +49,9 @@ def test_the_plan_draws_about_as_many_texts_of_every_group_as_asked(tmp_path: Pa
     assert all(1 <= own[group] <= 10 for group in check.swaps)
     generous = prepare(tmp_path, "groups.check=5", "groups.budget=10").plan.check
     assert generous is not None and set(generous.swaps.values()) == {1.0}
+    wide = ("groups.check=1", "groups.budget=10", "groups.practical.logit=2")
+    enough = prepare(tmp_path, *wide).plan.check
+    assert enough is not None and max(enough.swaps.values()) < 0.5, "more would settle nothing"
     assert prepare(tmp_path, "groups.check=0").plan.check is None
     assert not observed(replace(prepared, plan=replace(prepared.plan, check=None)))
 
