@@ -65,10 +65,10 @@ def _flips_of(row: Counterfactual) -> str:
 def effect_of(row: Counterfactual, *, names: bool = False) -> str:
     """The size of an effect; with `names`, of the names that were read beside names like them."""
     words = WORDS[row.kind]
-    sure = f"95 % {_span(row.interval)}"
-    if names and row.names_interval != row.interval:
-        others = f"{_span(row.interval)} for names like them"
-        sure = f"95 % {_span(row.names_interval)} for these names, {others}"
+    like, these = _span(row.interval), _span(row.names_interval)
+    sure = f"95 % {like}"
+    if names and these != like:
+        sure = f"95 % {these} for these names, {like} for names like them"
     return (
         f"by {signed(row.effect)} logit ({sure}), "
         f"{signed(100 * row.probability, 1)} points of probability{words.against}; {_flips_of(row)}"
