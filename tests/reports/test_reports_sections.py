@@ -57,6 +57,8 @@ def test_different_answers_are_the_verdict(db: Database) -> None:
         ),
         (("different outcomes",), "flagged", "Different outcomes for g0: because."),
         (("equivalent", "inconclusive"), "unknown", "Inconclusive for 1 of 2 groups (g1): because"),
+        (("inconclusive",), "unknown", "Inconclusive for g0: because"),
+        (("inconclusive",) * 2, "unknown", "for 2 of 2 groups (g0 and g1). g0: because"),
         (("equivalent", "equivalent"), "clear", "All 2 groups get the same answers as their"),
         (("equivalent",), "clear", "The group gets the same answers as its reference"),
         (("explained differently", "equivalent"), "fact", "which harms nobody by itself: g0."),

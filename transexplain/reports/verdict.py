@@ -54,12 +54,9 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
     gaps = list(caveats(summary))
     if by["inconclusive"]:
         rest = total - len(by["inconclusive"])
-        first = by["inconclusive"][0]
         equal = f" {rest} {'is' if rest == 1 else 'are'} equivalent." if rest else ""
-        return (
-            "unknown",
-            f"Inconclusive for {_share(by['inconclusive'], total)}: {_first_of(first)}.{equal}",
-        )
+        share, why = _share(by["inconclusive"], total), _why_inconclusive(by["inconclusive"])
+        return "unknown", f"Inconclusive for {share}{why}.{equal}"
     answers = (
         "gets the same answers as its reference"
         if total == 1
@@ -110,8 +107,11 @@ def _share(found: Sequence[GroupVerdict], total: int) -> str:
     return f"{len(found)} of {total} groups ({names})" if total > 1 else names
 
 
-def _first_of(one: GroupVerdict) -> str:
-    return "; ".join(one.reasons[:2])
+def _why_inconclusive(found: Sequence[GroupVerdict]) -> str:
+    """The reasons of one group, if possible one that items of its own mention."""
+    first = next((one for one in found if one.outcome is not None), found[0])
+    reasons = "; ".join(first.reasons[:2])
+    return f": {reasons}" if len(found) == 1 else f". {first.group}: {reasons}"
 
 
 def caveats(summary: Summary) -> Iterator[str]:
