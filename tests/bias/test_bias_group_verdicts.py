@@ -77,6 +77,17 @@ def test_an_effect_of_swapping_is_different_answers_whatever_else_is_said() -> N
     assert found.counterfactual is not None and found.outcome is not None
 
 
+def test_names_that_differ_by_luck_are_named_and_their_group_is_not_accused() -> None:
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        found.append(judged(list(drawn(rng, lambda _: 0.0, names=5, name=0.5))))
+    assert {one.verdict for one in found} == {"inconclusive"}
+    both = [one for one in found if "for these names" in one.reasons[0]]
+    assert 2 < len(both) < 12, "only where these names do differ"
+    assert all("names of each group would settle it" in one.reasons[0] for one in both)
+
+
 def test_rates_that_swapping_does_not_explain_are_different_outcomes() -> None:
     found = judged(swapped(0.0), PROXY)
     assert found.verdict == "different outcomes"

@@ -358,7 +358,9 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
             f"{words.too_few} ({row.documents} {words.items} in {row.clusters} clusters, "
             f"{row.entities} and {row.other_entities} {words.named})"
         )
-    text = f"{words.moves} {row.answer} {effect_of(row)}"
+    low, high = row.names_interval or row.interval
+    apart = low > practical.logit or high < -practical.logit  # these names, if not their group
+    text = f"{words.moves} {row.answer} {effect_of(row, names=apart)}"
     if row.needed is not None:
         what = words.items if row.needed_of == "texts" else f"{words.named} of each group"
         return f"{text}; about {row.needed:,} {what} would settle it"
