@@ -136,6 +136,13 @@ def test_mutations_repeat_by_number_and_keep_json_readable() -> None:
     assert all(len(mutate(data, Random(number), (), most=10)) <= 10 for number in range(50))
 
 
+@pytest.mark.parametrize("odd", ["!!timestamp x", '!!int ""', "!!bool x", "!!python/name:x", "["])
+def test_what_yaml_cannot_read_is_mutated_all_the_same(odd: str) -> None:
+    data = b"first line\na: " + odd.encode() + b"\n"
+    for number in range(300):
+        assert isinstance(mutate(data, Random(number), [b"word"]), bytes)
+
+
 def is_json(data: bytes) -> bool:
     try:
         json.loads(data)
