@@ -170,12 +170,16 @@ class RowReader:
         """A class as the model calls it; an index is read where the classes are known."""
         value = self._cell(cells, meaning)
         name = None if value is None else spelled(value, self._columns[meaning])
-        if name is None or self._asked.classes is None:
+        return None if name is None else self._known(name, self._columns[meaning])
+
+    def _known(self, name: str, where: str) -> str:
+        """The class of that name; raises ItemError unknown-class where others were asked for."""
+        if self._asked.classes is None:
             return name
         try:
             return self._asked.classes.classes[self._asked.classes.class_index(name)]
         except TargetError as error:
-            raise ItemError("unknown-class", f"{self._columns[meaning]}: {error}") from None
+            raise ItemError("unknown-class", f"{where}: {error}") from None
 
     def _logits(self, cells: Mapping[str, Any]) -> tuple[float, ...]:
         values = self._numbers(cells, "logits")
@@ -224,7 +228,8 @@ class RowReader:
                     "and the row names no class for it",
                 )
             return target, own or argument
-        implied = {"predicted": prediction, "label": label, "class": argument or None}.get(kind)
+        of = self._known(argument, f"target {target!r}") if kind == "class" and argument else None
+        implied = {"predicted": prediction, "label": label, "class": of}.get(kind)
         name = self._name(cells, "class") or implied
         if name is None or (kind == "predicted" and name != prediction):
             why = f"is of class {name!r}" if name else "names no class"

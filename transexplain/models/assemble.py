@@ -174,7 +174,10 @@ def _checked_text(
 ) -> Sites:
     """The leaves that a short batch shows; ModelLoadError where none holds one vector per token."""
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
-    made = encoder.encode(items, long_text="truncate", max_length=None)
+    try:
+        made = encoder.encode(items, long_text="truncate", max_length=None)
+    except Exception as error:  # the tokenizers library raises no class of its own
+        raise ModelLoadError(f"the tokenizer fails on a short text: {error}") from error
     encoded = [one for one in made if isinstance(one, Encoded)]
     if not encoded:  # a tokenizer that knows no Latin letter: nothing to probe with
         return first_sites(module, embeddings)

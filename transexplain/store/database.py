@@ -39,6 +39,7 @@ _READING = "transexplain_reading"
 _KINDS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg"), "postgres": ("",)}
 #: of the module sqlite3, and of SQLite's own `file:` URIs
 _SQLITE_OPTIONS = frozenset(("uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"))
+_TRUE = ("true", "yes", "on", "y", "t", "1")  #: what SQLAlchemy takes for yes
 _NUMBERS = frozenset(
     (
         *("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval"),
@@ -214,6 +215,10 @@ def _parse(url: str) -> URL:
         raise ConfigurationError(
             "an in-memory SQLite database is not shared between workers; use sqlite:///FILE"
         )
+    if set(parsed.query) - _SQLITE_OPTIONS:  # behind a #, which SQLAlchemy takes for an option's
+        raise unreadable
+    if set(parsed.query) - {"uri"} and str(parsed.query.get("uri")).lower() not in _TRUE:
+        raise ConfigurationError(f"{what}: options of SQLite's own need uri=true beside them")
     return parsed
 
 
