@@ -8,7 +8,7 @@ name changes: the noise that a difference between groups stands on.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -176,13 +176,12 @@ class _Compared:
     ) -> Counterfactual:
         """The comparison of one answer; `named` are group, reference and stratum."""
         values = self.values[:, number]
-        units = (values, practical.logit), (probability(values), practical.probability)
-        effect, chance = (self.estimate(one) for one, _ in units)
+        effect, these, scarce = self.estimates(values)
+        chance, known, _ = self.estimates(probability(values))
         varies, varies_p = self._spread(values, practical.logit)
         own = sum(left for left, _ in self.entities)
         enough = len(self.texts) >= MIN_TEXTS and effect.freedom >= 1.0
-        beyond = min(self._p(one, limit) for one, limit in units)
-        scarce = self._scarcer(values)
+        p = min(_p(effect, these, practical.logit), _p(chance, known, practical.probability))
         counts = {"texts": len(self.texts), "names": max(own, len(self.entities) - own)}
         inside = effect.inside(practical.logit) and chance.inside(practical.probability)
         flips, own_flips = self._flips()
@@ -197,7 +196,7 @@ class _Compared:
             other_entities=len(self.entities) - own,
             effect=effect.difference,
             interval=effect.interval() if enough else None,
-            names_interval=self.of_these_names(values).interval() if enough else None,
+            names_interval=these.interval() if enough else None,
             probability=chance.difference,
             probability_interval=chance.interval() if enough else None,
             flips=flips,
@@ -206,53 +205,29 @@ class _Compared:
             varies=varies,
             varies_p=varies_p if enough else None,
             per_position=self._per_position(values),
-            p=beyond if enough else None,
+            p=p if enough else None,
             equal=enough and inside and varies <= practical.logit,
             needed=effect.needed(practical.logit, counts[scarce]) if enough else None,
             needed_of=scarce,
             examples=self._examples(values),
         )
 
-    def _scarcer(self, values: _Floats) -> Literal["texts", "names"]:
-        """Whether more texts or more names would make the interval narrower."""
-        by_entity, by_cluster, _, _ = self._variances(values)
-        return "names" if by_entity > by_cluster else "texts"
+    def estimates(self, values: _Floats) -> tuple[Estimate, Estimate, Literal["texts", "names"]]:
+        """The mean over texts of the difference between the sides, in two views; what is scarce.
 
-    def estimate(self, values: _Floats) -> Estimate:
-        """The mean over texts of the difference between the sides, errors by entity and cluster.
-
-        The variance is that of entities plus that of clusters of texts minus that of their meeting
-        (Cameron, Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two, each
-        with the factor G / (G - 1); Student's freedom is that of the scarcer of the three, less
-        one.
+        First with names as a sample, errors by entity and cluster: the variance is that of entities
+        plus that of clusters of texts minus that of their meeting (Cameron, Gelbach and Miller
+        2011, eq. 2.11), never below the larger of the first two, each with the factor G / (G - 1);
+        Student's freedom is that of the scarcer of the three, less one. Then of the names that were
+        read, errors by cluster alone. Last of what more would make the first interval narrower.
         """
         by_entity, by_cluster, meeting, numbers = self._variances(values)
         variance = max(by_entity + by_cluster - meeting, by_entity, by_cluster)
         freedom = min((self.clusters, *(one for one in numbers if one > 1))) - 1
-        return Estimate(
-            difference=float((self.weight * values).sum()),
-            error=math.sqrt(variance),
-            freedom=float(freedom),
-        )
-
-    def of_these_names(self, values: _Floats) -> Estimate:
-        """The same mean, errors by cluster of texts alone: the names are those that were read."""
-        _, by_cluster, _, _ = self._variances(values)
-        return Estimate(
-            difference=float((self.weight * values).sum()),
-            error=math.sqrt(by_cluster),
-            freedom=float(self.clusters - 1),
-        )
-
-    def _p(self, values: _Floats, limit: float) -> float:
-        """Of one of two: these names' effect is within `limit`; names like them have none.
-
-        Each has its own test, and the larger p is that of both (an intersection-union test, Berger
-        1982). So the size of an effect is that of the names of the lexicon, which are known, and
-        names drawn by lot, which differ by luck, are no effect of their group.
-        """
-        within = self.of_these_names(values).p_beyond(limit)
-        return max(within, self.estimate(values).p_beyond(0.0))
+        difference = float((self.weight * values).sum())
+        like = Estimate(difference=difference, error=math.sqrt(variance), freedom=float(freedom))
+        these = replace(like, error=math.sqrt(by_cluster), freedom=float(self.clusters - 1))
+        return like, these, "names" if by_entity > by_cluster else "texts"
 
     def _variances(self, values: _Floats) -> tuple[float, float, float, list[int]]:
         """Of the difference: between entities, between clusters of texts, where they meet.
@@ -379,6 +354,16 @@ class _Compared:
                         change=change,
                     )
         return tuple(sorted(widest.values(), key=lambda one: -abs(one.change))[:SHOWN])
+
+
+def _p(like: Estimate, these: Estimate, limit: float) -> float:
+    """Of one of two: these names' effect is within `limit`; names like them have none.
+
+    Each has its own test, and the larger p is that of both (an intersection-union test, Berger
+    1982). So the size of an effect is that of the names of the lexicon, which are known, and
+    names drawn by lot, which differ by luck, are no effect of their group.
+    """
+    return max(these.p_beyond(limit), like.p_beyond(0.0))
 
 
 def numbered(keys: Iterable[Any]) -> tuple[_Ints, list[Any]]:
