@@ -10,7 +10,7 @@ PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("types", "evaluations", "findings", "plans", "supervision"),
-    ("settings", "addresses", "parsing", "surroundings", "spans"),
+    ("version", "settings", "addresses", "parsing", "surroundings", "spans"),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "learned", "data", "store"),
@@ -56,6 +56,7 @@ TORCH_FREE = (
     "spans",
     "manifests",
     "errors",
+    "version",
 )
 HEAVY = {"torch", "transformers", "timm", "torchvision"}
 
