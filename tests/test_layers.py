@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "version"),
     ("types", "evaluations", "findings", "plans", "supervision"),
-    ("version", "settings", "addresses", "parsing", "surroundings", "spans"),
+    ("settings", "addresses", "parsing", "surroundings", "spans"),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "learned", "data", "store"),
