@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _LISTED = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(matches)
-
-
 def matches(
     run_id: opt.RunId = "latest",
     *,

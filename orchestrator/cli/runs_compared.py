@@ -21,11 +21,6 @@ _PREVIOUS = "previous"
 _ROWS = 30  # of a table in the terminal; the page has all
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(compare)
-
-
 def compare(
     run_a: Annotated[
         str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.spec.audit_spec import NameOption
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -26,24 +27,18 @@ Restart = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(train)
-
-
 def train(
     spec: SpecPath,
     *,
     output: Output = None,
-    name: opt.Name = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     restart: Restart = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Fine-tune a classifier in stages; run again after an interruption to go on."""
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.training.plan import train_spec
-    from orchestrator.training.spec import load_training
+    from orchestrator.training_spec import load_training, train_spec
     from transexplain.settings import Settings
 
     overrides = {"output": output, "name": name}

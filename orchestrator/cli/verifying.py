@@ -40,12 +40,6 @@ DataRoot = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    app.command()(manifest)
-    app.command()(verify)
-
-
 def manifest(
     run_id: opt.RunId = "latest", *, output: Output = None, db: opt.DatabaseUrl = None
 ) -> None:

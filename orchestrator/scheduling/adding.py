@@ -6,7 +6,6 @@ from pathlib import Path
 
 from orchestrator.plan import prepare_audit
 from orchestrator.scheduling import cadence, webhook
-from orchestrator.scheduling.places import with_absolute_paths
 from orchestrator.scheduling.tick import tell
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
@@ -42,7 +41,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     cadence.check(cron, time_zone)
     if webhook_url is not None:
         webhook.check(webhook_url)
-    audit = with_absolute_paths(load_spec(spec, settings=overrides))
+    audit = load_spec(spec, settings=overrides).absolute()
     tell(name, prepare_audit(audit, settings).warnings)
     planned = Planned(
         name=name,

@@ -72,7 +72,7 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired |
 
 
 def _prepare(due: Schedule, settings: Settings) -> Prepared:
-    prepared = prepare_audit(AuditSpec.model_validate(due.spec), settings)
+    prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
     tell(due.name, prepared.warnings)
     return prepared
 

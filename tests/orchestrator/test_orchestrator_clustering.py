@@ -11,8 +11,7 @@ import pytest
 from attribution_rows import write_rows
 
 from orchestrator import clustering
-from orchestrator.clustering import cluster_warnings
-from orchestrator.sections import DataSection
+from orchestrator.spec.data_section import DataSection
 from transexplain.data.snapshot import prepare
 from transexplain.plans import DatasetSpec
 
@@ -26,7 +25,7 @@ def said(folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any) ->
         csv.writer(stream).writerows([("text", *names), *rows])
     section = DataSection(source=str(path), **keys)
     ref = prepare(DatasetSpec(**section.model_dump()), folder)
-    return list(cluster_warnings(section, ref))
+    return list(section.cluster_warnings(ref))
 
 
 def test_nothing_is_said_of_texts_that_differ(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.schedule.new_schedule import add_schedule
-from orchestrator.schedule.ticking import tick
+from orchestrator.scheduling.adding import add_schedule
+from orchestrator.scheduling.tick import tick
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database, open_database
@@ -82,10 +82,8 @@ def with_lexicons(folder: Path) -> dict[str, Any]:
     return {"groups": groups, "evaluation": UNMEASURED}
 
 
-@pytest.mark.parametrize(
-    "make", [by_an_explainer, by_a_head, with_a_head_measured, with_lexicons]
-)
-def test_a_clock_in_another_folder_finds_the_files(  # noqa: PLR0913 - fixtures
+@pytest.mark.parametrize("make", [by_an_explainer, by_a_head, with_a_head_measured, with_lexicons])
+def test_a_clock_in_another_folder_finds_the_files(
     make: Any,
     written: Path,
     tmp_path: Path,

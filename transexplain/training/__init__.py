@@ -8,6 +8,9 @@ __all__ = ["train"]
 def __getattr__(name: str) -> Any:
     """`train`, loaded when it is asked for: plans are read without torch."""
     if name == "train":
+        from transexplain.registry import require
+
+        require("ignite", "training")
         from transexplain.training.course import train
 
         return train

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.sections import GroupsSection
+from orchestrator.spec.groups_section import GroupsSection
 from transexplain.bias.answers import answers_of
 from transexplain.bias.counterfactuals import NAMES
 from transexplain.bias.families import references_of
