@@ -42,7 +42,9 @@ class _Verb(TyperCommand):
 def _loaded(name: str) -> Any:
     """The command behind a name in the tables."""
     if name in GROUPS:
-        return typer.main.get_command(load(GROUPS[name].place)())
+        group = typer.main.get_command(load(GROUPS[name].place)())
+        group.help = GROUPS[name].help
+        return group
     alone = typer.Typer(**_PLAIN)
     alone.command(name)(load(VERBS[name].place))
     return typer.main.get_command(alone)
