@@ -44,7 +44,7 @@ def train(
     overrides = {"output": output, "name": name}
     read = load_training(spec, overrides, set_ or ())
     if restart:
-        from transexplain.training.course import forget
+        from transexplain.training import forget
 
         forget(Path(read.output or f"trainings/{read.name}").expanduser())
     try:
