@@ -146,9 +146,9 @@ def _cost(found: "Diagnosis") -> Iterator[str]:
 
 
 def _batches(found: "Diagnosis") -> Iterator[str]:
-    told = found.invariance
-    neighbours = f"on neighbours: {_dependence(told.batch, told.batch_difference)}"
-    padding = f"; on padding: {_dependence(told.padding, told.padding_difference)}"
+    invariance = found.invariance
+    neighbours = f"on neighbours: {_dependence(invariance.batch, invariance.batch_difference)}"
+    padding = f"; on padding: {_dependence(invariance.padding, invariance.padding_difference)}"
     shown = padding if found.model.modality != "image" else ""
     yield f"logits depend {neighbours}{shown}. Batches: {found.batching}"
 

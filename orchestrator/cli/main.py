@@ -99,16 +99,16 @@ class _Output:
 
     def write(self, text: str) -> int:
         """As the stream's."""
-        with self._told():
+        with self._guarded():
             return int(self._stream.write(text))
 
     def flush(self) -> None:
         """As the stream's."""
-        with self._told():
+        with self._guarded():
             self._stream.flush()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         try:
             if self._lost is not None:  # somebody swallowed it
                 raise self._lost

@@ -61,19 +61,19 @@ class _Bar:
 
     def __init__(self, bar: "Progress", label: str, stop: Event) -> None:
         self.bar, self.stop, self.label = bar, stop, label
-        self.task = bar.add_task(label, total=None, said="")
+        self.task = bar.add_task(label, total=None, note="")
         self.metrics = ""
 
     def began(self, what: str) -> None:
         """Another part of the training; the bar begins anew."""
         self.metrics = ""
-        self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", said="")
+        self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", note="")
         typer.echo(f"{self.label}: {what}", err=True)
 
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         """One step further."""
-        said = f"loss {losses['loss']:.4f}" if "loss" in losses else ""
-        self.bar.update(self.task, completed=step, total=steps, said=f"{said}{self.metrics}")
+        note = f"loss {losses['loss']:.4f}" if "loss" in losses else ""
+        self.bar.update(self.task, completed=step, total=steps, note=f"{note}{self.metrics}")
 
     def validated(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """One epoch further; written on a line of its own."""
@@ -97,7 +97,7 @@ def _shown(label: str, stop: Event) -> Iterator[_Bar]:
         BarColumn(),
         MofNCompleteColumn(),
         Left(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[note]}"),
         console=console,
         disable=not console.is_terminal,
     )
@@ -109,8 +109,8 @@ def _print(trained: "Trained", *, as_json: bool) -> None:
     if as_json:
         import json
 
-        told: dict[str, Any] = asdict(trained)
-        typer.echo(json.dumps(told, indent=1, default=str))
+        document: dict[str, Any] = asdict(trained)
+        typer.echo(json.dumps(document, indent=1, default=str))
         return
     for failure in trained.failures[:5]:
         typer.echo(f"left out {failure.item_id}: {failure.kind}: {failure.message}", err=True)

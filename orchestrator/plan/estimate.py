@@ -36,8 +36,8 @@ class Estimate:
 
     def spoken(self) -> str:
         """Three lines for the terminal, one more for an exact sample and for an explainer."""
-        told = self.approximates
-        near = f"approximates {told.teacher}: {nearness(told)}\n" if told else ""
+        learned = self.approximates
+        near = f"approximates {learned.teacher}: {nearness(learned)}\n" if learned else ""
         swaps = f"\n{self.swaps:,} more forward passes swap mentions" if self.swaps else ""
         sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
         return (

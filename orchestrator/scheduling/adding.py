@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.plan import prepare_audit
 from orchestrator.scheduling import cadence, webhook
-from orchestrator.scheduling.tick import tell
+from orchestrator.scheduling.tick import log_warnings
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
@@ -42,7 +42,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     if webhook_url is not None:
         webhook.check(webhook_url)
     audit = load_spec(spec, settings=overrides).absolute()
-    tell(name, prepare_audit(audit, settings).warnings)
+    log_warnings(name, prepare_audit(audit, settings).warnings)
     planned = Planned(
         name=name,
         cron=cron,

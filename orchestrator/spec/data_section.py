@@ -20,7 +20,7 @@ DataOption = Annotated[
         help="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split",
     ),
 ]
-#: items that `evaluate` draws from the data unless it is told how many
+#: items that `evaluate` samples unless the specification or an option gives a number
 EVALUATED_ITEMS = 200
 #: YAML 1.1 reads `off` as false
 _OffIsFalse = BeforeValidator(lambda value: "off" if value is False else value)

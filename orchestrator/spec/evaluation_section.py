@@ -197,8 +197,8 @@ def usable(
 ) -> tuple[EvaluationPlan, list[str]]:
     """The plan's evaluation without the methods that are not defined here, and why they are not.
 
-    Every method explains one item, and the curves are asked about it. A method that was named is
-    not left out: what is wrong with it is raised.
+    Every method explains one item, and the curves are computed on it. A method that is named in the
+    specification is not left out: what is wrong with it is raised.
     """
     evaluation = plan.evaluation
     assert evaluation is not None
@@ -224,9 +224,9 @@ def _try(
 
     metrics = tuple(one for one in evaluation.metrics if metric_facts(one.name).kind == "curve")
     first = replace(evaluation, metrics=metrics, confidence=0.0, items=None)
-    asked = Evaluation.from_plan(replace(plan, evaluation=first))
+    request = Evaluation.from_plan(replace(plan, evaluation=first))
     for item in items[:1]:
-        for _ in evaluate_items(model, [replace(item, index=0)], asked, observer=Silent()):
+        for _ in evaluate_items(model, [replace(item, index=0)], request, observer=Silent()):
             pass
 
 
@@ -291,7 +291,7 @@ def _usual_items(metric: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationEstimate:
-    """What an evaluation asks of the model."""
+    """What an evaluation costs."""
 
     items: int
     methods: int
@@ -307,21 +307,21 @@ class EvaluationEstimate:
 
 
 def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
-    """Count what methods declare and curves ask; None where nothing is evaluated."""
-    asked = plan.evaluation
-    if asked is None:
+    """Count what methods declare and curves take; None where nothing is evaluated."""
+    evaluation = plan.evaluation
+    if evaluation is None:
         return None
-    items = min(plan.dataset.rows, asked.items or plan.dataset.rows)
+    items = min(plan.dataset.rows, evaluation.items or plan.dataset.rows)
     passes = 0.0
-    for method in asked.methods:
+    for method in evaluation.methods:
         mine = min(items, method.items or items)
         passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
-        for metric in asked.metrics:
+        for metric in evaluation.metrics:
             if metric_facts(metric.name).kind == "curve":
                 passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
     return EvaluationEstimate(
         items=items,
-        methods=len(asked.methods),
-        metrics=len(asked.metrics),
-        passes=passes * len(asked.targets),
+        methods=len(evaluation.methods),
+        metrics=len(evaluation.metrics),
+        passes=passes * len(evaluation.targets),
     )
