@@ -7,8 +7,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.audit import ReportDir, audit_before
-from orchestrator.cli.planning import warn
-from orchestrator.cli.running import work_and_report, work_here
+from orchestrator.cli.running import warn, work_and_report, work_here
 from orchestrator.spec.audit_spec import NameOption, overrides_of
 from transexplain.errors import ConfigurationError
 

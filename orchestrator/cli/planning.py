@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.running import warn
 from orchestrator.spec.audit_spec import (
     JoinOption,
     LongTextOption,
@@ -108,8 +109,3 @@ def prepare(
     for warning in prepared.warnings:
         warn(warning)
     return prepared
-
-
-def warn(message: str) -> None:
-    """A warning for the terminal."""
-    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)
