@@ -161,8 +161,7 @@ def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
     """Train as the command line does."""
     import yaml
 
-    from orchestrator.training.plan import train_spec
-    from orchestrator.training.spec import load_training
+    from orchestrator.training_spec import load_training, train_spec
     from transexplain.settings import Settings
     from transexplain.training.plan import Unobserved
 

@@ -28,7 +28,7 @@ def model() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def found(model: LoadedModel) -> list[Compared]:
-    return te.compare(model, TEXT, params=FEW)
+    return te.explain_by_methods(model, TEXT, params=FEW)
 
 
 def test_every_method_speaks_or_says_why_not(found: list[Compared]) -> None:
@@ -67,7 +67,7 @@ def test_the_page_of_a_picture() -> None:
     )
     model = te.wrap(vit.eval(), modality="image", transform=_tensor)
     picture = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
-    found = te.compare(model, picture, methods=["lrp", "rollout", "decoded-gradcam"])
+    found = te.explain_by_methods(model, picture, methods=["lrp", "rollout", "decoded-gradcam"])
     from PIL import Image
 
     page = Visible(te.render.comparison(found, picture=Image.fromarray(picture)))
@@ -84,13 +84,13 @@ def _tensor(picture: Any) -> torch.Tensor:
 
 def test_wrong_requests(model: LoadedModel) -> None:
     with pytest.raises(ConfigurationError, match="unknown method 'lpr'"):
-        te.compare(model, TEXT, methods=["lpr"])
+        te.explain_by_methods(model, TEXT, methods=["lpr"])
     with pytest.raises(ConfigurationError, match="unknown method 'lpr'"):
-        te.compare(model, TEXT, params={"lpr": {}})
+        te.explain_by_methods(model, TEXT, params={"lpr": {}})
     with pytest.raises(TargetError):
-        te.compare(model, TEXT, target="class:none")
+        te.explain_by_methods(model, TEXT, target="class:none")
     with pytest.raises(ItemError):
-        te.compare(model, " ", methods=["lrp"])
+        te.explain_by_methods(model, " ", methods=["lrp"])
 
 
 def test_the_command_line(bert_dir: Path, tmp_path: Path) -> None:

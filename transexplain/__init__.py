@@ -8,14 +8,14 @@ from transexplain.version import __version__
 if TYPE_CHECKING:
     from transexplain import render
     from transexplain.api import evaluate, explain, explain_iter, load_model, wrap
-    from transexplain.comparing import compare
+    from transexplain.comparing import explain_by_methods
     from transexplain.errors import TransExplainError
     from transexplain.types import Attribution, Item, Ledger, PatchGrid, Token
 
 _PUBLIC = {
-    "compare": "transexplain.comparing",
     "evaluate": "transexplain.api",
     "explain": "transexplain.api",
+    "explain_by_methods": "transexplain.comparing",
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
@@ -35,9 +35,9 @@ __all__ = [
     "Token",
     "TransExplainError",
     "__version__",
-    "compare",
     "evaluate",
     "explain",
+    "explain_by_methods",
     "explain_iter",
     "load_model",
     "render",

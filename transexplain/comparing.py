@@ -13,7 +13,7 @@ from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Attribution, Compared, Item
 
 
-def compare(
+def explain_by_methods(
     model: LoadedModel,
     content: Any,
     *,

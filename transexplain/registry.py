@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from transexplain.errors import ConfigurationError
@@ -41,6 +42,18 @@ class Registry(Mapping[str, str]):
         near = difflib.get_close_matches(name, self._table, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self._table)}"
+
+
+def require(package: str, extra: str) -> None:
+    """Raise ConfigurationError where an optional package is missing; it names the command."""
+    try:
+        found = find_spec(package)
+    except ValueError:  # a module that was put in place without a specification
+        return
+    if found is None:
+        raise ConfigurationError(
+            f"{package} is not installed, which this needs: pip install 'transexplain[{extra}]'"
+        )
 
 
 def load(place: str) -> Any:

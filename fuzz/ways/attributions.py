@@ -11,7 +11,7 @@ from typing import Any
 
 from fuzz.guard import promise
 from fuzz.ways.tables import options_of
-from orchestrator.importing import ImportRequest, import_spec, prepare_import
+from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.importing import import_shard
 from transexplain.plans import Shard

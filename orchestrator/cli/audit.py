@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.planning import overrides_of, prepare
+from orchestrator.cli.planning import prepare
 from orchestrator.cli.running import announce, work_and_report, work_here, work_of_others
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    NameOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    overrides_of,
+)
+from orchestrator.spec.data_section import DataOption
+from orchestrator.spec.groups_section import LexiconOption
+from orchestrator.spec.method_section import MethodOption
+from orchestrator.spec.model_section import ModelOption
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,25 +36,19 @@ Queue = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    for verb in (run, submit, resume, retry, cancel):
-        app.command()(verb)
-
-
 def run(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: opt.Model = None,
-    data: opt.Data = None,
-    target: opt.Targets = None,
-    method: opt.Method = None,
-    lexicon: opt.Lexicon = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
-    name: opt.Name = None,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
+    method: MethodOption = None,
+    lexicon: LexiconOption = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
@@ -52,8 +59,11 @@ def run(  # noqa: PLR0913 - the options of a command line
     from transexplain.store import runs
 
     settings = opt.settings_with(db)
-    long = opt.long_texts(long_text, window, stride, join)
-    overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+        name=name,
+    )
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
@@ -65,16 +75,16 @@ def run(  # noqa: PLR0913 - the options of a command line
 def submit(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: opt.Model = None,
-    data: opt.Data = None,
-    target: opt.Targets = None,
-    method: opt.Method = None,
-    lexicon: opt.Lexicon = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
-    name: opt.Name = None,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
+    method: MethodOption = None,
+    lexicon: LexiconOption = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     db: opt.DatabaseUrl = None,
@@ -87,8 +97,11 @@ def submit(  # noqa: PLR0913 - the options of a command line
 
     settings = opt.settings_with(db)
     queue.check_broker(settings)
-    long = opt.long_texts(long_text, window, stride, join)
-    overrides = {**overrides_of(model, data, target, method, lexicon, name), **long}
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+        name=name,
+    )
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)

@@ -20,7 +20,7 @@ def compared(
 
     Raises ConfigurationError for several targets, and for a parameter that names no method.
     """
-    from transexplain.comparing import compare
+    from transexplain.comparing import explain_by_methods
 
     if targets and len(targets) > 1:
         raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
@@ -32,7 +32,7 @@ def compared(
                 f"with --method all say which method {key!r} is for: --param METHOD.{key}=..."
             )
         params.setdefault(method, {})[name] = value
-    return compare(model, content, target=(targets or ["top:2"])[0], params=params)
+    return explain_by_methods(model, content, target=(targets or ["top:2"])[0], params=params)
 
 
 def as_json(found: "Sequence[Compared]") -> str:

@@ -24,14 +24,12 @@ Ahead = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    group = typer.Typer(
-        help="The store: its tables, partitions, old runs and backups.", no_args_is_help=True
-    )
+def database_group() -> typer.Typer:
+    """The verb `db` with its own verbs."""
+    group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
     for verb in (upgrade, check, maintain, prune, vacuum, backup):
         group.command()(verb)
-    app.add_typer(group, name="db")
+    return group
 
 
 def upgrade(*, db: opt.DatabaseUrl = None) -> None:

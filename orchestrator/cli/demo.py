@@ -6,11 +6,6 @@ from typing import Annotated
 import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(demo)
-
-
 def demo(
     *,
     folder: Annotated[Path, typer.Option("--folder", help="where everything is written")] = Path(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.spec.spec_document import parameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 
     from transexplain.doctor import Diagnosis
     from transexplain.models.base import LoadedModel
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(doctor)
 
 
 def doctor(
@@ -45,7 +41,7 @@ def doctor(
 
     loaded = load_model(model, dtype=dtype, device=device)
     item = None if data is None else _first_item(loaded, data)
-    found = examine(loaded, item, method, at, **opt.parameters(param))
+    found = examine(loaded, item, method, at, **parameters(param))
     if json_:
         typer.echo(json.dumps(found.document(), indent=2, ensure_ascii=False))
     else:
@@ -150,9 +146,9 @@ def _cost(found: "Diagnosis") -> Iterator[str]:
 
 
 def _batches(found: "Diagnosis") -> Iterator[str]:
-    told = found.invariance
-    neighbours = f"on neighbours: {_dependence(told.batch, told.batch_difference)}"
-    padding = f"; on padding: {_dependence(told.padding, told.padding_difference)}"
+    invariance = found.invariance
+    neighbours = f"on neighbours: {_dependence(invariance.batch, invariance.batch_difference)}"
+    padding = f"; on padding: {_dependence(invariance.padding, invariance.padding_difference)}"
     shown = padding if found.model.modality != "image" else ""
     yield f"logits depend {neighbours}{shown}. Batches: {found.batching}"
 

@@ -1,17 +1,28 @@
 """The verb that measures explanations: evaluate."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.planning import overrides_of, prepare
+from orchestrator.cli.planning import prepare
 from orchestrator.cli.running import work_and_report, work_here, work_of_others
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    NameOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    overrides_of,
+)
+from orchestrator.spec.data_section import DataOption
+from orchestrator.spec.model_section import ModelOption
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
-    from orchestrator.plan import Prepared
+    from orchestrator.plan.audit_plan import Prepared
 
 Methods = Annotated[
     list[str] | None,
@@ -33,26 +44,21 @@ Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the tables are written")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(evaluate)
-
-
 def evaluate(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: opt.Model = None,
-    data: opt.Data = None,
-    target: opt.Targets = None,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
     method: Methods = None,
     metric: Metrics = None,
     baseline: Baseline = None,
     items: Items = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
-    name: opt.Name = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     processes: opt.Processes = 1,
     queue_: Queue = False,
@@ -65,14 +71,13 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
         from orchestrator.dispatch.queue import check_broker
 
         check_broker(settings)
-    overrides: dict[str, Any] = {
-        **overrides_of(model, data, target, None, None, name),
-        "data.sample": items or None,
-        "evaluation.methods": _names(method),
-        "evaluation.metrics": _names(metric),
-        "evaluation.baseline": _token(baseline),
-        **opt.long_texts(long_text, window, stride, join),
-    }
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "items": items or None, "name": name},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+        methods=_names(method),
+        metrics=_names(metric),
+        baseline=_token(baseline),
+    )
     if items == 0:
         set_ = [*(set_ or ()), "data.sample=null"]
     prepared = prepare(spec, overrides, set_, settings, task="evaluation")
@@ -83,7 +88,7 @@ def _measure(
     prepared: "Prepared", settings: Settings, report_dir: Path, *, processes: int | None
 ) -> None:
     """Create the run and drive it to its end: here, or without `processes` on the queue."""
-    from orchestrator.cost import evaluation_estimate
+    from orchestrator.spec.evaluation_section import evaluation_estimate
     from transexplain.store import runs
 
     if cost := evaluation_estimate(prepared.plan):

@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    overrides_of,
+)
+from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,25 +27,20 @@ Palette = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(explain)
-
-
 def explain(  # noqa: PLR0913 - the options of a command line
     item: Annotated[str, typer.Argument(help="a text, or the path of a picture; `-`: stdin")],
     *,
     model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
-    target: opt.Targets = None,
+    target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: Annotated[
         str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
     ] = None,
     param: opt.Params = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
     ] = None,
@@ -55,10 +59,10 @@ def explain(  # noqa: PLR0913 - the options of a command line
     loaded = api.load_model(model, device=device)
     content = _content(loaded, item)
     if method == "all":
-        _compare(loaded, content, target, opt.parameters(param), form, output, palette)
+        _compare(loaded, content, target, parameters(param), form, output, palette)
         return
-    spec = MethodSpec(name=method, params={**opt.parameters(param), **({"at": at} if at else {})})
-    long = opt.long_texts(long_text, window, stride, join)
+    spec = MethodSpec(name=method, params={**parameters(param), **({"at": at} if at else {})})
+    long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
     found = api.explain(loaded, content, spec, target or ["predicted"], **long)
     _show(content, found, form, output, palette=palette, alpha=alpha)
 

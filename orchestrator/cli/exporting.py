@@ -15,11 +15,6 @@ Output = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(export)
-
-
 def export(
     run_id: opt.RunId = "latest",
     *,

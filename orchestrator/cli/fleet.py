@@ -45,12 +45,6 @@ Modalities = Annotated[
 LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    app.command()(worker)
-    app.command("metrics-server")(metrics_server)
-
-
 def worker(
     *,
     device: Device = None,

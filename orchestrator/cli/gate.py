@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 _FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(gate)
-
-
 def gate(
     run_id: opt.RunId = "latest",
     *,

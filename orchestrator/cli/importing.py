@@ -7,8 +7,8 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.audit import ReportDir, audit_before
-from orchestrator.cli.planning import warn
-from orchestrator.cli.running import work_and_report, work_here
+from orchestrator.cli.running import warn, work_and_report, work_here
+from orchestrator.spec.audit_spec import NameOption, overrides_of
 from transexplain.errors import ConfigurationError
 
 File = Annotated[
@@ -46,11 +46,6 @@ MethodName = Annotated[
 ModelName = Annotated[str, typer.Option("--model-name", help="what the report calls the model")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command("import")(import_)
-
-
 def import_(  # noqa: PLR0913 - the options of a command line
     file: File,
     *,
@@ -63,7 +58,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     unit: Unit = "logits",
     method_name: MethodName = "imported",
     model_name: ModelName = "imported",
-    name: opt.Name = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
@@ -71,19 +66,21 @@ def import_(  # noqa: PLR0913 - the options of a command line
     report_dir: ReportDir = Path("audits"),
 ) -> None:
     """Group statistics and a report over attributions made elsewhere; no model is loaded."""
-    from orchestrator.importing import ImportRequest, import_spec, prepare_import
+    from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
     from transexplain.store import runs
 
     settings = opt.settings_with(db)
     groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
-    overrides = {"name": name, **{f"groups.{key}": value for key, value in groups.items()}}
-    asked = ImportRequest(
+    overrides = overrides_of(name=name, **groups)
+    request = ImportRequest(
         columns=_columns(column),
         classes=tuple(one.strip() for one in classes.split(",")) if classes else (),
         method=method_name,
         unit=unit,
     )
-    prepared = prepare_import(import_spec(file, overrides, set_ or (), model_name), asked, settings)
+    prepared = prepare_import(
+        import_spec(file, overrides, set_ or (), model_name), request, settings
+    )
     for warning in prepared.warnings:
         warn(warning)
     with opt.open_store(settings) as store:

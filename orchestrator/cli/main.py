@@ -8,73 +8,61 @@ nobody reads the output any more (as `... | head`).
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from orchestrator.cli import (
-    audit,
-    database,
-    demo,
-    doctor,
-    evaluating,
-    explain,
-    exporting,
-    fleet,
-    gate,
-    importing,
-    matching,
-    planning,
-    reading,
-    runs_compared,
-    scheduling,
-    strategies,
-    training,
-    verifying,
-)
+from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.dispatch import stopping
 from transexplain.errors import InfrastructureError, TransExplainError
+from transexplain.registry import load
 
 _NOBODY_READS = 141  # as a shell says of a process that SIGPIPE ended
+_PLAIN: Mapping[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
 
 app = typer.Typer(
     name="transexplain",
     help="Audit transformer classifiers in bulk by layer-wise relevance propagation.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    **_PLAIN,
 )
-for _module in (
-    demo,
-    planning,
-    audit,
-    importing,
-    evaluating,
-    training,
-    reading,
-    matching,
-    strategies,
-    runs_compared,
-    gate,
-    exporting,
-    verifying,
-    explain,
-    doctor,
-    fleet,
-    scheduling,
-    database,
-):
-    _module.register(app)
 
 
-@app.command()
+class _Verb(TyperCommand):
+    """A verb whose module is imported when the verb is used, so that `--help` is quick."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
+        """The context of the verb itself."""
+        return _loaded(self.name or "").make_context(info_name, args, *rest, **more)
+
+
+def _loaded(name: str) -> Any:
+    """The command behind a name in the tables."""
+    if name in GROUPS:
+        group = typer.main.get_command(load(GROUPS[name].place)())
+        group.help = GROUPS[name].help
+        return group
+    alone = typer.Typer(**_PLAIN)
+    alone.command(name)(load(VERBS[name].place))
+    return typer.main.get_command(alone)
+
+
+def _not_loaded() -> None:
+    """Stands for a verb until it is used."""
+
+
 def version() -> None:
     """Print the version."""
     from transexplain.version import __version__
 
     typer.echo(__version__)
+
+
+for _name, _entry in (*VERBS.items(), *GROUPS.items()):
+    app.command(_name, cls=_Verb, help=_entry.help)(_not_loaded)
 
 
 def main() -> None:
@@ -111,16 +99,16 @@ class _Output:
 
     def write(self, text: str) -> int:
         """As the stream's."""
-        with self._told():
+        with self._guarded():
             return int(self._stream.write(text))
 
     def flush(self) -> None:
         """As the stream's."""
-        with self._told():
+        with self._guarded():
             self._stream.flush()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         try:
             if self._lost is not None:  # somebody swallowed it
                 raise self._lost

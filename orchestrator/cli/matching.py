@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _LISTED = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(matches)
-
-
 def matches(
     run_id: opt.RunId = "latest",
     *,
@@ -46,7 +41,9 @@ def matches(
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)
         if checked is not None:
-            _tell(checked_precisions(checked, [one.name for one in run.plan.groups]), json_)
+            _print_precisions(
+                checked_precisions(checked, [one.name for one in run.plan.groups]), json_
+            )
             return
         path = out or Path(f"matches-{run.id}.csv")
         drawn = _write(store, run, path, sample, seed)
@@ -59,7 +56,7 @@ def matches(
         f"{drawn} matches are in {path}; write yes or no into the column `correct`, then run "
         f"`transexplain matches {run.id} --checked {path}`"
     )
-    for line in _told_dropped(dropped):
+    for line in _dropped_lines(dropped):
         typer.echo(line)
 
 
@@ -112,7 +109,7 @@ def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], 
     return sorted(found.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
-def _told_dropped(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
+def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
     if not dropped:
         return []
     named = [f"{entity} ({group}) {count}" for (group, entity), count in dropped[:_LISTED]]
@@ -124,7 +121,7 @@ def _told_dropped(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
     ]
 
 
-def _tell(found: list["Precision"], json_: bool) -> None:
+def _print_precisions(found: list["Precision"], json_: bool) -> None:
     if json_:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return

@@ -8,36 +8,46 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.running import warn
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    load_spec,
+    overrides_of,
+)
+from orchestrator.spec.data_section import DataOption
+from orchestrator.spec.groups_section import LexiconOption
+from orchestrator.spec.method_section import MethodOption
+from orchestrator.spec.model_section import ModelOption
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
-    from orchestrator.plan import Prepared
+    from orchestrator.plan.audit_plan import Prepared
     from transexplain.plans import Task
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    for verb in (validate, plan):
-        app.command()(verb)
 
 
 def validate(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: opt.Model = None,
-    data: opt.Data = None,
-    target: opt.Targets = None,
-    method: opt.Method = None,
-    lexicon: opt.Lexicon = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
+    method: MethodOption = None,
+    lexicon: LexiconOption = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
     set_: opt.Set = None,
 ) -> None:
     """Check an audit without running it: model, data, targets, lexicon, one item explained."""
-    long = opt.long_texts(long_text, window, stride, join)
-    overrides = {**overrides_of(model, data, target, method, lexicon, None), **long}
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+    )
     prepared = prepare(spec, overrides, set_, Settings.from_environment())
     plan = prepared.plan
     typer.echo(
@@ -50,23 +60,26 @@ def validate(  # noqa: PLR0913 - the options of a command line
 def plan(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: opt.Model = None,
-    data: opt.Data = None,
-    target: opt.Targets = None,
-    method: opt.Method = None,
-    lexicon: opt.Lexicon = None,
-    long_text: opt.LongText = None,
-    window: opt.Window = None,
-    stride: opt.Stride = None,
-    join: opt.Join = None,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
+    method: MethodOption = None,
+    lexicon: LexiconOption = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
     set_: opt.Set = None,
     json_: opt.AsJson = False,
 ) -> None:
     """Check an audit and say what it would do and cost."""
-    from orchestrator.cost import estimate, evaluation_estimate
+    from orchestrator.plan.estimate import estimate
+    from orchestrator.spec.evaluation_section import evaluation_estimate
 
-    long = opt.long_texts(long_text, window, stride, join)
-    overrides = {**overrides_of(model, data, target, method, lexicon, None), **long}
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+    )
     prepared = prepare(spec, overrides, set_, Settings.from_environment())
     found = estimate(prepared)
     measured = evaluation_estimate(prepared.plan)
@@ -79,25 +92,6 @@ def plan(  # noqa: PLR0913 - the options of a command line
         typer.echo(f"faithfulness: {measured.spoken()}")
 
 
-def overrides_of(
-    model: str | None,
-    data: str | None,
-    target: list[str] | None,
-    method: str | None,
-    lexicon: str | None,
-    name: str | None,
-) -> dict[str, Any]:
-    """Command-line options as keys of the specification."""
-    return {
-        "model.source": model,
-        "data.source": data,
-        "targets": target or None,
-        "method.name": method,
-        "groups.lexicon": lexicon,
-        "name": name,
-    }
-
-
 def prepare(
     spec: Path | None,
     overrides: dict[str, Any],
@@ -106,19 +100,12 @@ def prepare(
     task: "Task" = "audit",
 ) -> "Prepared":
     """Read and check a specification, telling its warnings; raises ConfigurationError."""
-    from orchestrator.evaluation import with_usual_sample
-    from orchestrator.plan import prepare_audit
-    from orchestrator.spec import load_spec
+    from orchestrator.plan.audit_plan import prepare_audit
 
-    asked = load_spec(spec, overrides, set_ or ())
+    read = load_spec(spec, overrides, set_ or ())
     if task == "evaluation":
-        asked = with_usual_sample(asked)
-    prepared = prepare_audit(asked, settings, task)
+        read = read.model_copy(update={"data": read.data.with_usual_sample()})
+    prepared = prepare_audit(read, settings, task)
     for warning in prepared.warnings:
         warn(warning)
     return prepared
-
-
-def warn(message: str) -> None:
-    """A warning for the terminal."""
-    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from transexplain.store.records import RunProgress
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    app.command()(status)
-    app.command()(report)
-
-
 def status(
     run_id: Annotated[str | None, typer.Argument(help="run id or `latest`; default: all")] = None,
     *,

@@ -29,7 +29,6 @@ def work_here(
     """Work on a run in this process or its children; `model` is loaded already."""
 
     def work(on_items: OnItems, stop: Event) -> None:
-        from orchestrator.cli.planning import warn
         from orchestrator.dispatch import local
 
         local.run_local(
@@ -49,7 +48,6 @@ def work_here(
 def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
     """Send hints for free shards at once, then watch the workers, sending what is lost or left."""
     from orchestrator import sweep
-    from orchestrator.cli.planning import warn
     from orchestrator.dispatch.follow import follow
     from orchestrator.dispatch.queue import send_hints
     from transexplain.store import hints, runs
@@ -99,3 +97,8 @@ def work_and_report(
     code = exit_code(store, run_id)
     if code:
         raise typer.Exit(code)
+
+
+def warn(message: str) -> None:
+    """A warning for the terminal."""
+    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)

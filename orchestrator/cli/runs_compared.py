@@ -21,11 +21,6 @@ _PREVIOUS = "previous"
 _ROWS = 30  # of a table in the terminal; the page has all
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(compare)
-
-
 def compare(
     run_a: Annotated[
         str,
@@ -86,13 +81,13 @@ def _print(found: "DriftSummary") -> None:
 
 def _pairs(found: "DriftSummary") -> str:
     """How many items all rests on, and why others are left out."""
-    told = found.predictions
+    predictions = found.predictions
     left = (
-        (told.other_content, "left out: other content under the same id"),
-        (told.unknown_content, "left out: contents not stored, so not compared"),
+        (predictions.other_content, "left out: other content under the same id"),
+        (predictions.unknown_content, "left out: contents not stored, so not compared"),
     )
-    things = "item" if told.common == 1 else "items"
-    parts = [f"{told.common:,} {things} in both", *(f"{n:,} {why}" for n, why in left if n)]
+    things = "item" if predictions.common == 1 else "items"
+    parts = [f"{predictions.common:,} {things} in both", *(f"{n:,} {why}" for n, why in left if n)]
     return "; ".join(parts)
 
 

@@ -28,15 +28,13 @@ ReportDir = Annotated[Path, typer.Option("--report-dir", help="where reports are
 EVERY = 30.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    group = typer.Typer(help="Audits that are made again and again.", no_args_is_help=True)
+def schedule_group() -> typer.Typer:
+    """The verb `schedule` with its own verbs."""
+    group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
     for verb in (add, pause, resume, remove, run_now, tick):
         group.command()(verb)
     group.command("list")(list_)
-    app.add_typer(group, name="schedule")
-    app.command()(sweep)
-    app.command()(beat)
+    return group
 
 
 def add(

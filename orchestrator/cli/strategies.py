@@ -16,11 +16,6 @@ Sample = Annotated[int, typer.Option("--sample", help="largest number of items o
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the files are written")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(strategies)
-
-
 def strategies(
     run_id: opt.RunId = "latest",
     *,

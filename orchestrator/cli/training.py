@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.spec.audit_spec import NameOption
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -26,30 +27,24 @@ Restart = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(train)
-
-
 def train(
     spec: SpecPath,
     *,
     output: Output = None,
-    name: opt.Name = None,
+    name: NameOption = None,
     set_: opt.Set = None,
     restart: Restart = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Fine-tune a classifier in stages; run again after an interruption to go on."""
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.training.plan import train_spec
-    from orchestrator.training.spec import load_training
+    from orchestrator.training_spec import load_training, train_spec
     from transexplain.settings import Settings
 
     overrides = {"output": output, "name": name}
     read = load_training(spec, overrides, set_ or ())
     if restart:
-        from transexplain.training.course import forget
+        from transexplain.training import forget
 
         forget(Path(read.output or f"trainings/{read.name}").expanduser())
     try:
@@ -66,19 +61,19 @@ class _Bar:
 
     def __init__(self, bar: "Progress", label: str, stop: Event) -> None:
         self.bar, self.stop, self.label = bar, stop, label
-        self.task = bar.add_task(label, total=None, said="")
+        self.task = bar.add_task(label, total=None, note="")
         self.metrics = ""
 
     def began(self, what: str) -> None:
         """Another part of the training; the bar begins anew."""
         self.metrics = ""
-        self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", said="")
+        self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", note="")
         typer.echo(f"{self.label}: {what}", err=True)
 
     def stepped(self, step: int, steps: int, losses: Mapping[str, float]) -> None:
         """One step further."""
-        said = f"loss {losses['loss']:.4f}" if "loss" in losses else ""
-        self.bar.update(self.task, completed=step, total=steps, said=f"{said}{self.metrics}")
+        note = f"loss {losses['loss']:.4f}" if "loss" in losses else ""
+        self.bar.update(self.task, completed=step, total=steps, note=f"{note}{self.metrics}")
 
     def validated(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """One epoch further; written on a line of its own."""
@@ -102,7 +97,7 @@ def _shown(label: str, stop: Event) -> Iterator[_Bar]:
         BarColumn(),
         MofNCompleteColumn(),
         Left(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[note]}"),
         console=console,
         disable=not console.is_terminal,
     )
@@ -114,8 +109,8 @@ def _print(trained: "Trained", *, as_json: bool) -> None:
     if as_json:
         import json
 
-        told: dict[str, Any] = asdict(trained)
-        typer.echo(json.dumps(told, indent=1, default=str))
+        document: dict[str, Any] = asdict(trained)
+        typer.echo(json.dumps(document, indent=1, default=str))
         return
     for failure in trained.failures[:5]:
         typer.echo(f"left out {failure.item_id}: {failure.kind}: {failure.message}", err=True)

@@ -40,12 +40,6 @@ DataRoot = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verbs."""
-    app.command()(manifest)
-    app.command()(verify)
-
-
 def manifest(
     run_id: opt.RunId = "latest", *, output: Output = None, db: opt.DatabaseUrl = None
 ) -> None:
@@ -102,7 +96,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
     )
     with opt.open_store(settings) as store:
         run = run_names.id_of(store, run_id)
-        found = _told(checks_of(store, run, asked, manifest_file), silent=json_)
+        found = _shown(checks_of(store, run, asked, manifest_file), silent=json_)
     if _concluded(run, found, json_):
         raise typer.Exit(1)
 
@@ -119,7 +113,7 @@ def _concluded(run: str, found: "list[Check]", json_: bool) -> int:
     return failed
 
 
-def _told(checks: "Iterator[Check]", *, silent: bool) -> "list[Check]":
+def _shown(checks: "Iterator[Check]", *, silent: bool) -> "list[Check]":
     """Every check, each printed as soon as it is done."""
     found = []
     for check in checks:

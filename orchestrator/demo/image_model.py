@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.demo import digits
+from orchestrator.demo.short_fit import train_classifier
 from transexplain.data.snapshot import prepare
 from transexplain.plans import DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, Trained, TrainingPlan
+from transexplain.training.plan import FitPlan, Optimisation, TrainingPlan
 
 _BATCH, _RATE, _WARMUP = 32, 2e-3, 0.3
 _HELD_OUT = 0.05  #: share of the training pictures that the curve of accuracy is measured on
@@ -59,8 +60,6 @@ def train(scans: digits.Scans, folder: Path, *, seed: int, epochs: int) -> Path:
 
     The global random state is left as it was; weights depend on the seed and the scans only.
     """
-    from transexplain.training import train as train_plan
-
     start, pictures = folder / "start", folder / "training-pictures"
     _write_untrained(start, seed)
     digits.write_folder(scans, pictures)
@@ -76,8 +75,7 @@ def train(scans: digits.Scans, folder: Path, *, seed: int, epochs: int) -> Path:
             epochs=epochs, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
         ),
     )
-    trained: Trained = train_plan(plan)
-    return Path(trained.model)
+    return train_classifier(plan)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

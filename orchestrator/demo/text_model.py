@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.demo import corpus
+from orchestrator.demo.short_fit import train_classifier
 from transexplain.data.snapshot import prepare
 from transexplain.models.quiet import quiet
 from transexplain.plans import DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, Trained, TrainingPlan
+from transexplain.training.plan import FitPlan, Optimisation, TrainingPlan
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -74,8 +75,6 @@ def train(written: Sequence[corpus.Letter], folder: Path, *, seed: int) -> Path:
     Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
     innocent names among them, is forgotten, and what the labels keep asking for stays.
     """
-    from transexplain.training import train as train_plan
-
     start, letters = folder / "start", folder / "training-letters.csv"
     _write_untrained(start, seed)
     corpus.write_csv(letters, written)
@@ -96,8 +95,7 @@ def train(written: Sequence[corpus.Letter], folder: Path, *, seed: int) -> Path:
             epochs=_EPOCHS, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
         ),
     )
-    trained: Trained = train_plan(plan)
-    return Path(trained.model)
+    return train_classifier(plan)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

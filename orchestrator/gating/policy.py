@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from orchestrator.documents import yaml_value
-from orchestrator.sections import Strict
+from orchestrator.spec.section import Strict
+from orchestrator.spec.spec_document import yaml_value
 from transexplain.bias.group_verdicts import GroupFinding
 from transexplain.errors import ConfigurationError
 from transexplain.findings import Verdict

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from orchestrator.plan import prepare_audit
 from orchestrator.scheduling import cadence, webhook
-from orchestrator.scheduling.places import with_absolute_paths
-from orchestrator.scheduling.tick import tell
+from orchestrator.scheduling.tick import log_warnings
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
@@ -42,8 +41,8 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     cadence.check(cron, time_zone)
     if webhook_url is not None:
         webhook.check(webhook_url)
-    audit = with_absolute_paths(load_spec(spec, settings=overrides))
-    tell(name, prepare_audit(audit, settings).warnings)
+    audit = load_spec(spec, settings=overrides).absolute()
+    log_warnings(name, prepare_audit(audit, settings).warnings)
     planned = Planned(
         name=name,
         cron=cron,

@@ -72,13 +72,13 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired |
 
 
 def _prepare(due: Schedule, settings: Settings) -> Prepared:
-    prepared = prepare_audit(AuditSpec.model_validate(due.spec), settings)
-    tell(due.name, prepared.warnings)
+    prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
+    log_warnings(due.name, prepared.warnings)
     return prepared
 
 
-def tell(name: str, warnings: Sequence[str]) -> None:
-    """Log what was odd about an audit."""
+def log_warnings(name: str, warnings: Sequence[str]) -> None:
+    """Log the warnings of an audit's plan."""
     for warning in warnings:
         log.warning("schedule %s: %s", name, warning)
 
@@ -93,8 +93,8 @@ def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
 
 
 def _failed(db: Database, due: Schedule, error: Exception) -> Fired:
-    told = isinstance(error, TransExplainError)
-    message = str(error) if told else f"{type(error).__name__}: {error}"
+    ours = isinstance(error, TransExplainError)
+    message = str(error) if ours else f"{type(error).__name__}: {error}"
     log.error("schedule %s: %s", due.name, message)
     schedules.fail(db, due.name, message, RETRY)
     return Fired(schedule=due.name, error=message)

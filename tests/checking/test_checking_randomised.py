@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_audit import make_audit
 
-from orchestrator.checks import _draws
+from orchestrator.spec.check_sample import _draws
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.audit import explain_shard

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from attribution_rows import write_rows
 
-from orchestrator import clustering
-from orchestrator.clustering import cluster_warnings
-from orchestrator.sections import DataSection
+from orchestrator.spec.data_section import DataSection
+from transexplain.data import near_duplicates
 from transexplain.data.snapshot import prepare
 from transexplain.plans import DatasetSpec
 
@@ -26,7 +25,7 @@ def said(folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any) ->
         csv.writer(stream).writerows([("text", *names), *rows])
     section = DataSection(source=str(path), **keys)
     ref = prepare(DatasetSpec(**section.model_dump()), folder)
-    return list(cluster_warnings(section, ref))
+    return list(section.cluster_warnings(ref))
 
 
 def test_nothing_is_said_of_texts_that_differ(tmp_path: Path) -> None:
@@ -41,7 +40,7 @@ def test_what_is_found_in_texts_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     (found,) = said(tmp_path, rows[:3])
     assert found.startswith("2 of 3 texts nearly repeat one text")
     assert "data.template" in found
-    monkeypatch.setattr(clustering, "MOST", 2)
+    monkeypatch.setattr(near_duplicates, "MOST", 2)
     found = said(tmp_path, rows[1:])[-1]
     assert found.startswith("near-duplicates were not looked for: the data have 4 rows")
 

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.dispatch.local import run_here
-from orchestrator.evaluation import USUAL, USUAL_ITEMS, with_usual_sample
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
+from orchestrator.spec.data_section import EVALUATED_ITEMS
+from orchestrator.spec.evaluation_section import USUAL
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.evaluations import RANDOM
 from transexplain.metrics import METRICS, metric_facts
@@ -112,10 +113,10 @@ def test_the_usual_evaluation(tmp_path: Path) -> None:
 
 def test_the_usual_sample(tmp_path: Path) -> None:
     plain = load_spec(make_audit(tmp_path))
-    assert with_usual_sample(plain).data.sample == USUAL_ITEMS
+    assert plain.data.with_usual_sample().sample == EVALUATED_ITEMS
     for setting in ("data.limit=7", "data.sample=7", "data.sample=null"):
         told = load_spec(make_audit(tmp_path), None, [setting])
-        assert with_usual_sample(told) == told
+        assert told.data.with_usual_sample() == told.data
 
 
 def test_all_methods_leave_out_those_that_are_not_defined(tmp_path: Path) -> None:

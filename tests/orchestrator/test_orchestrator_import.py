@@ -13,7 +13,7 @@ from attribution_rows import rows_of_run, write_rows
 from tiny_audit import make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
-from orchestrator.importing import ImportRequest, import_spec, prepare_import
+from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.reports.html import render
 from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged

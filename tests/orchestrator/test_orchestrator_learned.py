@@ -12,8 +12,8 @@ from learned_audits import explainer_for, learned, mixed
 from store_samples import make_plan
 from tiny_audit import make_audit
 
-from orchestrator.cost import estimate
 from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan.estimate import estimate
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import Approximation, ExactPlan, MethodSpec
@@ -185,7 +185,9 @@ def test_all_methods_but_the_one_that_needs_a_file(
 ) -> None:
     from transexplain.methods import METHODS
 
-    monkeypatch.setattr("orchestrator.evaluation.METHODS", ("learned", "gradient-x-input"))
+    monkeypatch.setattr(
+        "orchestrator.spec.evaluation_section.METHODS", ("learned", "gradient-x-input")
+    )
     assert "learned" in METHODS
     evaluation = {"methods": "all", "metrics": ["pruning"]}
     prepared = prepare(tmp_path, "evaluation", evaluation=evaluation, targets="predicted")

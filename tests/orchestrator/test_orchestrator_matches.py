@@ -9,7 +9,6 @@ from PIL import Image
 from tiny_audit import make_audit, texts
 
 from orchestrator.plan import prepare_audit
-from orchestrator.scheduling.places import with_absolute_paths
 from orchestrator.spec import AuditSpec
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
@@ -233,12 +232,12 @@ def test_lexicons_are_found_from_any_folder(tmp_path: Path, monkeypatch) -> None
     ):
         section = {"lexicon": lexicon, "column": "c"}
         spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "groups": section})
-        groups = with_absolute_paths(spec).groups
+        groups = spec.absolute().groups
         assert groups is not None
         assert groups.lexicon == wanted
     second = {"lexicon": "builtin:gender", "second": "other.json"}
     spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "groups": second})
-    moved = with_absolute_paths(spec).groups
+    moved = spec.absolute().groups
     assert moved is not None and moved.second == str(tmp_path / "other.json")
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tiny_audit import make_audit
 
-from orchestrator.cost import estimate
-from orchestrator.mixing import exact_plan
 from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan.estimate import estimate
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import ExactPlan, MethodSpec
@@ -70,11 +69,11 @@ def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) ->
 def test_methods_that_cannot_be_mixed(explain: dict[str, Any], said: str) -> None:
     document = {"model": "m", "data": "d.csv", "explain": {"exact_sample": 0.1, **explain}}
     with pytest.raises(ConfigurationError, match=said):
-        exact_plan(AuditSpec.model_validate(document))
+        AuditSpec.model_validate(document).exact_plan()
 
 
 def test_one_method_with_two_sets_of_parameters_can_be_mixed() -> None:
     explain = {"method": "lrp", "params": {"gamma": 0.25}, "exact_sample": 0.1}
     spec = AuditSpec.model_validate({"model": "m", "data": "d.csv", "explain": explain})
-    found = exact_plan(spec)
+    found = spec.exact_plan()
     assert found is not None and found.method == MethodSpec(name="lrp")

@@ -8,9 +8,13 @@ import pytest
 import yaml
 from tiny_trainings import bert_folder, write_texts
 
-from orchestrator.training.plan import plan_training
-from orchestrator.training.presets import PRESETS, with_preset
-from orchestrator.training.spec import TrainingSpec, load_training
+from orchestrator.training_spec import (
+    PRESETS,
+    TrainingSpec,
+    load_training,
+    plan_training,
+    with_preset,
+)
 from transexplain.errors import SpecError
 from transexplain.learned.facts import read_facts
 from transexplain.models.load import load_model

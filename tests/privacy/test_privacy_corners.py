@@ -19,8 +19,8 @@ from test_privacy_store import found, run
 from verified_runs import Run, failed
 
 from orchestrator.dispatch.local import run_here, run_local
-from orchestrator.importing import ImportRequest, import_spec, prepare_import
 from orchestrator.plan import prepare_audit
+from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.exports.exporting import export

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.privacy import privacy_plan
-from orchestrator.scheduling.places import with_absolute_paths
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan
@@ -66,7 +64,7 @@ def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:
 
 
 def planned(folder: Path) -> PrivacyPlan:
-    found = privacy_plan(load_spec(write_spec(folder, function="ours:names")))
+    found = load_spec(write_spec(folder, function="ours:names")).privacy_plan()
     assert found is not None
     return found
 
@@ -75,7 +73,7 @@ def planned(folder: Path) -> PrivacyPlan:
 def test_a_module_that_nobody_allows_is_not_imported(module: str, tmp_path: Path) -> None:
     sys.modules.pop(module, None)
     with pytest.raises(ConfigurationError, match=f"{module} is not imported"):
-        privacy_plan(load_spec(write_spec(tmp_path, function=f"{module}:fly")))
+        load_spec(write_spec(tmp_path, function=f"{module}:fly")).privacy_plan()
     with pytest.raises(ConfigurationError, match=f"{module} is not imported"):
         guard_of(plan_of(PrivacyPlan(redact=f"{module}:fly")))
     assert module not in sys.modules
@@ -124,14 +122,14 @@ def test_a_file_that_is_not_the_plans_is_not_run(tmp_path: Path) -> None:
     spec = load_spec(write_spec(tmp_path, function="ours:names"))
     write(tmp_path, count=4)
     with pytest.raises(ConfigurationError, match="is not the file of the plan"):
-        privacy_plan(spec)
+        spec.privacy_plan()
     assert not trace(tmp_path).exists()
     path.unlink()
     with pytest.raises(ConfigurationError, match="there is no file"):
-        privacy_plan(spec)
+        spec.privacy_plan()
     path.mkdir()
     with pytest.raises(ConfigurationError, match="there is no file"):
-        privacy_plan(spec)
+        spec.privacy_plan()
 
 
 @pytest.mark.parametrize("mark", ["", "@staticmethod", "# @redaction_hook", "('@redaction_hook')"])
@@ -178,9 +176,9 @@ def test_only_beside_the_specification(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path / "elsewhere")
     for name in ("ours:names", "elsewhere.dotted:names"):
         with pytest.raises(ConfigurationError, match="is not imported"):
-            privacy_plan(load_spec(write_spec(tmp_path, function=name)))
+            load_spec(write_spec(tmp_path, function=name)).privacy_plan()
     with pytest.raises(ConfigurationError, match="is not imported"):  # no file of a specification
-        privacy_plan(load_spec(None, {"model": "m", "data": "d"}, ["redact=ours:names"]))
+        load_spec(None, {"model": "m", "data": "d"}, ["redact=ours:names"]).privacy_plan()
     file = tmp_path / "elsewhere" / "ours.py"
     with pytest.raises(SpecError, match="are found, not given"):
         load_spec(write_spec(tmp_path, function="ours:names", file=str(file)))
@@ -189,15 +187,15 @@ def test_only_beside_the_specification(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_schedule_keeps_the_file_and_its_digest(tmp_path: Path) -> None:
     path = write(tmp_path, count=5)
-    spec = with_absolute_paths(load_spec(write_spec(tmp_path, function="ours:names")))
+    spec = load_spec(write_spec(tmp_path, function="ours:names")).absolute()
     stored = AuditSpec.model_validate(spec.model_dump(mode="json"))
     assert stored.redact is not None
     assert stored.redact.file == str(path)
     write(tmp_path, count=6)
     with pytest.raises(ConfigurationError, match="`schedule add`"):
-        privacy_plan(stored)
+        stored.privacy_plan()
     write(tmp_path, count=5)
-    assert privacy_plan(stored) == privacy_plan(spec)
+    assert stored.privacy_plan() == spec.privacy_plan()
 
 
 def test_plans_from_before_keep_their_digest() -> None:

@@ -9,7 +9,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
 from transexplain.methods.facts import Cost, MethodFacts
 from transexplain.methods.table import TABLE
-from transexplain.registry import Registry
+from transexplain.registry import Registry, require
 from transexplain.types import Unit
 
 METHODS = Registry("method", {name: facts.place for name, facts in TABLE.items()})
@@ -41,9 +41,12 @@ def parameters_of(method: str) -> tuple[str, ...]:
 def bound(spec: MethodSpec) -> "partial[Any]":
     """The method's function with its name and parameters filled in.
 
-    Raises ConfigurationError for an unknown method or a parameter that it does not have.
+    Raises ConfigurationError for an unknown method, a parameter that it does not have, and a
+    package that is not installed.
     """
     function = METHODS.load(spec.name)
+    if (needed := TABLE[spec.name].needs) is not None:
+        require(*needed)
     known = _parameters(function)
     for name in spec.params:
         if name not in known:

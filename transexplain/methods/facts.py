@@ -57,5 +57,8 @@ class MethodFacts:
     reads_target: ReadsTarget = "yes"
     needs_rules: bool = False  #: an operator without a rule in the engine is refused
     modalities: tuple[Modality, ...] = ("text", "image", "nodes")
+    files: tuple[str, ...] = ()  #: parameters that name a file or folder
+    #: an optional package that the method needs, and the extra of this project that installs it
+    needs: tuple[str, str] | None = None
     #: all parameters (defaults filled in) and T -> what it costs
     cost: Callable[[Parameters, int], Cost] = one_backward

@@ -1,11 +1,10 @@
 """Occlusion: how far a logit falls when a window of positions is absent."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import torch
-from captum.attr import FeatureAblation
-from torch import Tensor
+from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.absence import Baseline
@@ -15,8 +14,9 @@ from transexplain.methods.presence import Masks, Over, Presence
 from transexplain.methods.records import Array
 from transexplain.models.base import Batch, LoadedModel
 
-#: windows x items x logits x windows that Captum multiplies at once: 128 MiB
+#: windows x items x logits x windows that are absent at once: 128 MiB
 CELLS_AT_ONCE = 2**24
+Absent = NDArray[np.int64]  #: (N, W) 1 where a window is absent
 
 
 def explain(
@@ -88,27 +88,21 @@ def _estimates(presence: Presence, *, window: int, stride: int) -> list[Estimate
 
 
 def _falls(presence: Presence, covered: list[Masks]) -> Array:
-    """(B, K, W) the fall of every logit for every window; 0 beyond an item's own windows.
-
-    Captum leaves the windows out. Its own `Occlusion` would also average them, in float32 only.
-    """
+    """(B, K, W) the fall of every logit for every window; 0 beyond an item's own windows."""
     items, most = len(covered), max(len(over) for over in covered)
-    everything = torch.ones(items, most, dtype=torch.float64)
-    cells = everything.numel() * max(1, len(presence.classes))
-    found: Tensor = FeatureAblation(partial(_logits, presence, covered)).attribute(
-        everything,
-        baselines=0,
-        perturbations_per_eval=min(most, max(1, CELLS_AT_ONCE // cells)),
-    )
-    return found.numpy().reshape(items, len(presence.classes), most)
-
-
-def _logits(presence: Presence, covered: list[Masks], kept: Tensor) -> Tensor:
-    """(N * B, K) the logits of B items in turn, with the windows `kept` (N * B, W)."""
-    lost = (kept == 0).numpy().reshape(-1, len(covered), kept.shape[1])
-    masks = [
-        ~(lost[:, row, : len(over)].astype(np.int64) @ over).astype(bool)
-        for row, over in enumerate(covered)
+    cells = items * most * max(1, len(presence.classes))
+    at_once = min(most, max(1, CELLS_AT_ONCE // cells))
+    nothing = [np.zeros((1, len(over)), dtype=np.int64) for over in covered]
+    whole = _logits(presence, covered, nothing)
+    lost = [np.eye(most, len(over), dtype=np.int64) for over in covered]
+    parts = [
+        whole - _logits(presence, covered, [one[first : first + at_once] for one in lost])
+        for first in range(0, most, at_once)
     ]
-    answers = np.stack(presence.ask(range(len(covered)), masks), axis=1)
-    return torch.from_numpy(answers.reshape(len(kept), -1))
+    return np.concatenate(parts, axis=1).transpose(0, 2, 1)
+
+
+def _logits(presence: Presence, covered: list[Masks], lost: Sequence[Absent]) -> Array:
+    """(B, N, K) the logits of B items, each with the windows `lost` (N, W of the item) absent."""
+    masks = [~(row @ over).astype(bool) for row, over in zip(lost, covered, strict=True)]
+    return np.stack(presence.ask(range(len(covered)), masks))

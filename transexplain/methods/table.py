@@ -88,6 +88,7 @@ _ATTENTION = {
         place="transexplain.methods.attention_flow:explain",
         source="Abnar & Zuidema 2020, section 3",
         reads_target="no",
+        needs=("igraph", "flow"),
         cost=no_backward,
     ),
     "attention-gradcam": MethodFacts(
@@ -158,6 +159,7 @@ LAYER = {
         source="Hou and Castanon 2023, Algorithm 1",
         unit="score",
         modalities=("text",),
+        files=("head",),
     ),
 }
 
@@ -166,6 +168,7 @@ LEARNED = {
         place="transexplain.methods.learned:explain",
         source="TransExplain, section 4; the form of the explainer is ours",
         modalities=("text", "image"),
+        files=("explainer",),
         cost=learned_costs.learned,
     ),
 }

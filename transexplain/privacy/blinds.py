@@ -96,7 +96,7 @@ class Nothing:
         return ""
 
     def entity(self, name: str) -> str:
-        """Nothing; a plan with such entities is refused, see orchestrator/privacy.py."""
+        """Nothing; orchestrator/spec/privacy_section.py refuses plans with such entities."""
         return ""
 
     def meta(self, meta: Mapping[str, str]) -> dict[str, str]:

@@ -2,13 +2,19 @@
 
 from typing import Any
 
-__all__ = ["train"]
+__all__ = ["forget", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """`train`, loaded when it is asked for: plans are read without torch."""
-    if name == "train":
-        from transexplain.training.course import train
+    """`train` and `forget`, loaded on first use: plans are read without torch, and without ignite.
 
-        return train
+    Raises ConfigurationError where ignite, which the loop of every fit runs on, is not installed.
+    """
+    if name in __all__:
+        from transexplain.registry import require
+
+        require("ignite", "training")
+        from transexplain.training import course
+
+        return getattr(course, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

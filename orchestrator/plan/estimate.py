@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
-from orchestrator.plan import Prepared
+from orchestrator.plan.audit_plan import Prepared
+from orchestrator.spec.method_section import passes
 from transexplain.data.reader import read_shard
 from transexplain.evaluations import Approximation
-from transexplain.methods import cost_of, facts_of
-from transexplain.metrics import curve_of, metric_facts
-from transexplain.plans import AuditPlan, Shard
+from transexplain.methods import facts_of
+from transexplain.plans import Shard
 from transexplain.reports.approximating import nearness
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Item, ItemFailure
 
 _SAMPLE = 256  # rows that lengths are measured on
-_TYPICAL = 32  # positions, where only the order of magnitude matters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +36,8 @@ class Estimate:
 
     def spoken(self) -> str:
         """Three lines for the terminal, one more for an exact sample and for an explainer."""
-        told = self.approximates
-        near = f"approximates {told.teacher}: {nearness(told)}\n" if told else ""
+        learned = self.approximates
+        near = f"approximates {learned.teacher}: {nearness(learned)}\n" if learned else ""
         swaps = f"\n{self.swaps:,} more forward passes swap mentions" if self.swaps else ""
         sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
         return (
@@ -62,11 +61,8 @@ def estimate(prepared: Prepared) -> Estimate:
         min(one.k, classes) if one.kind == "top" else counts.get(one.kind, 1) for one in kinds
     )
     positions, windows = _sizes(prepared)
-    forwards, backwards = cost_of(plan.method, round(positions / windows)).of(targets)
     exact = plan.exact
-    if exact is not None:
-        more = cost_of(exact.method, round(positions / windows)).of(targets)
-        forwards, backwards = forwards + exact.share * more[0], backwards + exact.share * more[1]
+    forwards, backwards = passes(plan.method, exact, round(positions / windows), targets)
     facts = facts_of(plan.method.name)
     return Estimate(
         items=plan.dataset.rows,
@@ -83,44 +79,6 @@ def estimate(prepared: Prepared) -> Estimate:
         exact_share=exact.share if exact else 0.0,
         swaps=plan.check.swap_passes if plan.check else 0,
         approximates=plan.approximates,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluationEstimate:
-    """What an evaluation asks of the model."""
-
-    items: int
-    methods: int
-    metrics: int
-    passes: float  #: forwards and backwards, in all; metrics that explain again not counted
-
-    def spoken(self) -> str:
-        """A line for the terminal."""
-        return (
-            f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "
-            f"{self.passes:,.0f} passes through the model"
-        )
-
-
-def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
-    """Count what methods declare and curves ask; None where nothing is evaluated."""
-    asked = plan.evaluation
-    if asked is None:
-        return None
-    items = min(plan.dataset.rows, asked.items or plan.dataset.rows)
-    passes = 0.0
-    for method in asked.methods:
-        mine = min(items, method.items or items)
-        passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
-        for metric in asked.metrics:
-            if metric_facts(metric.name).kind == "curve":
-                passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
-    return EvaluationEstimate(
-        items=items,
-        methods=len(asked.methods),
-        metrics=len(asked.metrics),
-        passes=passes * len(asked.targets),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which items an audit draws to look at who they mention again: about as many as were asked for."""
+"""Which items an audit samples for its controls: mention ablation, swaps, randomised models."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.sections import GroupsSection
+from orchestrator.spec.groups_section import GroupsSection
 from transexplain.bias.answers import answers_of
 from transexplain.bias.counterfactuals import NAMES
 from transexplain.bias.families import references_of
@@ -18,7 +18,7 @@ from transexplain.types import Item, ItemFailure, PatchGrid
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
 
-#: rows from which it is told how many mention somebody; pictures are opened to be read
+#: rows in which mentions are counted; a picture has to be decoded for it
 _READ, _READ_PICTURES = 5_000, 200
 #: forward passes that an explanation is worth, and that a swapped text takes
 _EXPLAINED, _SWAPPED = 3, 2 * NAMES - 1
@@ -32,9 +32,9 @@ _LARGE = 500_000_000  #: parameters from which on one further set is enough to h
 
 @dataclass(slots=True)
 class _Seen:
-    """Who is mentioned in the first rows of the data."""
+    """Mentions in the first rows of the data."""
 
-    mentioning: int = 0  #: items whose text mentions somebody
+    with_mention: int = 0  #: items whose text mentions a group
     whole: int = 0  #: items that are in a group in any way
     regions: Counter[str] = field(default_factory=Counter)  #: pictures with regions of each group
     counts: Counter[str] = field(default_factory=Counter)
@@ -44,13 +44,13 @@ class _Seen:
 def check_plan(
     plan: AuditPlan, section: GroupsSection | None, parameters: int = 0
 ) -> CheckPlan | None:
-    """The share of rows at which about `groups.check` items that mention somebody are drawn.
+    """The share of rows that gives about `groups.check` items with a mention of a group.
 
-    Where no text mentions anybody, as in pictures and groups of a column, items that are in a
-    group are drawn. None where there are none of these either, or nothing was asked for. Mentions
-    can be replaced where two groups have terms, and regions of pictures are hidden where two groups
-    have some. `parameters`: how many the model has. Raises
-    DataSourceError where the snapshot is gone.
+    Where no text mentions any group, as with pictures and groups of a column, items that are in a
+    group are sampled. None where there are none of these either, or `groups.check` is 0. Mentions
+    can be swapped where two groups have terms; regions of pictures are hidden where two groups
+    have some. `parameters`: how many the model has. Raises DataSourceError where the snapshot is
+    gone.
     """
     wanted = section.check if section else 0
     if not wanted or not plan.groups:
@@ -58,17 +58,17 @@ def check_plan(
     most = _READ if plan.dataset.modality == "text" else _READ_PICTURES
     rows = min(plan.dataset.rows, most)
     seen = _seen(plan, rows)
-    hits = seen.mentioning or seen.whole
+    hits = seen.with_mention or seen.whole
     # an explainer cannot read the states of a model that it did not learn from
     randomised = section is not None and section.randomised and plan.approximates is None
     regions = len(seen.regions) > 1 and bool(answers_of(plan))
-    if not hits or not (seen.mentioning or randomised or regions):
+    if not hits or not (seen.with_mention or randomised or regions):
         return None
     swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
     swapped = sum(share * seen.groups[group] for group, share in swaps.items())
     return CheckPlan(
         share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
-        whole=not seen.mentioning,
+        whole=not seen.with_mention,
         swap=bool(swaps),
         randomised=randomised,
         draws=(section.draws or _draws(parameters)) if section and randomised else 1,
@@ -116,7 +116,7 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         text = item.content if isinstance(item.content, str) else None
         found = finder.find(text, item.annotations, item.meta)
         marked = any(one.group in named for one in item.annotations)
-        seen.mentioning += bool(found.matches)
+        seen.with_mention += bool(found.matches)
         seen.whole += marked or bool(found.whole)
         regions = (one for one in item.annotations if one.box is not None or one.mask is not None)
         seen.regions.update({one.group for one in regions} & named)

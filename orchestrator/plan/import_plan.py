@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from orchestrator.clustering import cluster_warnings
-from orchestrator.grouping import group_fields, lexicon_groups
-from orchestrator.privacy import privacy_plan
-from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.spec.audit_spec import AuditSpec, load_spec
+from orchestrator.spec.compared_groups import group_fields
 from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
@@ -70,7 +68,7 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         raise ConfigurationError(f"unit {asked.unit!r}: use one of {', '.join(get_args(Unit))}")
     if len(set(asked.classes)) < len(asked.classes):
         raise ConfigurationError("--classes names a class twice")
-    lexicons, privacy = lexicon_groups(spec), privacy_plan(spec)
+    lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
     own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
@@ -97,12 +95,12 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         max_attempts=spec.max_attempts,
         task="imported",
         privacy=privacy,
-        **group_fields(spec, read.dataset, lexicons),
+        **group_fields(spec.groups, spec.data, read.dataset, lexicons),
     )
     shards = make_shards(read.dataset.rows, spec.shard_size)
     warnings = [*_warnings(plan, read)]
     if plan.groups:
-        warnings += cluster_warnings(spec.data, read.dataset)
+        warnings += spec.data.cluster_warnings(read.dataset)
     return Imported(plan=plan, shards=shards, warnings=tuple(warnings))
 
 

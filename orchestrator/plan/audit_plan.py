@@ -3,38 +3,29 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.checks import check_plan, shared_pieces
-from orchestrator.clustering import cluster_warnings
-from orchestrator.evaluation import evaluation_of, evaluation_of_audit, usable
-from orchestrator.grouping import group_fields, lexicon_groups
-from orchestrator.learned import approximation_of, refuse_other_models, with_explainers
-from orchestrator.mixing import exact_plan
-from orchestrator.privacy import privacy_plan, private
-from orchestrator.sections import EvaluationSection, GroupsSection
-from orchestrator.spec import AuditSpec
+from orchestrator.spec.audit_spec import AuditSpec
+from orchestrator.spec.check_sample import check_plan, shared_pieces
+from orchestrator.spec.compared_groups import group_fields
+from orchestrator.spec.evaluation_section import EvaluationSection, usable
+from orchestrator.spec.groups_section import GroupsSection
+from orchestrator.spec.method_section import approximation_of, method_warnings
+from orchestrator.spec.privacy_section import private
 from transexplain.data.reader import labels_of, read_shard
 from transexplain.data.shards import make_shards
-from transexplain.data.snapshot import prepare
-from transexplain.errors import (
-    ConfigurationError,
-    DataSourceError,
-    EngineError,
-    ModelLoadError,
-)
-from transexplain.methods import bound, facts_of, unit_of
-from transexplain.plans import AuditPlan, Classification, DatasetRef, DatasetSpec, Shard, Task
+from transexplain.errors import ConfigurationError, EngineError, ModelLoadError
+from transexplain.methods import bound
+from transexplain.plans import AuditPlan, Classification, DatasetRef, Shard, Task
 from transexplain.settings import Settings
 from transexplain.targets import ClassNames, label_index, short_form
 from transexplain.types import Item
 
-#: texts that the one to be tried is chosen from
-_LOOKED_AT = 8
-
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
+
+#: texts that the one to be tried is chosen from
+_LOOKED_AT = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,37 +47,26 @@ def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> 
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
         EngineError: the model has an operator without a rule.
     """
-    spec = with_explainers(spec)
-    bound(spec.explained_by)  # told before loading
-    lexicons, privacy, exact = lexicon_groups(spec), privacy_plan(spec), exact_plan(spec)
-    dataset = prepare(DatasetSpec(**spec.data.model_dump()), settings.snapshot_dir)
-    if not dataset.rows:
-        raise DataSourceError(f"dataset {spec.data.source!r} has no rows")
-    groups = group_fields(spec, dataset, lexicons)
-    from transexplain.models.load import load_model
-
-    source = absolute_model(spec.model.source)
-    model = load_model(source, dtype=spec.model.dtype, device=spec.model.device)
-    refuse_other_models(spec, model)
-    if model.modality != dataset.modality:
-        raise ModelLoadError(
-            f"model {spec.model.source!r} reads {model.modality} but dataset "
-            f"{spec.data.source!r} holds {dataset.modality}"
-        )
+    spec = spec.resolved()
+    bound(spec.explained_by)  # before anything is loaded
+    lexicons, privacy, exact = spec.lexicon_groups(), spec.privacy_plan(), spec.exact_plan()
+    dataset = spec.data.snapshot(settings)
+    groups = group_fields(spec.groups, spec.data, dataset, lexicons)
+    model = spec.model.load(dataset)
+    spec.refuse_other_models(model)
     plan = replace(_plan(spec, model, dataset), privacy=privacy, **groups)
+    shards = make_shards(dataset.rows, spec.shard_size)
+    first = _first_item(plan, shards)
+    warnings: list[str] = []
     if task == "audit":
         parameters = sum(one.numel() for one in model.module.parameters())
         check = check_plan(plan, spec.groups, parameters)
         plan = private(replace(plan, check=check, exact=exact))
-    shards = make_shards(dataset.rows, spec.shard_size)
-    warnings = [] if task == "evaluation" else list(_warnings(plan, spec.groups))
-    if task == "audit":
-        warnings += shared_pieces(plan, model)
-    if plan.groups and task == "audit":
-        warnings += cluster_warnings(spec.data, dataset)
-    first = _first_item(plan, shards)
-    if first is not None and task == "audit":
-        _try_one(plan, first, model)
+        warnings += [*_warnings(plan, spec.groups), *shared_pieces(plan, model)]
+        if plan.groups:
+            warnings += spec.data.cluster_warnings(dataset)
+        if first is not None:
+            _try_one(plan, first, model)
     plan, more = _with_evaluation(plan, spec, task, model, first)
     return Prepared(plan=plan, shards=shards, model=model, warnings=(*warnings, *more))
 
@@ -96,9 +76,9 @@ def _with_evaluation(
 ) -> tuple[AuditPlan, list[str]]:
     """The plan with what is measured about its explanations, tried on one item."""
     section = spec.evaluation
-    wanted = evaluation_of(section, plan) if task == "evaluation" else None
+    wanted = section.of_every_item(plan) if task == "evaluation" else None
     if task == "audit":
-        wanted = evaluation_of_audit(section, plan)
+        wanted = section.of_audit(plan)
     if wanted is None:
         return plan, []
     asked = replace(plan, evaluation=wanted, task=task)
@@ -109,15 +89,6 @@ def _with_evaluation(
             raise
         return plan, [f"whether the method is faithful is not measured: {error}"]
     return replace(asked, evaluation=found), warnings
-
-
-def absolute_model(source: str) -> str:
-    """A local path that workers find from any folder; hub ids and the like as they are."""
-    name, equals, checkpoint = source.partition("?checkpoint=")
-    if equals:
-        return f"{name}?checkpoint={Path(checkpoint).expanduser().absolute()}"
-    path = Path(source).expanduser()
-    return str(path.absolute()) if path.exists() else source
 
 
 def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPlan:
@@ -156,22 +127,7 @@ def _warnings(plan: AuditPlan, section: GroupsSection | None) -> Iterator[str]:
             f"{len(unknown)} labels of the dataset are no class of the model ({shown}); "
             "these items count as unlabelled. Map them with `labels: {dataset label: class}`"
         )
-    facts = facts_of(plan.method.name)
-    if facts.reads_target == "no":
-        yield (
-            f"method {plan.method.name!r} gives the same relevance whatever class is asked: what "
-            "is listed for a class shows which items are in it, not what speaks for it"
-        )
-    elif facts.reads_target == "weakly":
-        yield (
-            f"method {plan.method.name!r} depends on the class that is asked in form, but hardly "
-            "in practice; read its class sensitivity in the report"
-        )
-    if plan.groups and unit_of(plan.method.name) != "logits":
-        yield (
-            f"method {plan.method.name!r} measures {unit_of(plan.method.name)}, not logits: "
-            "group differences are not in logits"
-        )
+    yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.approximates and section and section.check and section.randomised:
         yield (
             "no model with randomised weights is asked whether it shows the same differences: an "

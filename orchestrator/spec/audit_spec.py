@@ -1,0 +1,218 @@
+"""The audit specification: one YAML file, every key checked, every unknown key refused."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import typer
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from orchestrator.spec.data_section import DataSection
+from orchestrator.spec.evaluation_section import EvaluationSection
+from orchestrator.spec.groups_section import GroupsSection
+from orchestrator.spec.method_section import ExplainSection, MethodSection
+from orchestrator.spec.model_section import ModelSection
+from orchestrator.spec.privacy_section import RedactSection, privacy_plan
+from orchestrator.spec.section import Section, from_text
+from orchestrator.spec.spec_document import put_over, read_document, validated
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import ExactPlan, MethodSpec
+from transexplain.learned.facts import read_facts
+from transexplain.learned.planned import LEARNED
+from transexplain.methods.learned_costs import explainer_of
+from transexplain.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
+from transexplain.types import EntityGroup
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+
+_BEGINS = "an audit starts with `model:` and `data:`"
+
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="predicted, label, all, class:NAME, top:K, contrast:A-B; may be repeated",
+    ),
+]
+NameOption = Annotated[str | None, typer.Option("--name", help="name of the audit")]
+LongTextOption = Annotated[
+    str | None,
+    typer.Option("--long-text", help="texts too long for the model: truncate, window or error"),
+]
+WindowOption = Annotated[
+    int | None, typer.Option("--window", help="positions of a window (with --long-text window)")
+]
+StrideOption = Annotated[
+    int | None,
+    typer.Option("--stride", help="positions of text between windows; default: no overlap"),
+]
+JoinOption = Annotated[
+    str | None, typer.Option("--join", help="mean (default) or sum of the windows' logits")
+]
+
+
+class ClassificationSection(Section):
+    """A class of the user's own: the sum of some of the model's logits."""
+
+    name: str
+    classes: tuple[str, ...] = Field(min_length=1)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+def as_texts(value: Any) -> Any:
+    """Keys and values as texts: YAML reads `0: bad` with a number as key, and labels are texts."""
+    if isinstance(value, Mapping):
+        return {str(key): str(entry) for key, entry in value.items()}
+    return value
+
+
+class AuditSpec(Section):
+    """One audit, as a person writes it."""
+
+    options: ClassVar[Mapping[str, str]] = {
+        **{name: name for name in ("name", "long_text", "window", "stride")},
+        "target": "targets",
+        "join": "long_text_join",
+    }
+
+    name: str = Field(default="audit", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    model: Annotated[ModelSection, from_text(ModelSection)]
+    data: Annotated[DataSection, from_text(DataSection)]
+    method: Annotated[MethodSection, from_text(MethodSection)] = MethodSection()
+    explain: ExplainSection | None = Field(
+        default=None, description="instead of method: a cheap one with an exact sample"
+    )
+    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(_as_list)] = Field(
+        default=("predicted",), min_length=1
+    )
+    classifications: tuple[ClassificationSection, ...] = ()
+    labels: Annotated[dict[str, str], BeforeValidator(as_texts)] = Field(
+        default_factory=dict, description="dataset label -> class"
+    )
+    groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
+    evaluation: EvaluationSection = EvaluationSection()
+    long_text: LongTexts = "truncate"
+    max_length: int | None = Field(default=None, ge=3, description="positions per text")
+    window: int | None = Field(default=None, ge=3, description="positions per window")
+    stride: int | None = Field(
+        default=None, ge=1, description="positions of text between windows; default: no overlap"
+    )
+    long_text_join: Join = Field(default="mean", description="of the windows' logits")
+    batch_tokens: int = Field(default=2048, ge=1, description="positions per batch")
+    shard_size: int = Field(default=256, ge=1, description="items per shard")
+    payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
+    store_text: StoreText = Field(default="full", description="what is stored of texts")
+    redact: Annotated[RedactSection, from_text(RedactSection)] | None = Field(
+        default=None, description="package.module:function, which says what to blank in texts"
+    )
+    tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
+    max_attempts: int = Field(default=3, ge=1)
+
+    @model_validator(mode="after")
+    def _one_way_to_explain(self) -> "AuditSpec":
+        if self.explain is not None and "method" in self.model_fields_set:
+            raise ValueError(
+                "`method` and `explain` both say how items are explained; give `method` for one "
+                "method alone, or `explain` for a cheap one with an exact sample"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _long_texts_agree(self) -> "AuditSpec":
+        try:
+            check_long_texts(
+                self.long_text,
+                max_length=self.max_length,
+                window=self.window,
+                stride=self.stride,
+                join=self.long_text_join,
+            )
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """The specification that `model_dump` wrote, which names every default too."""
+        left_out = {"method"} if document.get("explain") is not None else set()
+        return cls.model_validate(
+            {key: value for key, value in document.items() if key not in left_out}
+        )
+
+    @property
+    def explained_by(self) -> MethodSpec:
+        """The method that explains every item."""
+        return (self.explain or self.method).planned
+
+    def lexicon_groups(self) -> tuple[EntityGroup, ...]:
+        """The groups of the lexicons; raises LexiconError or SpecError."""
+        return self.groups.lexicon_groups(self.data) if self.groups else ()
+
+    def privacy_plan(self) -> PrivacyPlan | None:
+        """What becomes of texts before they are stored; raises ConfigurationError."""
+        return privacy_plan(self.store_text, self.redact, self.data)
+
+    def exact_plan(self) -> ExactPlan | None:
+        """What the exact method is asked for, where one corrects; raises ConfigurationError."""
+        return self.explain.exact_plan() if self.explain else None
+
+    def refuse_other_models(self, model: "LoadedModel") -> None:
+        """Raise ConfigurationError where an explainer was trained for another model."""
+        for method in self._learned():
+            where = explainer_of(method.params)
+            read_facts(where).refuse(digest=model.ref.digest, source=model.ref.source, where=where)
+
+    def _learned(self) -> Iterator[MethodSpec]:
+        methods = (self.explained_by, *self.evaluation.named)
+        yield from (one for one in methods if one.name == LEARNED)
+
+
+#: the sections by their key
+SECTIONS: Mapping[str, type[Section]] = {
+    "model": ModelSection,
+    "data": DataSection,
+    "method": MethodSection,
+    "explain": ExplainSection,
+    "groups": GroupsSection,
+    "classifications": ClassificationSection,
+    "redact": RedactSection,
+    "evaluation": EvaluationSection,
+}
+
+
+def overrides_of(**options: Any) -> dict[str, Any]:
+    """Command-line options as keys of the specification; what was not given is left out."""
+    places = dict(AuditSpec.options)
+    for name, section in SECTIONS.items():
+        places |= {option: f"{name}.{key}" for option, key in section.options.items()}
+    return {places[name]: value for name, value in options.items() if value not in (None, [])}
+
+
+def load_spec(
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> AuditSpec:
+    """Read a specification.
+
+    Args:
+        path: YAML file; None when everything comes from `overrides`.
+        overrides: top-level keys from command-line options; None values are ignored.
+        settings: `a.b=c` texts (`--set`); the value is read as YAML.
+
+    Raises:
+        SpecError: unreadable file, unknown key or wrong value, each named.
+    """
+    document = {} if path is None else read_document(path, "audit", _BEGINS)
+    put_over(document, overrides or {}, settings, SECTIONS)
+    what = f"the audit of {path or 'the command line'}"
+    spec = validated(AuditSpec, document, what, SECTIONS)
+    if spec.redact is None:
+        return spec
+    redact = spec.redact.found_beside(path.parent if path else None)
+    return spec if redact is spec.redact else spec.model_copy(update={"redact": redact})

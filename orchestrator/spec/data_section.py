@@ -1,0 +1,135 @@
+"""The section `data`: which items, what their columns mean, which of them are alike."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+import typer
+from pydantic import BeforeValidator, Field
+
+from orchestrator.spec.section import Section, absolute_path
+from transexplain.data import SOURCES
+from transexplain.errors import DataSourceError, SpecError
+from transexplain.plans import DatasetRef, DatasetSpec, Duplicates
+from transexplain.settings import Settings
+
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        "-d",
+        help="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split",
+    ),
+]
+#: items that `evaluate` samples unless the specification or an option gives a number
+EVALUATED_ITEMS = 200
+#: YAML 1.1 reads `off` as false
+_OffIsFalse = BeforeValidator(lambda value: "off" if value is False else value)
+
+
+class DataSection(Section):
+    """Which items, and what their columns mean."""
+
+    shorthand: ClassVar[str] = "source"
+    options: ClassVar[Mapping[str, str]] = {"data": "source", "items": "sample"}
+
+    source: str = Field(
+        description="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split"
+    )
+    text: str | None = None
+    image: str | None = None
+    label: str | None = None
+    id: str | None = None
+    meta: tuple[str, ...] = ()
+    evidence: str | None = Field(
+        default=None,
+        description="column of what people marked: [[start, end], ...] characters of a text; "
+        "[[left, top, right, bottom], ...] shares of a picture, or the path of its mask",
+    )
+    spans: str | None = Field(
+        default=None,
+        description="column of entities that are marked: [[start, end, group, entity], ...] in "
+        "characters of a text; [[left, top, right, bottom, group, entity], ...] in shares of a "
+        "picture, or [path of its mask, group, entity]; the entity may be left out",
+    )
+    cluster: str | None = Field(
+        default=None,
+        description="column of what makes items alike: their author, thread or source; the "
+        "statistics then count clusters and not items",
+    )
+    template: str | None = Field(
+        default=None,
+        description="column that names the template or minimal pair that a text belongs to",
+    )
+    duplicates: Annotated[Duplicates, _OffIsFalse] = Field(
+        default="auto",
+        description="auto: texts that are nearly the same are one cluster, looked for where no "
+        "data.template is given; off: they are not looked for",
+    )
+    quoting: Literal["auto", "none", "rfc4180"] = "auto"
+    limit: int | None = Field(default=None, ge=1, description="only the first rows")
+    sample: int | None = Field(default=None, ge=1, description="of those draw so many")
+    seed: int = Field(default=0, description="of the drawing")
+
+    def absolute(self) -> Self:
+        """The section with an absolute path of its files, whatever kind of source they are."""
+        prefix, colon, location = self.source.partition(":")
+        known = colon and prefix in SOURCES
+        path = absolute_path(location if known else self.source)
+        return self.model_copy(update={"source": f"{prefix}:{path}" if known else path})
+
+    def snapshot(self, settings: Settings) -> DatasetRef:
+        """The items, read once into a snapshot; raises DataSourceError, also where it is empty."""
+        from transexplain.data.snapshot import prepare
+
+        dataset = prepare(DatasetSpec(**self.model_dump()), settings.snapshot_dir)
+        if not dataset.rows:
+            raise DataSourceError(f"dataset {self.source!r} has no rows")
+        return dataset
+
+    def require_kept(self, key: str, column: str) -> None:
+        """Raise SpecError where `key` names a column that `data.meta` does not keep."""
+        if column not in self.meta:
+            raise SpecError(
+                f"{key} is {column!r}, which data.meta does not keep: add it there "
+                f"(kept: {', '.join(self.meta) or 'none'})"
+            )
+
+    def with_usual_sample(self) -> Self:
+        """The section with a sample of the usual size of an evaluation, unless it gives a size."""
+        if {"sample", "limit"} & self.model_fields_set:
+            return self
+        return self.model_copy(update={"sample": EVALUATED_ITEMS})
+
+    def cluster_warnings(self, dataset: DatasetRef) -> Iterator[str]:
+        """What a reader has to know of clusters and near-duplicates before the statistics."""
+        from transexplain.data.near_duplicates import MOST
+        from transexplain.data.reader import clustering_of
+
+        found = clustering_of(dataset)
+        if self.cluster is not None and found["clusters"] == 1:
+            yield (
+                f"all rows are one cluster by data.cluster ({self.cluster!r}): no interval can be "
+                "had, so no groups are compared"
+            )
+        if repeating := found.get("repeating"):
+            clusters = f"{found['repeated']:,} cluster{'s' * (found['repeated'] > 1)}"
+            yield (
+                f"{repeating:,} items are near-duplicates of others: {clusters}, which the "
+                "statistics count as one item each (data.duplicates: off counts every item)"
+            )
+        if repeating := found.get("template"):
+            yield (
+                f"{repeating:,} of {dataset.rows:,} texts nearly repeat one text, as texts made "
+                "from a template do; they are not made a cluster. Name the template's column in "
+                "data.template"
+            )
+        looked = dataset.modality == "text" and self.duplicates == "auto"
+        if looked and self.template is None and dataset.rows > MOST:
+            yield (
+                f"near-duplicates were not looked for: the data have {dataset.rows:,} rows, more "
+                f"than {MOST:,}. Name what items share in data.cluster"
+            )
+        if single := found.get("single"):
+            word = "template has" if single == 1 else "templates have"
+            of = f"{single:,} of {found['templates']:,}"
+            yield f"{of} {word} one row only, which no pair is made of"

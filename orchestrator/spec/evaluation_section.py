@@ -1,0 +1,327 @@
+"""The section `evaluation`: what is measured about explanations, as a checked plan."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import methodcaller
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, JsonValue
+
+from orchestrator.spec.method_section import absolute_params, resolved_params
+from orchestrator.spec.section import Section, from_text
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.evaluations import (
+    RANDOM,
+    EvaluatedMethod,
+    EvaluationPlan,
+    MethodSpec,
+    MetricSpec,
+)
+from transexplain.methods import METHODS, bound, cost_of, facts_of
+from transexplain.metrics import METRICS, curve_of, metric_facts
+from transexplain.plans import AuditPlan
+from transexplain.types import Item
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+
+#: what `evaluate` compares unless methods are named: the usual ones, of few passes
+USUAL = (
+    *("lrp", "lrp-ah-ln", "attnlrp", "gradient-x-input"),
+    *("attention-last", "rollout", "gae", "transformer-attribution"),
+)
+#: an audit measures its own method on so many items, unless its specification says otherwise
+SAMPLE = 32
+#: methods of more passes for an item, and metrics that explain again, are measured on fewer items
+#: where all methods or all metrics are asked for
+MANY_PASSES, FEW_ITEMS = 20, 100
+_TYPICAL = 32  #: positions, where only the order of magnitude matters
+_IN_AUDIT = {
+    "text": ("activation", "pruning"),
+    "image": ("positive-perturbation", "negative-perturbation"),
+    "nodes": (),
+}
+
+
+class EvaluatedMethodSection(Section):
+    """One row of every table of an evaluation."""
+
+    shorthand: ClassVar[str] = "name"
+
+    name: str
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    label: str | None = Field(default=None, description="default: the name")
+    items: int | None = Field(default=None, ge=1, description="measured on so many items")
+
+    def absolute(self) -> Self:
+        """The row with absolute paths of the files among its parameters."""
+        return self.model_copy(update={"params": absolute_params(self.name, self.params)})
+
+    def resolved(self) -> Self:
+        """The row with the absolute path of its explainer, and the sha256 of its bytes."""
+        return self.model_copy(update={"params": resolved_params(self.name, self.params)})
+
+    @property
+    def planned(self) -> EvaluatedMethod:
+        """The row as a plan has it; raises ConfigurationError for a wrong method or parameter."""
+        spec = MethodSpec(name=self.name, params=self.params)
+        bound(spec)
+        return EvaluatedMethod(label=self.label or self.name, method=spec, items=self.items)
+
+
+class MetricSection(Section):
+    """One metric, with its parameters."""
+
+    shorthand: ClassVar[str] = "name"
+
+    name: str
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    items: int | None = Field(default=None, ge=1, description="computed on so many items")
+    label: str | None = Field(default=None, description="default: the name")
+
+
+_Row = Annotated[EvaluatedMethodSection, from_text(EvaluatedMethodSection)]
+_Metric = Annotated[MetricSection, from_text(MetricSection)]
+
+
+class EvaluationSection(Section):
+    """What is measured about explanations: by `evaluate`, and on a sample of every audit."""
+
+    options: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("methods", "metrics", "baseline")
+    }
+
+    methods: Literal["all"] | tuple[_Row, ...] = Field(
+        default=(), description="default: those of few passes; in an audit its own"
+    )
+    metrics: Literal["all"] | tuple[_Metric, ...] = ()
+    baseline: str | int | None = Field(
+        default=None, description="what stands in the place of what is hidden"
+    )
+    over: Literal["tokens", "words"] | None = None
+    items: int | None = Field(
+        default=None, ge=0, description="drawn from the dataset; in an audit 32, 0: none"
+    )
+    seed: int = 0
+    confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")
+
+    def absolute(self) -> Self:
+        """The section with absolute paths of the files that its methods name."""
+        return self._with_methods(methodcaller("absolute"))
+
+    def resolved(self) -> Self:
+        """The section with the absolute paths of its explainers, and the sha256 of their bytes."""
+        return self._with_methods(methodcaller("resolved"))
+
+    def _with_methods(
+        self, change: Callable[[EvaluatedMethodSection], EvaluatedMethodSection]
+    ) -> Self:
+        if self.methods == "all" or not self.methods:
+            return self
+        return self.model_copy(update={"methods": tuple(map(change, self.methods))})
+
+    @property
+    def named(self) -> tuple[MethodSpec, ...]:
+        """The methods that are named one by one."""
+        methods = () if self.methods == "all" else self.methods
+        return tuple(MethodSpec(name=one.name, params=one.params) for one in methods)
+
+    def of_audit(self, plan: AuditPlan) -> EvaluationPlan | None:
+        """What is measured of an audit's own method; None: nothing is."""
+        usual = _IN_AUDIT[plan.model.modality]
+        metrics = self._metrics(plan) if self.metrics else self._usual_metrics(usual)
+        count = SAMPLE if self.items is None else self.items
+        if not count or not metrics:
+            return None
+        own = EvaluatedMethod(label=plan.method.name, method=plan.method)
+        methods = self._methods(plan) if self.methods else (own, *_floor([own]))
+        evaluable = [target for target in plan.targets if _is_evaluable(target)]
+        return EvaluationPlan(
+            methods=methods,
+            metrics=metrics,
+            targets=tuple(evaluable[:1]) or ("predicted",),
+            items=count,
+            seed=self.seed,
+            confidence=self.confidence,
+        )
+
+    def of_every_item(self, plan: AuditPlan) -> EvaluationPlan:
+        """What `evaluate` measures: every method and metric of the section, on every item."""
+        return EvaluationPlan(
+            methods=self._methods(plan),
+            metrics=self._metrics(plan),
+            targets=plan.targets,
+            seed=self.seed,
+            confidence=self.confidence,
+        )
+
+    def _methods(self, plan: AuditPlan) -> tuple[EvaluatedMethod, ...]:
+        if self.methods == "all" or not self.methods:
+            found = list(_every_method(plan) if self.methods else _usual_methods())
+        else:
+            found = [one.planned for one in self.methods]
+        _check_labels("methods", [one.label for one in found])
+        return (*found, *_floor(found))
+
+    def _metrics(self, plan: AuditPlan) -> tuple[MetricSpec, ...]:
+        if not self.metrics or self.metrics == "all":
+            return self._usual_metrics([name for name in METRICS if not _misfit(name, plan)])
+        for one in self.metrics:
+            if wrong := _misfit(one.name, plan):
+                raise ConfigurationError(f"metric {one.name!r} {wrong}")
+        found = tuple(self._metric(one) for one in self.metrics)
+        _check_labels("metrics", [one.label for one in found])
+        return found
+
+    def _usual_metrics(self, names: Sequence[str]) -> tuple[MetricSpec, ...]:
+        return tuple(
+            self._metric(MetricSection(name=name, items=_usual_items(name))) for name in names
+        )
+
+    def _metric(self, metric: MetricSection) -> MetricSpec:
+        params = dict(metric.params)
+        spec = MetricSpec(
+            name=metric.name, params=params, items=metric.items, label=metric.label or ""
+        )
+        if metric_facts(metric.name).kind == "curve":
+            if self.baseline is not None:
+                params.setdefault("baseline", self.baseline)
+            if self.over is not None:
+                params.setdefault("over", self.over)
+            curve_of(spec)
+        return spec
+
+
+def usable(
+    plan: AuditPlan, section: EvaluationSection, model: "LoadedModel", items: Sequence[Item]
+) -> tuple[EvaluationPlan, list[str]]:
+    """The plan's evaluation without the methods that are not defined here, and why they are not.
+
+    Every method explains one item, and the curves are computed on it. A method that is named in the
+    specification is not left out: what is wrong with it is raised.
+    """
+    evaluation = plan.evaluation
+    assert evaluation is not None
+    named = section.methods not in ("all", ())
+    kept, warnings = [], []
+    for method in evaluation.methods:
+        try:
+            _try(plan, replace(evaluation, methods=(method,)), model, items)
+        except (ConfigurationError, EngineError) as error:
+            if named or method.label == RANDOM:
+                raise
+            warnings.append(f"{method.label} is left out: {error}")
+        else:
+            kept.append(method)
+    return replace(evaluation, methods=tuple(kept)), warnings
+
+
+def _try(
+    plan: AuditPlan, evaluation: EvaluationPlan, model: "LoadedModel", items: Sequence[Item]
+) -> None:
+    from transexplain.evaluating import Evaluation, evaluate_items
+    from transexplain.explaining.items import Silent
+
+    metrics = tuple(one for one in evaluation.metrics if metric_facts(one.name).kind == "curve")
+    first = replace(evaluation, metrics=metrics, confidence=0.0, items=None)
+    request = Evaluation.from_plan(replace(plan, evaluation=first))
+    for item in items[:1]:
+        for _ in evaluate_items(model, [replace(item, index=0)], request, observer=Silent()):
+            pass
+
+
+def _is_evaluable(target: str) -> bool:
+    return target in ("predicted", "label") or target.startswith("class:")
+
+
+def _check_labels(key: str, labels: Sequence[str]) -> None:
+    twice = {label for label in labels if labels.count(label) > 1}
+    if twice:
+        raise ConfigurationError(
+            f"evaluation.{key} has {', '.join(sorted(twice))} more than once; give each a `label`"
+        )
+
+
+def _floor(methods: Sequence[EvaluatedMethod]) -> list[EvaluatedMethod]:
+    """The random row that every table has."""
+    if any(one.label == RANDOM for one in methods):
+        return []
+    return [EvaluatedMethod(label=RANDOM, method=MethodSpec(name=RANDOM))]
+
+
+def _usual_methods() -> Iterator[EvaluatedMethod]:
+    for name in USUAL:
+        yield EvaluatedMethod(label=name, method=MethodSpec(name=name))
+
+
+def _every_method(plan: AuditPlan) -> Iterator[EvaluatedMethod]:
+    for name in METHODS:
+        if plan.model.modality not in facts_of(name).modalities:
+            continue
+        spec = MethodSpec(name=name)
+        items = FEW_ITEMS if _passes(spec) > MANY_PASSES else None
+        yield EvaluatedMethod(label=name, method=spec, items=items)
+
+
+def _passes(spec: MethodSpec) -> float:
+    try:
+        return sum(cost_of(spec, _TYPICAL).of(1))
+    except ConfigurationError:  # a file beside the model is needed: `usable` says which
+        return 0.0
+
+
+def _misfit(metric: str, plan: AuditPlan) -> str:
+    """Why a metric cannot be computed on any item; "": it can."""
+    from transexplain.data.reader import has_evidence
+
+    facts = metric_facts(metric)
+    if plan.model.modality not in facts.modalities:
+        return f"is for {' and '.join(facts.modalities)}, not for {plan.model.modality}"
+    if facts.needs_evidence and not has_evidence(plan.dataset):
+        return (
+            "needs items on which people marked the evidence, and this dataset has none; name its "
+            "column with data.evidence"
+        )
+    return ""
+
+
+def _usual_items(metric: str) -> int | None:
+    return FEW_ITEMS if metric_facts(metric).kind == "model" else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationEstimate:
+    """What an evaluation costs."""
+
+    items: int
+    methods: int
+    metrics: int
+    passes: float  #: forwards and backwards, in all; metrics that explain again not counted
+
+    def spoken(self) -> str:
+        """A line for the terminal."""
+        return (
+            f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "
+            f"{self.passes:,.0f} passes through the model"
+        )
+
+
+def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
+    """Count what methods declare and curves take; None where nothing is evaluated."""
+    evaluation = plan.evaluation
+    if evaluation is None:
+        return None
+    items = min(plan.dataset.rows, evaluation.items or plan.dataset.rows)
+    passes = 0.0
+    for method in evaluation.methods:
+        mine = min(items, method.items or items)
+        passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
+        for metric in evaluation.metrics:
+            if metric_facts(metric.name).kind == "curve":
+                passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
+    return EvaluationEstimate(
+        items=items,
+        methods=len(evaluation.methods),
+        metrics=len(evaluation.metrics),
+        passes=passes * len(evaluation.targets),
+    )

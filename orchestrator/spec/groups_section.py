@@ -1,0 +1,262 @@
+"""The section `groups`: which entity groups are compared, and how."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import typer
+from pydantic import BeforeValidator, Field
+
+from orchestrator.spec.data_section import DataSection
+from orchestrator.spec.section import Section, absolute_path
+from transexplain.bias.lexicon_files import BUILTIN
+from transexplain.errors import LexiconError, SpecError
+from transexplain.findings import Correction, Practical
+from transexplain.plans import AmbiguityPolicy, CasePolicy, Matching, SourceFile
+from transexplain.types import EntityGroup
+
+if TYPE_CHECKING:
+    from transexplain.bias.pairs import Pair
+
+LexiconOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lexicon", help="entity groups: yaml, json, csv or tsv file, or builtin:gender and such"
+    ),
+]
+
+
+class PracticalSection(Section):
+    """The smallest differences that matter; a number by itself is that in logits."""
+
+    shorthand: ClassVar[str] = "logit"
+
+    logit: float = Field(
+        default=0.1,
+        ge=0,
+        allow_inf_nan=False,
+        description="of the answer's log-odds when a mention is swapped, and of relevance",
+    )
+    probability: float = Field(
+        default=0.02, ge=0, le=1, description="of the answer's probability, and of rates"
+    )
+    impact_ratio: float = Field(
+        default=0.8, gt=0, le=1, description="of rates of a group and its reference; or its inverse"
+    )
+
+
+_Practical = Annotated[
+    PracticalSection,
+    BeforeValidator(lambda value: {"logit": value} if isinstance(value, int | float) else value),
+]
+
+
+class GroupsSection(Section):
+    """Entity groups whose relevance is compared."""
+
+    shorthand: ClassVar[str] = "lexicon"
+    options: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("lexicon", "reference", "practical", "slice")
+    }
+
+    lexicon: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="yaml, json, csv or tsv file of groups and terms, builtin:gender, "
+        "builtin:nationality, builtin:religion, or a list of these",
+    )
+    pairs: str | tuple[tuple[str, str], ...] | None = Field(
+        default=None,
+        description="yaml, json, csv or tsv file, or a list, of words that take each other's place "
+        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: "
+        "builtin:gender-pairs with the lexicon builtin:gender, else none",
+    )
+    second: str | None = Field(
+        default=None,
+        description="another lexicon with some of the groups: the same comparisons by its words",
+    )
+    column: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="column of data.meta whose values are groups, or a list of them; the unit is "
+        "then the item",
+    )
+    intersections: tuple[tuple[str, ...], ...] = Field(
+        default=(),
+        description="families of lexicons, or columns of groups.column, whose groups meet: "
+        "[[gender, ethnicity]] makes groups such as `gender x ethnicity/female x black`",
+    )
+    ambiguous: AmbiguityPolicy = Field(
+        default="cue", description="terms that are ordinary words too: with a cue, always, never"
+    )
+    case: CasePolicy = Field(
+        default="smart", description="capitals of a term are needed; exact; or ignore all"
+    )
+    include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
+    reference: str | dict[str, str] | None = Field(
+        default=None,
+        description="a group for all, or a mapping of families to groups, such as "
+        "{gender: gender/male}; default: all other groups of a group's family, which is what "
+        "stands before the slash of its name",
+    )
+    practical: _Practical = Field(
+        default=PracticalSection(), description="smallest differences that matter"
+    )
+    correction: Correction = Field(
+        default="bh", description="of p-values: bh and by (false discoveries), holm, none"
+    )
+    slice: str | None = Field(default=None, description="column of data.meta to split by")
+    check: int = Field(
+        default=100,
+        ge=0,
+        description="items that mention somebody, about, in which the mention is removed and "
+        "which the randomised model explains; and texts of every group, at least, in which the "
+        "mention is swapped; 0: none",
+    )
+    budget: float = Field(
+        default=0.1,
+        ge=0,
+        le=10,
+        description="share of the passes of the run's explanations that swaps may take, where "
+        "more texts than `check` are to be had",
+    )
+    randomised: bool = Field(
+        default=True, description="let models with weights drawn anew explain the checked items"
+    )
+    draws: int | None = Field(
+        default=None,
+        ge=1,
+        le=20,
+        description="of these weights; each explains its part of the checked items, and holds as "
+        "much memory as the model; default: 3, or 1 for more than 500 million parameters",
+    )
+    planted: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="size of a difference, in the unit, that is planted into groups drawn by lot; "
+        "the report says how often it is found",
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns as a list."""
+        return (self.column,) if isinstance(self.column, str) else self.column or ()
+
+    @property
+    def lexicons(self) -> tuple[str, ...]:
+        """The lexicons as a list."""
+        if self.lexicon is None:
+            return ()
+        return (self.lexicon,) if isinstance(self.lexicon, str) else self.lexicon
+
+    def absolute(self) -> Self:
+        """The section with absolute paths of its lexicons and pairs; `builtin:` stays."""
+        changed: dict[str, Any] = {"lexicon": tuple(map(_absolute, self.lexicons)) or None}
+        for name in ("second", "pairs"):
+            if isinstance(value := getattr(self, name), str):
+                changed[name] = _absolute(value)
+        return self.model_copy(update=changed)
+
+    def lexicon_groups(self, data: DataSection) -> tuple[EntityGroup, ...]:
+        """The groups of the lexicons.
+
+        Raises:
+            LexiconError: a lexicon is wrong.
+            SpecError: there is nothing to compare, or `data.meta` does not keep a column.
+        """
+        from transexplain.bias.lexicon import load_lexicon
+
+        if not self.lexicons and not self.columns and data.spans is None:
+            raise SpecError(
+                "groups names nothing to compare: give groups.lexicon, groups.column or data.spans"
+            )
+        for column in self.columns:
+            data.require_kept("groups.column", column)
+        return tuple(group for one in self.lexicons for group in load_lexicon(_place(one)))
+
+    def plan_fields(self, data: DataSection, groups: tuple[EntityGroup, ...]) -> dict[str, Any]:
+        """What a plan says of these groups: where they are from, how they are compared and split.
+
+        Raises LexiconError where a file is wrong; SpecError for `second`, `pairs` and `slice` that
+        do not fit the groups or the data.
+        """
+        if self.slice is not None:
+            data.require_kept("groups.slice", self.slice)
+        return {
+            "groups": groups,
+            "lexicons": self._files(),
+            "second": self._second(groups),
+            "matching": Matching(
+                ambiguous=self.ambiguous, case=self.case, column=self._planned_columns()
+            ),
+            "reference": self.reference,
+            "intersections": self.intersections,
+            "pairs": self._pairs(groups),
+            "practical": self.practical.logit,
+            "limits": Practical(**self.practical.model_dump()),
+            "correction": self.correction,
+            "slice": self.slice,
+            "planted": self.planted,
+        }
+
+    def includes(self, name: str) -> bool:
+        """Whether a group is used."""
+        return not self.include or any(is_in(name, wanted) for wanted in self.include)
+
+    def _files(self) -> tuple[SourceFile, ...]:
+        """The lexicons and pairs with digests; raises LexiconError."""
+        from transexplain.bias.lexicon_files import lexicon_file
+
+        pairs = self.pairs if isinstance(self.pairs, str) else None
+        named = (*self.lexicons, self.second, pairs)
+        return tuple(lexicon_file(_place(one)) for one in named if one is not None)
+
+    def _second(self, groups: Iterable[EntityGroup]) -> tuple[EntityGroup, ...]:
+        """The groups of `second`, narrowed as those of the audit are."""
+        from transexplain.bias.lexicon import load_lexicon
+
+        if self.second is None:
+            return ()
+        names = [group.name for group in groups]
+        found = [one for one in load_lexicon(_place(self.second)) if self.includes(one.name)]
+        if unknown := [group.name for group in found if group.name not in names]:
+            raise SpecError(
+                f"groups.second: {self.second} has the group {unknown[0]!r}, which is not among "
+                f"the groups used: {', '.join(names)}; give it the name of the group that it "
+                "stands for"
+            )
+        if not found:
+            raise SpecError(f"groups.second: {self.second} has no group that groups.include names")
+        return tuple(found)
+
+    def _pairs(self, groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
+        """The pairs that are given, else those shipped for a lexicon that is used."""
+        from transexplain.bias.pairs import SHIPPED, checked_pairs, load_pairs
+
+        given = self.pairs
+        if given is None:
+            used = f"{BUILTIN}gender" in self.lexicons
+            terms = {term for group in groups for term in group.terms}
+            return tuple(one for one in load_pairs(SHIPPED) if used and terms.issuperset(one))
+        pairs = load_pairs(_place(given)) if isinstance(given, str) else given
+        try:
+            return checked_pairs(pairs, groups)
+        except LexiconError as error:
+            raise SpecError(f"groups.pairs: {error}") from None
+
+    def _planned_columns(self) -> str | tuple[str, ...] | None:
+        """As a plan has them: one column alone is a text, as it was before there were several."""
+        columns = self.columns
+        return columns if len(columns) > 1 else columns[0] if columns else None
+
+
+def is_in(name: str, wanted: str) -> bool:
+    """Whether a group has this name, or is of the family of this name."""
+    return name == wanted or name.startswith(f"{wanted}/")
+
+
+def _place(lexicon: str) -> Path | str:
+    return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
+
+
+def _absolute(lexicon: str) -> str:
+    return lexicon if lexicon.startswith(BUILTIN) else absolute_path(lexicon)

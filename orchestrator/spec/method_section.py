@@ -1,0 +1,196 @@
+"""The sections `method` and `explain`: how items are explained, by one method or by two.
+
+An explainer that was trained is a file. It is found and named by its bytes before anything else is
+loaded, so that a plan says which one it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+import typer
+from pydantic import Field, JsonValue
+
+from orchestrator.spec.section import Section, absolute_if_there
+from transexplain.errors import ConfigurationError
+from transexplain.evaluations import Approximation, ExactPlan, MethodSpec
+from transexplain.learned.facts import as_parameters, read_facts
+from transexplain.learned.planned import LEARNED
+from transexplain.methods import bound, cost_of, facts_of, unit_of
+from transexplain.methods.learned_costs import explainer_of
+
+MethodOption = Annotated[str | None, typer.Option("--method", help="explanation method")]
+
+
+class MethodSection(Section):
+    """Which explanation method, with its parameters."""
+
+    shorthand: ClassVar[str] = "name"
+    options: ClassVar[Mapping[str, str]] = {"method": "name"}
+
+    name: str = "lrp"
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def planned(self) -> MethodSpec:
+        """The method as a plan names it."""
+        return MethodSpec(name=self.name, params=self.params)
+
+    def absolute(self) -> Self:
+        """The section with absolute paths of the files among its parameters."""
+        return self.model_copy(update={"params": absolute_params(self.name, self.params)})
+
+    def resolved(self) -> Self:
+        """The section with the absolute path of its explainer, and the sha256 of its bytes."""
+        return self.model_copy(update={"params": resolved_params(self.name, self.params)})
+
+
+class ExplainSection(Section):
+    """A cheap method for every item, and an exact one on a sample that corrects it."""
+
+    method: str = Field(description="explains every item; in logits")
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    exact: str | None = Field(
+        default=None,
+        description="explains the sample; in logits; default: what an explainer learned from, "
+        "else lrp",
+    )
+    exact_params: dict[str, JsonValue] = Field(default_factory=dict)
+    exact_sample: float = Field(
+        gt=0, le=1, allow_inf_nan=False, description="share of the items that are drawn for it"
+    )
+    seed: int = Field(default=0, description="of the drawing")
+
+    @property
+    def planned(self) -> MethodSpec:
+        """The method that explains every item, as a plan names it."""
+        return MethodSpec(name=self.method, params=self.params)
+
+    def absolute(self) -> Self:
+        """The section with absolute paths of the files among its parameters."""
+        exact = {} if self.exact is None else absolute_params(self.exact, self.exact_params)
+        params = absolute_params(self.method, self.params)
+        return self.model_copy(
+            update={"params": params, "exact_params": exact or self.exact_params}
+        )
+
+    def resolved(self) -> Self:
+        """The section with the absolute path of its explainer, and the sha256 of its bytes."""
+        return self.model_copy(update={"params": resolved_params(self.method, self.params)})
+
+    def exact_plan(self) -> ExactPlan:
+        """What the exact method is asked for.
+
+        Raises ConfigurationError where a method is unknown or not in logits, or both are one.
+        """
+        exact = self._exact()
+        if exact.name == LEARNED:
+            raise ConfigurationError(
+                "explain.exact is 'learned', which approximates another method and can correct "
+                "none; name the method that computes, such as lrp"
+            )
+        bound(exact)
+        for role, method in (("method", self.planned), ("exact", exact)):
+            if unit_of(method.name) != "logits":
+                raise ConfigurationError(
+                    f"explain.{role}: {method.name!r} measures {unit_of(method.name)}; a cheap "
+                    "method can be corrected by an exact one where both are in logits"
+                )
+        if self.planned == exact:
+            raise ConfigurationError(
+                f"explain.method and explain.exact are both {exact.name!r}, so there is nothing to "
+                f"correct; write `method: {exact.name}` instead"
+            )
+        return ExactPlan(method=exact, share=self.exact_sample, seed=self.seed)
+
+    def _exact(self) -> MethodSpec:
+        """The method that is named, else the one that the cheap method approximates."""
+        if self.exact is not None:
+            return MethodSpec(name=self.exact, params=self.exact_params)
+        usual = _teacher_of(self.planned)
+        return MethodSpec(name=usual.name, params={**usual.params, **self.exact_params})
+
+
+def absolute_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a method with absolute paths of the files that they name.
+
+    A name that is no file here, such as a hub id, stays. Raises ConfigurationError for an unknown
+    method.
+    """
+    files = facts_of(method).files
+    return {
+        name: absolute_if_there(value) if name in files and isinstance(value, str) else value
+        for name, value in params.items()
+    }
+
+
+def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with the absolute path of an explainer and its sha256; others as they are.
+
+    Raises ConfigurationError where `learned` names no explainer, or a file that is not there, is
+    no explainer, or has other bytes than `sha256` says.
+    """
+    if method != LEARNED:
+        return dict(params)
+    where = explainer_of(params)
+    read_facts(where)
+    found, wanted = as_parameters(where), params.get("sha256")
+    if wanted not in (None, found["sha256"]):
+        raise ConfigurationError(
+            f"the explainer {where} has sha256 {found['sha256'][:12]}, and {str(wanted)[:12]} was "
+            "asked for; name that file, or leave sha256 out to take this one"
+        )
+    return {**params, **found}
+
+
+def approximation_of(method: MethodSpec) -> Approximation | None:
+    """What a method approximates, by its explainer; None: it is not `learned`."""
+    if method.name != LEARNED:
+        return None
+    facts = read_facts(explainer_of(method.params))
+    measured = facts.agreement
+    return Approximation(
+        teacher=facts.teacher.name,
+        mode=facts.mode,
+        items=measured.items if measured else 0,
+        rank_correlation=measured.rank_correlation if measured else None,
+        relative_error=measured.relative_error if measured else None,
+        forwards=facts.forwards,
+    )
+
+
+def _teacher_of(method: MethodSpec) -> MethodSpec:
+    """The method that an explainer learned from; of any other method the default one."""
+    if method.name != LEARNED:
+        return MethodSpec()
+    return read_facts(explainer_of(method.params)).teacher
+
+
+def method_warnings(method: str, *, grouped: bool) -> Iterator[str]:
+    """What a reader has to know of a method; `grouped`: groups of entities are compared by it."""
+    facts = facts_of(method)
+    if facts.reads_target == "no":
+        yield (
+            f"method {method!r} gives the same relevance whatever class is asked: what "
+            "is listed for a class shows which items are in it, not what speaks for it"
+        )
+    elif facts.reads_target == "weakly":
+        yield (
+            f"method {method!r} depends on the class that is asked in form, but hardly "
+            "in practice; read its class sensitivity in the report"
+        )
+    if grouped and facts.unit != "logits":
+        yield (
+            f"method {method!r} measures {facts.unit}, not logits: "
+            "group differences are not in logits"
+        )
+
+
+def passes(
+    method: MethodSpec, exact: ExactPlan | None, positions: int, targets: int
+) -> tuple[float, float]:
+    """Mean forward and backward passes for one item of T `positions` with all its targets."""
+    forwards, backwards = cost_of(method, positions).of(targets)
+    if exact is None:
+        return forwards, backwards
+    more = cost_of(exact.method, positions).of(targets)
+    return forwards + exact.share * more[0], backwards + exact.share * more[1]

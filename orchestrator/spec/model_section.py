@@ -1,0 +1,55 @@
+"""The section `model`: which model is audited, on which device."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import typer
+from pydantic import Field
+
+from orchestrator.spec.section import Section, absolute_if_there, absolute_path
+from transexplain.errors import ModelLoadError
+from transexplain.plans import DatasetRef
+
+if TYPE_CHECKING:
+    from transexplain.models.base import LoadedModel
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE"),
+]
+
+
+class ModelSection(Section):
+    """Which model is audited."""
+
+    shorthand: ClassVar[str] = "source"
+    options: ClassVar[Mapping[str, str]] = {"model": "source"}
+
+    source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
+
+    def absolute(self) -> Self:
+        """The section with an absolute path of its model; hub ids and the like as they are."""
+        return self.model_copy(update={"source": absolute_model(self.source)})
+
+    def load(self, dataset: DatasetRef) -> "LoadedModel":
+        """The model, which reads what the dataset holds; raises ModelLoadError."""
+        from transexplain.models.load import load_model
+
+        source = absolute_model(self.source)
+        model = load_model(source, dtype=self.dtype, device=self.device)
+        if model.modality != dataset.modality:
+            raise ModelLoadError(
+                f"model {self.source!r} reads {model.modality} but dataset "
+                f"{dataset.source!r} holds {dataset.modality}"
+            )
+        return model
+
+
+def absolute_model(source: str) -> str:
+    """A local path that workers find from any folder; hub ids and the like as they are."""
+    name, equals, checkpoint = source.partition("?checkpoint=")
+    if equals:
+        return f"{name}?checkpoint={absolute_path(checkpoint)}"
+    return absolute_if_there(source)

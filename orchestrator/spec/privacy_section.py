@@ -1,0 +1,79 @@
+"""Privacy: the section `redact`, and what becomes of texts before they are stored."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from orchestrator.spec.data_section import DataSection
+from orchestrator.spec.section import Section
+from transexplain.errors import SpecError
+from transexplain.plans import AuditPlan, PrivacyPlan, StoreText
+
+
+class RedactSection(Section):
+    """Which function says what to blank in texts; its file is found beside the specification."""
+
+    shorthand: ClassVar[str] = "function"
+
+    function: str = Field(description="package.module:function")
+    file: str | None = Field(default=None, description="of its module, beside the specification")
+    sha256: str | None = Field(default=None, description="of that file")
+
+    def found_beside(self, folder: Path | None) -> Self:
+        """The section with the file of its function, where that lies in the specification's folder.
+
+        Raises SpecError where the file was given: only one that was found is run.
+        """
+        from transexplain.privacy import hook_file
+
+        if self.file is not None or self.sha256 is not None:
+            raise SpecError("redact.file and redact.sha256 are found, not given; leave them out")
+        if folder is None or (found := hook_file(self.function, folder)) is None:
+            return self
+        return self.model_copy(update={"file": str(found[0]), "sha256": found[1]})
+
+
+def privacy_plan(
+    store_text: StoreText, redact: RedactSection | None, data: DataSection
+) -> PrivacyPlan | None:
+    """What becomes of texts before they are stored; None where they stay as they are.
+
+    Raises:
+        ConfigurationError: the key is missing or short, the hook cannot be loaded.
+        SpecError: the data name entities, which the tables need and the setting would take away.
+    """
+    from transexplain.privacy import TextKey, load_hook
+
+    if store_text == "full" and redact is None:
+        return None
+    if redact is not None:
+        load_hook(redact.function, redact.file or "", redact.sha256 or "")
+    if data.spans is not None and store_text != "hashed":
+        raise SpecError(
+            f"data.spans is {data.spans!r}: its entities are named as the texts spell them, "
+            "and the group tables are by entity. Use store_text: hashed, which tells entities "
+            "apart without their names"
+        )
+    key = TextKey.from_environment().fingerprint if store_text == "hashed" else ""
+    return PrivacyPlan(
+        store_text=store_text,
+        redact=redact.function if redact else None,
+        key=key,
+        redact_file=redact.file or "" if redact else "",
+        redact_sha256=redact.sha256 or "" if redact else "",
+    )
+
+
+def private(plan: AuditPlan) -> AuditPlan:
+    """The plan without names that the data give entities, where texts are not stored."""
+    if plan.privacy is None or plan.check is None:
+        return plan
+    listed = {name for group in plan.groups for name in (*group.terms, *group.entities.values())}
+    return replace(plan, check=replace(plan.check, counts=_only(plan.check.counts, listed)))
+
+
+def _only(counts: Mapping[str, int], listed: set[str]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if name in listed}

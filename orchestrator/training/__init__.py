@@ -1,1 +1,0 @@
-"""Trainings as a person writes them: specification, presets, plan."""

@@ -1,0 +1,283 @@
+"""Trainings as a person writes them: specification, presets, and the plan that they become.
+
+Text backbones are tuned at the rates usual for BERT (Devlin et al. 2019, section A.3: 2e-5 to
+5e-5, batches of 16 or 32, 2 to 4 epochs), vision backbones at those for fine-tuning ViT and DeiT.
+Preset `joint` trains classifier and explainer together, `separate` the explainer afterwards.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue
+
+from orchestrator.spec.audit_spec import as_texts
+from orchestrator.spec.data_section import DataSection
+from orchestrator.spec.model_section import absolute_model
+from orchestrator.spec.section import Section, from_text
+from orchestrator.spec.spec_document import put_over, read_document, validated
+from transexplain.data.snapshot import prepare
+from transexplain.errors import SpecError
+from transexplain.evaluations import MethodSpec
+from transexplain.plans import DatasetRef, DatasetSpec
+from transexplain.settings import Settings
+from transexplain.training.plan import (
+    ExplainerPlan,
+    FitObserver,
+    FitPlan,
+    Optimisation,
+    Stages,
+    Trained,
+    TrainingPlan,
+)
+
+_BEGINS = "a training starts with `model:` and `data:`"
+_RATES = (
+    "learning_rate",
+    "head_learning_rate",
+    "weight_decay",
+    "embedding_weight_decay",
+    "label_smoothing",
+    "augment",
+)
+_TEXT: dict[str, Any] = {
+    "stages": {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 3, "decay": 0.7},
+    "optimisation": {
+        "epochs": 8,
+        "batch_size": 16,
+        "learning_rate": 3e-5,
+        "head_learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "clip": 1.0,
+        "warmup": 0.1,
+        "patience": 3,
+    },
+}
+_VISION: dict[str, Any] = {
+    "stages": {"head_epochs": 2, "interval_epochs": 2, "layers_per_interval": 3, "decay": 0.7},
+    "optimisation": {
+        "epochs": 20,
+        "batch_size": 32,
+        "learning_rate": 1e-4,
+        "head_learning_rate": 1e-3,
+        "weight_decay": 0.05,
+        "label_smoothing": 0.1,
+        "augment": True,
+        "clip": 1.0,
+        "warmup": 0.1,
+        "patience": 5,
+    },
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "joint-text": {**_TEXT, "explainer": {"mode": "joint"}},
+    "joint-vision": {**_VISION, "explainer": {"mode": "joint"}},
+    "separate-text": {**_TEXT, "explainer": {"mode": "separate"}},
+    "separate-vision": {**_VISION, "explainer": {"mode": "separate"}},
+}
+
+
+def _as_names(value: Any) -> Any:
+    """YAML reads `[0, 1]` and `[no, yes]` as numbers and truths; class names are texts."""
+    return [_name(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _name(entry: Any) -> Any:
+    if isinstance(entry, bool):
+        raise ValueError(f"YAML reads this name as {entry}; put it into quotes")
+    return str(entry) if isinstance(entry, int) else entry
+
+
+class StagesSection(Section):
+    """Layer-wise unfreezing; `stages: none` trains everything from the first step."""
+
+    head_epochs: int = Field(default=1, ge=0, description="epochs of the head alone")
+    interval_epochs: int = Field(default=1, ge=1, description="epochs between two unfreezings")
+    layers_per_interval: int = Field(default=2, ge=1, description="layers unfrozen together")
+    decay: float = Field(default=0.5, gt=0, le=1, description="rate over that of the stage before")
+    embeddings: bool = Field(default=True, description="unfreeze the embeddings too, last")
+
+
+class OptimisationSection(Section):
+    """AdamW, its schedule and its end."""
+
+    epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
+    batch_size: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=3e-5, gt=0, allow_inf_nan=False)
+    head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    embedding_weight_decay: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    augment: bool = Field(default=False, description="pictures: mirror and crop at random")
+    clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of a stage's steps")
+    patience: int | None = Field(
+        default=None, ge=1, description="epochs without a better validation; null: no early end"
+    )
+    keep: Literal["best", "last"] = Field(default="best", description="weights that are kept")
+
+
+class ValidationSection(Section):
+    """What early stopping and the best weights go by: a share of the data, or a source."""
+
+    shorthand: ClassVar[str] = "source"
+
+    share: float | None = Field(default=None, ge=0, lt=1, description="of the data; default 0.1")
+    source: str | None = Field(default=None, description="as data.source, with the same columns")
+
+
+class ExplainerSection(Section):
+    """An explainer that learns what a relevance method says."""
+
+    shorthand: ClassVar[str] = "mode"
+
+    mode: Literal["none", "separate", "joint"] = "none"
+    method: str = Field(default="lrp", description="the teacher; it measures logits")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
+    weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
+    epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
+    batch_size: int = Field(default=32, ge=1, description="separate")
+    patience: int | None = Field(default=None, ge=1, description="separate")
+    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    classes: int | None = Field(
+        default=2, ge=1, description="asked of each item: the predicted one and others; null: all"
+    )
+    layers: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="that are read; default: first, middle, last"
+    )
+    width: int | None = Field(default=None, ge=1, description="default: a quarter of the model's")
+    depth: int = Field(default=2, ge=1, description="attention layers of its own")
+    conserve: bool = Field(default=True, description="positions sum to the logit less constants")
+
+
+def _no_stages(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+class TrainingSpec(Section):
+    """One training, as a person writes it."""
+
+    name: str = Field(default="training", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    preset: Literal["joint-text", "joint-vision", "separate-text", "separate-vision"] | None = None
+    model: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE to start from")
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)] = Field(
+        default=None, description="names by index; default: the model's own"
+    )
+    data: Annotated[DataSection, from_text(DataSection)]
+    validation: Annotated[ValidationSection, from_text(ValidationSection)] = ValidationSection()
+    labels: Annotated[dict[str, str], BeforeValidator(as_texts)] = Field(
+        default_factory=dict, description="dataset label -> class"
+    )
+    output: str | None = Field(default=None, description="folder; default: trainings/NAME")
+    seed: int = 0
+    device: str = "cpu"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_length: int | None = Field(default=None, ge=3, description="positions per text")
+    stages: Annotated[StagesSection | None, BeforeValidator(_no_stages)] = StagesSection()
+    optimisation: OptimisationSection = OptimisationSection()
+    explainer: Annotated[ExplainerSection, from_text(ExplainerSection)] = ExplainerSection()
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "data": DataSection,
+    "validation": ValidationSection,
+    "stages": StagesSection,
+    "optimisation": OptimisationSection,
+    "explainer": ExplainerSection,
+}
+
+
+def load_training(
+    path: Path, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
+) -> TrainingSpec:
+    """Read a specification; its keys win over those of its preset.
+
+    Args:
+        path: YAML file.
+        overrides: keys from command-line options; None values are ignored.
+        settings: `a.b=c` texts (`--set`); the value is read as YAML.
+
+    Raises SpecError: unreadable file, unknown key, preset or wrong value, each named.
+    """
+    document = read_document(path, "training", _BEGINS)
+    put_over(document, overrides or {}, settings, SECTIONS)
+    preset = document.get("preset")
+    if preset is not None:
+        if not isinstance(preset, str) or preset not in PRESETS:
+            raise SpecError(f"there is no preset {preset!r}; known: {', '.join(PRESETS)}")
+        if isinstance(document.get("explainer"), str):
+            document["explainer"] = {"mode": document["explainer"]}
+        document = with_preset(document, PRESETS[preset])
+    return validated(TrainingSpec, document, f"the training of {path}", SECTIONS)
+
+
+def with_preset(document: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """`document` with what it leaves open from `preset`, section by section."""
+    merged = dict(document)
+    for key, default in preset.items():
+        given = merged.get(key)
+        if key not in merged:
+            merged[key] = default
+        elif isinstance(default, Mapping) and isinstance(given, Mapping):
+            merged[key] = with_preset(given, default)
+    return merged
+
+
+def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
+    """The plan of a specification, its data read into snapshots.
+
+    Raises ConfigurationError: the data cannot be read, or two keys contradict each other.
+    """
+    given, values = spec.validation, spec.optimisation.model_dump()
+    if given.source is not None and given.share is not None:
+        raise SpecError("validation has a source and a share; give one of them")
+    share = 0.0 if given.source is not None else 0.1 if given.share is None else given.share
+    shared: dict[str, Any] = {"precision": spec.precision, "seed": spec.seed}
+    optimisation = Optimisation(**{name: values.pop(name) for name in _RATES})
+    return TrainingPlan(
+        source=absolute_model(spec.model),
+        classes=spec.classes,
+        dataset=_snapshot(spec, None, settings),
+        validation=_snapshot(spec, given.source, settings) if given.source else None,
+        share=share,
+        labels=spec.labels,
+        output=Path(spec.output or f"trainings/{spec.name}").expanduser(),
+        device=spec.device,
+        max_length=spec.max_length,
+        stages=None if spec.stages is None else Stages(**spec.stages.model_dump()),
+        optimisation=optimisation,
+        fit=FitPlan(**values, **shared) if values["epochs"] else None,
+        explainer=None if spec.explainer.mode == "none" else _explainer(spec.explainer, shared),
+        seed=spec.seed,
+    )
+
+
+def _explainer(section: ExplainerSection, shared: Mapping[str, Any]) -> ExplainerPlan:
+    """The plan of an explainer; `shared`: seed and precision of every fit."""
+    own = section.model_dump(exclude={"method", "params", "epochs", "batch_size", "patience"})
+    return ExplainerPlan(
+        **own,
+        teacher=MethodSpec(name=section.method, params=section.params),
+        fit=FitPlan(
+            epochs=section.epochs,
+            batch_size=section.batch_size,
+            patience=section.patience,
+            **shared,
+        ),
+    )
+
+
+def train_spec(spec: TrainingSpec, settings: Settings, observer: FitObserver) -> Trained:
+    """Train what a specification says; see `transexplain.training.train`."""
+    from transexplain.training import train
+
+    trained: Trained = train(plan_training(spec, settings), observer)
+    return trained
+
+
+def _snapshot(spec: TrainingSpec, source: str | None, settings: Settings) -> DatasetRef:
+    data = spec.data.model_dump()
+    if source is not None:
+        data |= {"source": source, "limit": None, "sample": None}
+    return prepare(DatasetSpec(**data), settings.snapshot_dir)
