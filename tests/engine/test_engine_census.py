@@ -11,8 +11,8 @@ from toy_networks import TinyEncoder, close, inputs, one_hot, seeded
 
 from transexplain.engine.census import Census, OperatorUse
 from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.operators import rules_of_form
 from transexplain.engine.propagate import Propagation, propagate
-from transexplain.engine.rules import RULES
 from transexplain.errors import EngineError
 
 Network = Callable[[Tensor], Tensor]
@@ -157,7 +157,7 @@ def test_a_rule_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: object) -> None:
         raise IndexError("no such argument")
 
-    monkeypatch.setitem(RULES, "activation", broken)
+    monkeypatch.setitem(rules_of_form("gradient"), "activation", broken)
     census = counted(F.gelu, inputs(2, 4))[0]
     (only,) = census.uncovered
     assert (only.operator, only.why) == ("gelu", "IndexError: no such argument")

@@ -14,9 +14,8 @@ from torch.nn import functional as F
 from toy_networks import TinyEncoder, inputs, seeded
 
 import transexplain as te
+from transexplain.engine.operators import KIND, rules_of_form
 from transexplain.engine.rescale import Rescaled, rescaled
-from transexplain.engine.rescale_rules import RESCALE_RULES
-from transexplain.engine.rules import RULES
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods import leaf_forward
 from transexplain.methods.baselines import baseline_of, logits_at
@@ -61,7 +60,9 @@ def with_head(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def test_every_kind_of_operator_has_a_rule() -> None:
-    assert set(RESCALE_RULES) == set(RULES)
+    rules = rules_of_form("rescale")
+    assert set(rules) == set(KIND.values())
+    assert all(callable(rule) for rule in rules.values())
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("cuda", *ORDERS)])

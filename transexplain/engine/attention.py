@@ -2,20 +2,18 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from transexplain.engine.call import Call
 from transexplain.engine.constant_attention import ConstantAttention, recomputable
 from transexplain.engine.functions import ScaledGradient
+from transexplain.engine.mode import RelevanceMode
 from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
-
-def softmax(mode: "RelevanceMode", call: Call) -> Any:
+def softmax(mode: RelevanceMode, call: Call) -> Any:
     """AH-rule (Ali et al. 2022): attention weights are constants; else gradient x input.
 
     Gradient x input of the softmax *is* AttnLRP's rule for it (Achtibat et al. 2024):
@@ -28,7 +26,7 @@ def softmax(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def attention(mode: "RelevanceMode", call: Call) -> Any:
+def attention(mode: RelevanceMode, call: Call) -> Any:
     """Fused attention: the AH rule needs no gradient of queries and keys.
 
     AttnLRP: the product with the values halves (value and weights), the product of queries and

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import depends_on_leaf, is_held
 from transexplain.engine.item_tracking import follow
-from transexplain.engine.items import FIRST, ItemAxis, axis_of, per_item, placed
+from transexplain.engine.items import axis_of, per_item, placed
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.linear_functions import Booking
+from transexplain.engine.tensor_record import FIRST, ItemAxis, depends_on_input, is_held
 from transexplain.errors import EngineError
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -61,7 +61,7 @@ class Bookkeeper:
         """
         if constant is None:
             return
-        dependent = isinstance(constant, Tensor) and depends_on_leaf(constant)
+        dependent = isinstance(constant, Tensor) and depends_on_input(constant)
         if dependent and not is_held(constant):
             return
         if isinstance(constant, Tensor) and constant.requires_grad:

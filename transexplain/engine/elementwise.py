@@ -2,42 +2,36 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import tensors_in
 from transexplain.engine.functions import IdentityRule, ScaledGradient
-from transexplain.engine.operators import KIND
-from transexplain.engine.provenance import (
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operators import operator_of
+from transexplain.engine.tensor_record import (
     Function,
     function_of,
     is_gate,
     is_reduced,
+    mark_function,
     mark_gate,
     mark_reduced,
-    tag,
+    tensors_in,
 )
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
-
 Join = Callable[[Any, Any], Any]
-GATES = ("sigmoid", "sigmoid_", "hardsigmoid")
-NORMS = ("std", "var", "norm", "vector_norm", "linalg_vector_norm")
-_POWERS = ("pow", "pow_", "__pow__", "float_power")
-_REFLECTED = ("__rsub__", "rsub", "__rtruediv__", "__rdiv__")
 
 
-def activation(mode: "RelevanceMode", call: Call) -> Any:
+def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity rule with f(0) as a leaf, or the measured plain gradient."""
     check_one_argument(mode, call)
     if is_scale(call):
         return constant_scale(mode, call)
     x, function = call.argument(0, "input", None), call.elementwise()
-    found = function_of(x).then(function, gate=call.name in GATES)
+    found = function_of(x).then(function, gate=operator_of(call.name).gate)
     if mode.composite.activation == "gradient":
         alone = function_of(x.detach()).then(function)
         at_zero = alone.at_zero() if alone.finite else 0.0
@@ -46,17 +40,17 @@ def activation(mode: "RelevanceMode", call: Call) -> Any:
     if not found.finite:
         raise mode.refusal(call, "it is not finite at 0")
     out = one_function(mode, found, lambda: function(x.detach()))
-    return tag(x.copy_(out), found) if call.in_place else out
+    return mark_function(x.copy_(out), found) if call.in_place else out
 
 
-def check_one_argument(mode: "RelevanceMode", call: Call) -> None:
+def check_one_argument(mode: RelevanceMode, call: Call) -> None:
     """Raise EngineError where an elementwise function has a second carrier."""
     rest = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
     if any(mode.carries(value) for value in rest):
         raise mode.refusal(call, "it has a second argument that depends on the input")
 
 
-def one_function(mode: "RelevanceMode", found: Function, compute: Callable[[], Tensor]) -> Tensor:
+def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Tensor]) -> Tensor:
     """`compute()` = f(root) in the graph as one operator on its root, f(0) booked as a leaf."""
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
@@ -65,10 +59,10 @@ def one_function(mode: "RelevanceMode", found: Function, compute: Callable[[], T
         if bool(masked.any()):  # exp(-inf): no input is there, only the value
             at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
         mode.books.constant(out, at_zero, "activation")
-    return tag(out, found)
+    return mark_function(out, found)
 
 
-def add(mode: "RelevanceMode", call: Call) -> Any:
+def add(mode: RelevanceMode, call: Call) -> Any:
     """Sums pass relevance by value; an added constant is a leaf."""
     found = sum_of(mode, call)
     out = call.run()
@@ -77,7 +71,7 @@ def add(mode: "RelevanceMode", call: Call) -> Any:
         if not mode.carries(operand):
             out = hidden_by(operand, out)
             mode.books.constant(out, operand, "sum", scale=sign)
-    return tag(out, found)
+    return mark_function(out, found)
 
 
 def hidden_by(mask: Any, scores: Tensor) -> Tensor:
@@ -91,25 +85,25 @@ def hidden_by(mask: Any, scores: Tensor) -> Tensor:
 def signs(call: Call) -> tuple[float, float]:
     """The factors of both operands of a sum or difference."""
     factor = float(call.kwargs.get("alpha", 1))
-    if call.name in ("__rsub__", "rsub"):
+    if operator_of(call.name).reflected:
         return -factor, 1.0
     return 1.0, -factor if "sub" in call.name else factor
 
 
-def sum_of(mode: "RelevanceMode", call: Call) -> Function | None:
+def sum_of(mode: RelevanceMode, call: Call) -> Function | None:
     """A sum as one function of one carrier; None where it is of two."""
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
     of_left, of_right = signs(call)
     return _combined(mode, left, right, lambda a, b: of_left * a + of_right * b)
 
 
-def negation(_: "RelevanceMode", call: Call) -> Any:
+def negation(_: RelevanceMode, call: Call) -> Any:
     """Linear: the gradient is the rule."""
     found = function_of(call.argument(0, "input", None)).then(torch.neg)
-    return tag(call.run(), found)
+    return mark_function(call.run(), found)
 
 
-def product(mode: "RelevanceMode", call: Call) -> Any:
+def product(mode: RelevanceMode, call: Call) -> Any:
     """A constant factor is a scale; functions of one carrier are one function; a gate is constant;
     what remains is a product of two signals: half to each, or the measured plain gradient.
     """
@@ -117,7 +111,7 @@ def product(mode: "RelevanceMode", call: Call) -> Any:
     found = product_of(mode, call)
     gates = [factor for factor in (left, right) if is_gate(factor)]
     if not (mode.carries(left) and mode.carries(right)):
-        out = tag(call.run(), found)
+        out = mark_function(call.run(), found)
         return mark_gate(out) if gates else out
     if call.in_place:
         return _written_back(mode, call, left, right)
@@ -126,25 +120,25 @@ def product(mode: "RelevanceMode", call: Call) -> Any:
     if found is not None:
         return one_function(mode, found, call.run_detached)
     if len(gates) == 1:
-        return tag(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
-    return tag(halved(call), None)
+        return mark_function(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
+    return mark_function(halved(call), None)
 
 
-def product_of(mode: "RelevanceMode", call: Call) -> Function | None:
+def product_of(mode: RelevanceMode, call: Call) -> Function | None:
     """A product as one function of one carrier; None where it is of two."""
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
     return _combined(mode, left, right, lambda a, b: a * b)
 
 
-def _written_back(mode: "RelevanceMode", call: Call, left: Tensor, right: Tensor) -> Tensor:
+def _written_back(mode: RelevanceMode, call: Call, left: Tensor, right: Tensor) -> Tensor:
     """`left *= right` as a product of copies, because autograd keeps the factors."""
-    copy = tag(left.clone(), function_of(left))
+    copy = mark_function(left.clone(), function_of(left))
     factors = (copy, copy if right is left else right)
     out = product(mode, replace(call, func=torch.mul, name="mul", args=factors, carriers=factors))
-    return tag(left.copy_(out), function_of(out))
+    return mark_function(left.copy_(out), function_of(out))
 
 
-def matmul(mode: "RelevanceMode", call: Call) -> Any:
+def matmul(mode: RelevanceMode, call: Call) -> Any:
     """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
     if len(call.carriers) == 1 and not _is_square(call):
         return call.run()
@@ -164,11 +158,11 @@ def halved(call: Call) -> Any:
     return call.substituted({id(c): ScaledGradient.apply(c, 0.5) for c in call.carriers}).run()
 
 
-def division(mode: "RelevanceMode", call: Call) -> Any:
+def division(mode: RelevanceMode, call: Call) -> Any:
     """Division by a constant is a scale; functions of one carrier are one function."""
     above, below, found = quotient_of(mode, call)
     if not mode.carries(below):
-        return tag(call.run(), found)
+        return mark_function(call.run(), found)
     if mode.composite.activation == "gradient":
         return mode.books.measured("product", call)
     if is_normaliser(above, below):
@@ -183,44 +177,45 @@ def is_normaliser(above: Any, below: Tensor) -> bool:
     return is_reduced(below) or (isinstance(above, Tensor) and below.numel() < above.numel())
 
 
-def quotient_of(mode: "RelevanceMode", call: Call) -> tuple[Any, Any, Function | None]:
+def quotient_of(mode: RelevanceMode, call: Call) -> tuple[Any, Any, Function | None]:
     """Numerator, denominator, and the quotient as one function of one carrier if it is one."""
     if call.kwargs.get("rounding_mode") is not None:
         raise mode.refusal(call, "it rounds")
     above, below = call.argument(0, "input", None), call.argument(1, "other", None)
-    if call.name in _REFLECTED:
+    if operator_of(call.name).reflected:
         above, below = below, above
     return above, below, _combined(mode, above, below, lambda a, b: a / b)
 
 
-def reduction(_: "RelevanceMode", call: Call) -> Any:
+def reduction(_: RelevanceMode, call: Call) -> Any:
     """Sums and means over axes: linear; what scales are made of."""
     return mark_reduced(call.run(), call.carriers[0])
 
 
-def scale(mode: "RelevanceMode", call: Call) -> Any:
+def scale(mode: RelevanceMode, call: Call) -> Any:
     """A norm, or the root of a reduction, is a scale; any other root is a function."""
     return constant_scale(mode, call) if is_scale(call) else activation(mode, call)
 
 
 def is_scale(call: Call) -> bool:
     """Whether a call makes a scale: a norm, or a root of a reduction."""
-    if call.name in NORMS:
+    operator = operator_of(call.name)
+    if operator.norm:
         return True
-    if call.name in _POWERS and call.argument(1, "exponent", None) not in (-0.5, 0.5, -1):
+    if operator.power and call.argument(1, "exponent", None) not in (-0.5, 0.5, -1):
         return False
-    root = call.name in _POWERS or KIND[call.name] == "scale"
+    root = operator.power or operator.kind == "scale"
     return root and is_reduced(call.argument(0, "input", None))
 
 
-def constant_scale(mode: "RelevanceMode", call: Call) -> Any:
+def constant_scale(mode: RelevanceMode, call: Call) -> Any:
     """A scale is constant, or has the measured plain gradient."""
     if mode.composite.norm == "gradient":
         return mark_reduced(mode.books.measured("norm", call))
     return call.run_detached()
 
 
-def _combined(mode: "RelevanceMode", left: Any, right: Any, join: Join) -> Function | None:
+def _combined(mode: RelevanceMode, left: Any, right: Any, join: Join) -> Function | None:
     """What two operands make as one function of one carrier; None where they are of two."""
     if mode.carries(left) and mode.carries(right):
         first, second = function_of(left), function_of(right)

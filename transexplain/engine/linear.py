@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transexplain.engine.alpha_beta import AlphaBeta
 from transexplain.engine.call import Call
@@ -17,32 +17,30 @@ from transexplain.engine.linear_functions import (
     SignedShares,
 )
 from transexplain.engine.linear_rules import LinearRule
-
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.mode import RelevanceMode
 
 
-def linear(mode: "RelevanceMode", call: Call) -> Any:
+def linear(mode: RelevanceMode, call: Call) -> Any:
     """A linear layer; the bias is a leaf."""
     return _with_weight(
         mode, call, "linear", linear_map(mode, call), call.argument(2, "bias", None)
     )
 
 
-def addmm(mode: "RelevanceMode", call: Call) -> Any:
+def addmm(mode: RelevanceMode, call: Call) -> Any:
     """`addmm(bias, x, w)`: the linear layer of GPT-style code."""
     at = addmm_map(mode, call)
     return _with_weight(mode, call, "linear", at, at.bias)
 
 
-def convolution(mode: "RelevanceMode", call: Call) -> Any:
+def convolution(mode: RelevanceMode, call: Call) -> Any:
     """A convolution over a receptive field; the bias is a leaf."""
     at = convolution_map(mode, call)
     return _with_weight(mode, call, "convolution", at, at.bias)
 
 
 def _with_weight(
-    mode: "RelevanceMode", call: Call, kind: str, at: LinearMap, bias: Tensor | None
+    mode: RelevanceMode, call: Call, kind: str, at: LinearMap, bias: Tensor | None
 ) -> Any:
     x = carrier_of(call)
     rule, twin = mode.linear_rule(call), mode.twin_of(x)
@@ -71,7 +69,7 @@ def carrier_of(call: Call) -> Tensor:
     return call.carriers[0]
 
 
-def linear_map(mode: "RelevanceMode", call: Call) -> LinearMap:
+def linear_map(mode: RelevanceMode, call: Call) -> LinearMap:
     """`F.linear(x, weight, bias)`."""
     weight = call.argument(1, "weight", None)
     if mode.carries(weight):
@@ -87,7 +85,7 @@ def _pull_linear(s: Tensor, weight: Tensor, _like: Tensor) -> Tensor:
     return s @ weight
 
 
-def addmm_map(mode: "RelevanceMode", call: Call) -> LinearMap:
+def addmm_map(mode: RelevanceMode, call: Call) -> LinearMap:
     """`addmm(bias, x, weight)`, with its factors alpha and beta."""
     bias, x = call.argument(0, "input", None), call.argument(1, "mat1", None)
     weight = call.argument(2, "mat2", None)
@@ -99,7 +97,7 @@ def addmm_map(mode: "RelevanceMode", call: Call) -> LinearMap:
     )
 
 
-def convolution_map(mode: "RelevanceMode", call: Call) -> LinearMap:
+def convolution_map(mode: RelevanceMode, call: Call) -> LinearMap:
     """`F.conv*d(x, weight, bias, stride, padding, dilation, groups)` and transposed ones."""
     weight, bias = call.argument(1, "weight", None), call.argument(2, "bias", None)
     if mode.carries(weight):
@@ -127,11 +125,3 @@ def _pulled(
     with torch.enable_grad():
         x = torch.zeros_like(like, requires_grad=True)
         return torch.autograd.grad(apply(x, weight), x, s)[0]
-
-
-def weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
-    """Qualified names of the parameters, known by where and how large they are."""
-    return {
-        (parameter.data_ptr(), tuple(parameter.shape)): name
-        for name, parameter in module.named_parameters()
-    }

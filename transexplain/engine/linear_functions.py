@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from transexplain.engine.items import ItemAxis
 from transexplain.engine.linear_rules import LinearRule
 from transexplain.engine.live import live_part
+from transexplain.engine.tensor_record import ItemAxis
 
 
 @dataclass(frozen=True, slots=True, eq=False)

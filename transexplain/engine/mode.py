@@ -7,7 +7,7 @@ detached call by call, so a model's `requires_grad` flags are never touched.
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,29 +16,42 @@ from torch.overrides import TorchFunctionMode
 from transexplain.engine.booking import Bookkeeper
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, module_at_work
-from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
-from transexplain.engine.dependence import mark_dependent, mark_output, tensors_in
-from transexplain.engine.foreign import (
+from transexplain.engine.item_tracking import follow
+from transexplain.engine.ledger import LedgerBook
+from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.operators import KIND, operator_name, weight_place
+from transexplain.engine.replay import LinearValues
+from transexplain.engine.tensor_record import (
     cast_shadows,
     function_name,
     is_foreign,
+    mark_dependent,
+    mark_output,
     mark_seen,
-    see,
+    record,
+    recorded,
     substitutes,
+    tensors_in,
     was_seen,
 )
-from transexplain.engine.item_tracking import follow
-from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.linear import weight_names
-from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.operators import KIND, WEIGHT_AT, operator_name
-from transexplain.engine.relevance_form import RELEVANCE_RULES
-from transexplain.engine.replay import LinearValues
-from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
-_TWIN = "_transexplain_twin"
+#: takes the mode and the call, computes the operator's own value, and arranges its backward
+Rule = Callable[["RelevanceMode", Call], Any]
+
+
+class Watcher(Protocol):
+    """Sees every operator of a pass at work; it may let the pass outlive a refusal."""
+
+    def book(self, items: int) -> LedgerBook:
+        """The ledger book of the pass."""
+
+    def watch(self, mode: "RelevanceMode", call: Call) -> Any:
+        """Apply the mode's rule to `call`; its value."""
+
+    def refused(self, call: Call, error: Exception) -> None:
+        """Note that `call` has no rule."""
 
 
 class RelevanceMode(TorchFunctionMode):
@@ -52,10 +65,11 @@ class RelevanceMode(TorchFunctionMode):
     def __init__(
         self,
         composite: Composite,
+        rules: Mapping[str, Rule],
         items: int,
         *,
         module: nn.Module | None = None,
-        census: Census | None = None,
+        census: Watcher | None = None,
     ) -> None:
         super().__init__()
         self.composite = composite
@@ -64,25 +78,25 @@ class RelevanceMode(TorchFunctionMode):
         self.items = items
         book = LedgerBook(items) if census is None else census.book(items)
         self.books = Bookkeeper(book, relevance_form=composite.relevance_form)
-        self.rules: Mapping[str, Rule] = RELEVANCE_RULES if composite.relevance_form else RULES
+        self.rules = rules  #: by kind of operator
         self.leaf_tensor: Tensor | None = None
         self.leaf_twin: Tensor | None = None
         self.attention: list[Tensor] | None = None  #: filled where it is a list
         self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
-        self._names = weight_names(module) if composite.overrides and module else {}
+        self._names = _weight_names(module) if composite.overrides and module else {}
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
     def leaf(self, tensor: Tensor) -> Tensor:
         """Make `tensor` the leaf that relevance is measured at; returns what replaces it."""
         leaf = tensor.detach().requires_grad_(True)
-        see(leaf)
+        record(leaf).seen = True
         self.leaf_tensor = leaf
         copy = self.leaf_tensor.clone()  # the model may write into it
         if self.composite.input_rule is not None:
             self.leaf_twin = torch.zeros_like(self.leaf_tensor).requires_grad_(True)
-            setattr(copy, _TWIN, self.leaf_twin)
+            record(copy).twin = self.leaf_twin
         return copy
 
     def encoder_begins(self) -> None:
@@ -177,7 +191,7 @@ class RelevanceMode(TorchFunctionMode):
     def linear_rule(self, call: Call) -> LinearRule:
         """The composite's rule for a linear operator, or the first override that takes it."""
         if self.composite.overrides:
-            weight = call.argument(*WEIGHT_AT[KIND[call.name]], None)
+            weight = call.argument(*(weight_place(call.name) or (1, "weight")), None)
             name = self._names.get((weight.data_ptr(), tuple(weight.shape)))
             name = module_at_work(self.module) if name is None else name
             for override in self.composite.overrides:
@@ -205,18 +219,17 @@ class RelevanceMode(TorchFunctionMode):
 
     def peek_twin(self, tensor: Tensor) -> Tensor | None:
         """The twin, for who does not use it."""
-        twin: Tensor | None = getattr(tensor, _TWIN, None)
-        return twin
+        return recorded(tensor).twin
 
     def follow_twin(self, call: Call, out: Any) -> None:
         """Do to the twin what a structural operator did to the leaf."""
         if self.leaf_twin is None or len(call.carriers) != 1:
             return
-        twin = getattr(call.carriers[0], _TWIN, None)
+        twin = recorded(call.carriers[0]).twin
         if twin is not None:
             twins = call.substituted({id(call.carriers[0]): twin}).run()
             for one, other in zip(tensors_in(out), tensors_in(twins), strict=True):
-                setattr(one, _TWIN, other)
+                record(one).twin = other
 
     def record_attention(self, weights: Tensor) -> None:
         """Keep an attention map, in the graph."""
@@ -244,3 +257,11 @@ class RelevanceMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._without_foreign(part) for key, part in value.items()}
         return value
+
+
+def _weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
+    """Qualified names of the parameters, known by where and how large they are."""
+    return {
+        (parameter.data_ptr(), tuple(parameter.shape)): name
+        for name, parameter in module.named_parameters()
+    }

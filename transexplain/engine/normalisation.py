@@ -1,6 +1,6 @@
 """Norms in gradient form: the scale 1/std is a constant (LN-rule), the shift a leaf."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -11,13 +11,11 @@ from transexplain.engine.functions import (
     ConstantScaleRmsNorm,
     FixedScale,
 )
+from transexplain.engine.mode import RelevanceMode
 from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
-
-def layer_norm(mode: "RelevanceMode", call: Call) -> Any:
+def layer_norm(mode: RelevanceMode, call: Call) -> Any:
     """LN rule (Ali et al. 2022)."""
     x = call.argument(0, "input", None)
     shape = list(call.argument(1, "normalized_shape", ()))
@@ -29,7 +27,7 @@ def layer_norm(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def rms_norm(mode: "RelevanceMode", call: Call) -> Any:
+def rms_norm(mode: RelevanceMode, call: Call) -> Any:
     """LN rule of a norm without mean and shift."""
     if mode.composite.norm == "gradient":
         return mode.books.measured("norm", call)
@@ -38,7 +36,7 @@ def rms_norm(mode: "RelevanceMode", call: Call) -> Any:
     return ConstantScaleRmsNorm.apply(x, shape, weight, call.argument(3, "eps", None))
 
 
-def group_norm(mode: "RelevanceMode", call: Call) -> Any:
+def group_norm(mode: RelevanceMode, call: Call) -> Any:
     """LN rule over groups of channels."""
     x, groups = call.argument(0, "input", None), int(call.argument(1, "num_groups", 1))
     weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
@@ -50,7 +48,7 @@ def group_norm(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def batch_norm(mode: "RelevanceMode", call: Call) -> Any:
+def batch_norm(mode: RelevanceMode, call: Call) -> Any:
     """Linear in evaluation; the value at x = 0 is a leaf."""
     x, scale = call.argument(0, "input", None), batch_scale(call)
     out = FixedScale.apply(x, call.run_detached, scale)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from transexplain.engine.attention_maps import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
-from transexplain.engine.foreign import was_seen
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operators import rules_of_form
 from transexplain.engine.replay import LinearValues
+from transexplain.engine.tensor_record import was_seen
 from transexplain.errors import ConfigurationError, EngineError
 
 
@@ -113,7 +114,8 @@ def propagate(
         EngineError: an operator without a rule, or logits that do not depend on the leaf.
         ConfigurationError: an override or an input rule that no operator takes.
     """
-    mode = RelevanceMode(composite, items, module=module, census=census)
+    rules = rules_of_form("relevance" if composite.relevance_form else "gradient")
+    mode = RelevanceMode(composite, rules, items, module=module, census=census)
     mode.known_values = known_values
     if record_attention:
         mode.attention = []

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.operators import KIND, WEIGHT_AT
+from transexplain.engine.operators import weight_place
 
 
 class LinearValues:
@@ -21,7 +21,7 @@ class LinearValues:
 
     def note(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         """Keep an output, if `name` is a linear operator."""
-        if KIND.get(name) in WEIGHT_AT and isinstance(out, Tensor):
+        if weight_place(name) is not None and isinstance(out, Tensor):
             kept = out.detach()
             self._values.append((_key(name, args), kept, kept._version))
 
@@ -41,6 +41,6 @@ class LinearValues:
 
 def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Which operator it is: its name, and the place of its weight."""
-    position = WEIGHT_AT[KIND[name]][0]
-    weight = args[position] if position < len(args) else None
+    place = weight_place(name)
+    weight = args[place[0]] if place is not None and place[0] < len(args) else None
     return (name, weight.data_ptr(), tuple(weight.shape)) if isinstance(weight, Tensor) else (name,)

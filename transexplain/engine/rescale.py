@@ -5,7 +5,7 @@ gradient is its multiplier. Every other one has a rule that sums to its differen
 by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,16 +15,16 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError
-from transexplain.engine.dependence import SHAPED, tensors_in
-from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, shadow_of
-from transexplain.engine.operators import KIND, operator_name
+from transexplain.engine.operators import KINDS, operator_name, operator_of, rules_of_form
 from transexplain.engine.paired import at_reference, make_writable, pair, reference_of
-from transexplain.engine.rescale_rules import RESCALE_RULES
+from transexplain.engine.tensor_record import (
+    cast_shadows,
+    function_name,
+    is_foreign,
+    shadow_of,
+    tensors_in,
+)
 from transexplain.errors import EngineError
-
-_DETACHING = ("detach", "detach_")
-#: kinds that write into their first argument whatever they are called
-_WRITING = ("assignment", "overwrite")
 
 
 class RescaleMode(TorchFunctionMode):
@@ -34,8 +34,15 @@ class RescaleMode(TorchFunctionMode):
     `reference` (N, ...) beside them.
     """
 
-    def __init__(self, values: Tensor, reference: Tensor, method: str) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, Callable[..., Any]],
+        values: Tensor,
+        reference: Tensor,
+        method: str,
+    ) -> None:
         super().__init__()
+        self.rules = rules  #: by kind
         self.values, self.reference, self.method = values, reference, method
         self.leaf_tensor: Tensor | None = None
 
@@ -83,22 +90,21 @@ class RescaleMode(TorchFunctionMode):
         return replace(call, carriers=tuple(carriers.values()))
 
     def _met(self, call: Call) -> Any:
-        if call.name in SHAPED:  # a shape and a type, no value
+        operator = operator_of(call.name)
+        if operator.shape_only:
             return call.run()
-        if call.name in _DETACHING:  # what is explained are values, not the model's gradient
+        if operator.detaches:  # what is explained are values, not the model's gradient
             call = replace(call, func=torch.Tensor.view_as, args=(call.args[0], call.args[0]))
             return pair(call.run(), at_reference(call).run())
-        kind = KIND.get(call.name)
-        written = call.args[:1] if call.in_place or kind in _WRITING else ()
+        kind = operator.kind
+        writes = call.in_place or (kind is not None and KINDS[kind].writes)
+        written = call.args[:1] if writes else ()
         if written:
             make_writable(call)
         if kind is None or not call.carriers:
             return self._without_rule(call)
         self._check(call, written)
-        rule = RESCALE_RULES.get(kind)
-        if rule is None:
-            raise self.refusal(call, "no rescale rule knows it")
-        return rule(self, call, at_reference(call))
+        return self.rules[kind](self, call, at_reference(call))
 
     def _without_rule(self, call: Call) -> Any:
         """Indices, masks, sizes: no carrier comes out, but what comes out may differ."""
@@ -175,7 +181,7 @@ def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str
     Raises:
         EngineError: an operator without a rule, or logits that do not depend on the leaf.
     """
-    mode = RescaleMode(values, reference, method)
+    mode = RescaleMode(rules_of_form("rescale"), values, reference, method)
     with torch.enable_grad(), mode:
         found = forward(mode)
     if mode.leaf_tensor is None:

@@ -1,7 +1,7 @@
 """Norms and softmax under the rescale rule."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from transexplain.engine.call import Call
 from transexplain.engine.normalisation import batch_scale
 from transexplain.engine.paired import pair, reference_of
+from transexplain.engine.rescale import RescaleMode
 from transexplain.engine.rescale_functions import (
     Instead,
     Multiplied,
@@ -16,23 +17,20 @@ from transexplain.engine.rescale_functions import (
     SoftmaxMultiplier,
 )
 
-if TYPE_CHECKING:
-    from transexplain.engine.rescale import RescaleMode
-
 
 def wide(values: Tensor) -> Tensor:
     """At least float32: multipliers are quotients."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def layer_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def layer_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Centred, divided by the root of a mean of squares, and scaled by constants."""
     axes = len(call.argument(1, "normalized_shape", ()))
     weight, eps = call.argument(2, "weight", None), call.argument(4, "eps", 1e-5)
     return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=True)
 
 
-def rms_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def rms_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A layer norm that is not centred."""
     axes = len(call.argument(1, "normalized_shape", ()))
     weight, eps = call.argument(2, "weight", None), call.argument(3, "eps", None)
@@ -41,7 +39,7 @@ def rms_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=False)
 
 
-def group_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def group_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A layer norm over each group of channels."""
     groups, eps = int(call.argument(1, "num_groups", 1)), call.argument(4, "eps", 1e-5)
     weight = call.argument(2, "weight", None)
@@ -55,7 +53,7 @@ def group_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
 
 
 def _normed(
-    mode: "RescaleMode",
+    mode: RescaleMode,
     call: Call,
     other: Call,
     rows: Callable[[Tensor], Tensor],
@@ -74,7 +72,7 @@ def _normed(
     return pair(Instead.apply(graph, call.run_detached), other.run())
 
 
-def batch_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def batch_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in evaluation."""
     x = call.argument(0, "input", None)
     if len(call.carriers) > 1 or call.carriers[0] is not x:
@@ -83,7 +81,7 @@ def batch_norm(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return pair(Multiplied.apply(x, call.run_detached, multiplier), other.run())
 
 
-def softmax(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def softmax(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Softmax and log-softmax, by the logarithmic mean of both values; see the function."""
     x, dim = call.argument(0, "input", None), call.argument(1, "dim", None)
     if dim is None:

@@ -7,37 +7,25 @@ spelled, thereby gets the one quotient that there is.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transexplain.engine import opened
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import tensors_in
+from transexplain.engine.operators import operator_of
 from transexplain.engine.paired import pair, reference_of
+from transexplain.engine.rescale import RescaleMode
 from transexplain.engine.rescale_functions import Instead, Multiplied
-from transexplain.engine.rescale_norms import (
-    batch_norm,
-    group_norm,
-    layer_norm,
-    rms_norm,
-    softmax,
-    wide,
-)
-from transexplain.engine.rescale_winners import extremum, ordered, winner
+from transexplain.engine.rescale_norms import wide
+from transexplain.engine.rescale_winners import ordered, winner
+from transexplain.engine.tensor_record import tensors_in
 from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.rescale import RescaleMode
 
-RescaleRule = Callable[["RescaleMode", Call, Call], Any]
-_REFLECTED = ("__rtruediv__", "__rdiv__")
-
-
-def linear(_: "RescaleMode", call: Call, other: Call) -> Any:
+def linear(_: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in everything that carries: the gradient is the multiplier."""
     out = call.run()
     reference = other.run()
@@ -45,7 +33,7 @@ def linear(_: "RescaleMode", call: Call, other: Call) -> Any:
     return pair(written, other.args[0] if out is None else reference)
 
 
-def structural(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def structural(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Every output is one of the inputs; which one may depend on the values."""
     if "max_pool" in call.name:
         return winner(call, other, largest=True)
@@ -54,21 +42,21 @@ def structural(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return linear(mode, call, other)
 
 
-def mixing(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def mixing(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in the first argument."""
     if _carried(call) > 1 or not call.argument(0, "input", None).requires_grad:
         raise mode.refusal(call, "only its first argument may depend on the input")
     return linear(mode, call, other)
 
 
-def dropout(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def dropout(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Identity in evaluation."""
     if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     return linear(mode, call, other)
 
 
-def quadratic(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def quadratic(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Products: linear in one carrier, else the gradient half way between both values."""
     carried = _carried(call)
     if carried <= 1:
@@ -78,12 +66,12 @@ def quadratic(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return _half_way(call, other)
 
 
-def division(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def division(mode: RescaleMode, call: Call, other: Call) -> Any:
     """By a carrier: a product with its reciprocal, whose quotient is -1 / (y y')."""
     if call.kwargs.get("rounding_mode") is not None:
         raise mode.refusal(call, "it rounds")
     above, below = call.argument(0, "input", None), call.argument(1, "other", None)
-    if call.name in _REFLECTED:
+    if operator_of(call.name).reflected:
         above, below = below, above
     reference = reference_of(below) if isinstance(below, Tensor) else None
     if reference is None:
@@ -94,7 +82,7 @@ def division(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return _with_values(between * rate, call, other)
 
 
-def activation(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def activation(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function of one number: (f(x) - f(x')) / (x - x'), f' half way where they are the same."""
     x = call.carriers[0]
     if _carried(call) > 1:
@@ -106,7 +94,7 @@ def activation(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return pair(call.written(found), other.written(reference))
 
 
-def scale(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def scale(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Roots are functions of one number; variances are quadratic, norms the root of a square."""
     if call.name == "var":
         return _half_way(call, other)
@@ -119,7 +107,7 @@ def scale(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return mode.again(_norm, call)
 
 
-def attention(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def attention(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Fused attention from inside: two products and a softmax."""
     del other
     if call.argument(4, "dropout_p", 0.0):
@@ -127,7 +115,7 @@ def attention(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return mode.again(opened.attention, call)
 
 
-def composite(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
     if call.name == "prelu" and _carried(call) == 1:
         return activation(mode, call, other)
@@ -194,32 +182,3 @@ def _norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, **r
     squares = input.to(rest.get("dtype") or input.dtype).square()
     total = squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim)
     return torch.sqrt(total)
-
-
-RESCALE_RULES: dict[str, RescaleRule] = {
-    **dict.fromkeys(
-        (
-            *("reduction", "concat", "sum", "negation", "fill"),
-            *("assignment", "overwrite", "scatter", "pad"),
-        ),
-        linear,
-    ),
-    **dict.fromkeys(
-        ("linear", "addmm", "convolution", "product", "matmul", "einsum"),
-        quadratic,
-    ),
-    "structural": structural,
-    "extremum": extremum,
-    "mixing": mixing,
-    "dropout": dropout,
-    "division": division,
-    "activation": activation,
-    "scale": scale,
-    "softmax": softmax,
-    "layer_norm": layer_norm,
-    "rms_norm": rms_norm,
-    "group_norm": group_norm,
-    "batch_norm": batch_norm,
-    "attention": attention,
-    "composite": composite,
-}

@@ -1,20 +1,18 @@
 """Maxima and orders under the rescale rule."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
 from transexplain.engine.paired import pair, reference_of
+from transexplain.engine.rescale import RescaleMode
 from transexplain.engine.rescale_functions import Winner
 
-if TYPE_CHECKING:
-    from transexplain.engine.rescale import RescaleMode
 
-
-def extremum(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def extremum(mode: RescaleMode, call: Call, other: Call) -> Any:
     """The largest along an axis, or the larger of two."""
     largest = "max" in call.name
     second = call.argument(1, "other", None)
@@ -53,7 +51,7 @@ def winner(call: Call, other: Call, *, largest: bool) -> Any:
     return pair(type(out)((found, *out[1:])), (value_there.detach(), *at_reference[1:]))
 
 
-def ordered(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def ordered(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Linear where the order is the same at the reference."""
     out, reference = call.run(), other.run()
     if not torch.equal(out[1], reference[1]):

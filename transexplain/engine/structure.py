@@ -1,21 +1,18 @@
 """Operators that move, join, fill or copy values, and those that only wrap other operators."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transexplain.engine import opened
 from transexplain.engine.call import Call
-from transexplain.engine.foreign import mark_seen
-from transexplain.engine.provenance import inherit_marks, untag
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.tensor_record import forget_function, inherit_marks, mark_seen
 from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
-
-def structural(mode: "RelevanceMode", call: Call) -> Any:
+def structural(mode: RelevanceMode, call: Call) -> Any:
     """Reshapes, slices, casts, maxima: every output is one of the inputs."""
     out = call.run()
     if len(call.carriers) == 1:
@@ -24,13 +21,13 @@ def structural(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def mixing(mode: "RelevanceMode", call: Call) -> Any:
+def mixing(mode: RelevanceMode, call: Call) -> Any:
     """Averages, interpolation, Fourier transforms: linear in their first argument."""
     check_linear(mode, call)
     return call.run()
 
 
-def check_linear(mode: "RelevanceMode", call: Call) -> None:
+def check_linear(mode: RelevanceMode, call: Call) -> None:
     """Raise EngineError where an operator mixes in what is not its first argument."""
     if not mode.carries(call.argument(0, "input", None)):
         raise mode.refusal(call, "only its first argument may depend on the input")
@@ -38,7 +35,7 @@ def check_linear(mode: "RelevanceMode", call: Call) -> None:
         raise mode.refusal(call, "it puts further values in")
 
 
-def extremum(mode: "RelevanceMode", call: Call) -> Any:
+def extremum(mode: RelevanceMode, call: Call) -> Any:
     """The largest along an axis, or the larger of two: winner takes all."""
     other = call.argument(1, "other", None)
     if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
@@ -46,14 +43,14 @@ def extremum(mode: "RelevanceMode", call: Call) -> Any:
     return mode.again(opened.larger if "max" in call.name else opened.smaller, call)
 
 
-def dropout(mode: "RelevanceMode", call: Call) -> Any:
+def dropout(mode: RelevanceMode, call: Call) -> Any:
     """Identity in evaluation."""
     if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     return structural(mode, call)
 
 
-def concat(mode: "RelevanceMode", call: Call) -> Any:
+def concat(mode: RelevanceMode, call: Call) -> Any:
     """Joined constants (class tokens, registers) are leaves."""
     out = call.run()
     pieces = call.argument(0, "tensors", ())
@@ -71,7 +68,7 @@ def concat(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def fill(mode: "RelevanceMode", call: Call) -> Any:
+def fill(mode: RelevanceMode, call: Call) -> Any:
     """Masked fill and where: what is filled in is a leaf."""
     out = call.run()
     if call.name == "where":
@@ -88,12 +85,12 @@ def fill(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def assignment(mode: "RelevanceMode", call: Call) -> Any:
+def assignment(mode: RelevanceMode, call: Call) -> Any:
     """`x[index] = value`: what stays of x, or the value, may be a constant, and is a leaf then."""
     x, index, value = call.args
     base = None if mode.carries(x) else x.detach().clone()
     call.run()
-    untag(x)
+    forget_function(x)
     kept = torch.ones_like(x, dtype=torch.bool)
     kept[index] = False
     if base is not None:
@@ -103,7 +100,7 @@ def assignment(mode: "RelevanceMode", call: Call) -> Any:
     mark_seen([x])
 
 
-def scatter(mode: "RelevanceMode", call: Call) -> Any:
+def scatter(mode: RelevanceMode, call: Call) -> Any:
     """Sums into chosen places: linear; what they start from may be a constant, and is a leaf."""
     x = call.argument(0, "input", None)
     source = call.argument(3, "source" if "index" in call.name else "src", None)
@@ -115,7 +112,7 @@ def scatter(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def pad(mode: "RelevanceMode", call: Call) -> Any:
+def pad(mode: RelevanceMode, call: Call) -> Any:
     """Padding by copies or with a constant, which is a leaf."""
     x, value = call.argument(0, "input", None), call.argument(3, "value", None)
     out = structural(mode, call)
@@ -128,13 +125,13 @@ def pad(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def overwrite(_: "RelevanceMode", call: Call) -> Any:
+def overwrite(_: RelevanceMode, call: Call) -> Any:
     """`x.copy_(source)`: x is the source now, cast and broadcast."""
     out = call.run()
-    untag(out)
+    forget_function(out)
     return out
 
 
-def composite(mode: "RelevanceMode", call: Call) -> Any:
+def composite(mode: RelevanceMode, call: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
     return mode.again(opened.body(call.func, call.name), call)
