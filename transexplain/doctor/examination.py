@@ -22,9 +22,8 @@ from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.methods.relevance import rules_of
-from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.models.invariance import tolerance_of
-from transexplain.models.probe import logits_of
+from transexplain.models.base import Batch, Encoded, LoadedModel, tolerance_of
+from transexplain.models.call import logits_of
 from transexplain.types import Item, Ledger, ResolvedTarget
 
 _ROUNDS = 3

@@ -22,8 +22,7 @@ from transexplain.methods.baselines import Noise, baseline_of, value_range
 from transexplain.methods.leaf_forward import LeafForward, as_array, repeated
 from transexplain.methods.records import Array
 from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.invariance import tolerance_of
+from transexplain.models.base import Batch, LoadedModel, tolerance_of
 
 #: how far the logits of both passes may lie apart, as a share of the largest
 _APART = 1e-3

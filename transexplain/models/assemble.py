@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, logits_of
 from transexplain.models.image import ImageEncoder
 from transexplain.models.kernels import attention_kernel
 from transexplain.models.leaves import Sites, find_embeddings
@@ -17,7 +17,7 @@ from transexplain.models.node_sites import NodeProbe
 from transexplain.models.nodes import NodeEncoder
 from transexplain.models.placement import dtype_name
 from transexplain.models.positions import capacity
-from transexplain.models.probe import logits_of, probing_pictures
+from transexplain.models.probe import probing_pictures
 from transexplain.models.sites import FORWARD_ERRORS, first_sites, image_sites, text_sites
 from transexplain.models.text import TextEncoder
 from transexplain.models.transform import Transform

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,22 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError
 from transexplain.models.call import Caller, eval_mode
 
-if TYPE_CHECKING:
-    from transexplain.models.base import Taps
-
 #: (B, T, D), (T, B, D), (B, H, W, D), (B, D, H, W)
 Layout = Literal["sequence", "positions_first", "channels_last", "channels_first"]
+
+
+class Taps(Protocol):
+    """What the engine does at the leaf of one forward pass."""
+
+    def leaf(self, tensor: Tensor) -> Tensor:
+        """Take the tensor at the leaf and give what the model shall use in its place.
+
+        Shape (B, T, D) at `encoder` and `words`, (B, 3, H, W) at `pixels`, (B, T, F) at `nodes`;
+        same shape back.
+        """
+
+    def encoder_begins(self) -> None:
+        """The first block of the model is entered (before `leaf` when that is the leaf)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -108,7 +119,7 @@ def tapped(
     inputs: Mapping[str, Tensor],
     *,
     at: str,
-    taps: "Taps",
+    taps: Taps,
 ) -> Tensor:
     """Logits (B, C) of one forward pass with `taps` at the leaf `at`.
 
@@ -132,7 +143,7 @@ def tapped(
 class _Hooks:
     """The hooks of one forward pass, in one thread."""
 
-    def __init__(self, sites: Sites, at: str, taps: "Taps") -> None:
+    def __init__(self, sites: Sites, at: str, taps: Taps) -> None:
         self.sites, self.at, self.taps = sites, at, taps
         self.thread = threading.get_ident()
         self.begun = self.reached = False

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.call import Caller, eval_mode
+from transexplain.models.call import Caller
 from transexplain.models.leaves import Layout, Sites, tapped
 from transexplain.types import PatchGrid
 
@@ -45,12 +45,6 @@ def leaf_of(
     except _ReachedError:
         pass
     return taps.kept
-
-
-def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits (B, C) of a plain forward pass."""
-    with torch.no_grad(), eval_mode(module):
-        return caller(module, inputs)
 
 
 def probing_pictures(

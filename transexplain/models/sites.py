@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, logits_of
 from transexplain.models.leaves import Layout, Sites, find_blocks, tapped
-from transexplain.models.probe import infer_grid, leaf_of, logits_of
+from transexplain.models.probe import infer_grid, leaf_of
 from transexplain.types import PatchGrid
 
 #: what a forward pass raises on inputs it does not take
