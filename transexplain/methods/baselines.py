@@ -11,8 +11,9 @@ from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.leaf_forward import LeafForward, as_array
-from transexplain.methods.records import Array, content_mask
+from transexplain.methods.records import Array
 from transexplain.methods.seeds import generator_of
+from transexplain.positions import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side
 BLUR = 1 / 16
@@ -98,7 +99,7 @@ def _replaced(passed: LeafForward, baseline: str) -> Tensor:
             f"does not have; use {there}"
         )
     ids: Tensor = passed.batch.inputs["input_ids"]
-    content = [content_mask(one, ids.shape[1]) for one in passed.batch.encoded]
+    content = [own_positions(one.features, ids.shape[1]) for one in passed.batch.encoded]
     masks = torch.from_numpy(np.stack(content)).to(ids.device)
     return ids.masked_fill(masks, tokens[baseline])
 

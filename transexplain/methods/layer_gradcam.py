@@ -16,9 +16,10 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import as_array, is_double
-from transexplain.methods.records import Array, Mark, Turn, content_mask, explain_turns
+from transexplain.methods.records import Array, Mark, Turn, explain_turns
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import Layers, run_layers
+from transexplain.positions import own_positions
 
 Weights = Literal["pooled", "local"]
 
@@ -98,7 +99,7 @@ def layer_notes(
     notes = []
     for row, encoded in enumerate(batch.encoded):
         told = []
-        if not np.any(moved[row, content_mask(encoded, moved.shape[1])]):
+        if not np.any(moved[row, own_positions(encoded.features, moved.shape[1])]):
             told.append(f"the logits read layer {layer} at special positions only")
         if not np.any(above[row, : encoded.length]):
             told.append(f"no position of layer {layer} speaks for the target")

@@ -13,8 +13,9 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.methods.absence import Absence, Baseline, absence
 from transexplain.methods.leaf_forward import POSITIONS_AT_ONCE, as_array, repeated
-from transexplain.methods.records import Array, content_mask
+from transexplain.methods.records import Array
 from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.positions import own_positions
 from transexplain.types import PatchGrid, Token
 
 #: what is present or absent as one: `tokens` means patches where the item is a picture
@@ -191,7 +192,7 @@ def cells(pixels: int, patches: int) -> Tensor:
 def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     """(T,) which feature a position belongs to, in reading order; -1: always there."""
     owners = np.full(encoded.length, -1)
-    content = content_mask(encoded, encoded.length)
+    content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))
     if over == "words" and not isinstance(encoded.features, PatchGrid):
         names = [_word(place, encoded.features[place]) for place in np.flatnonzero(content)]

@@ -7,9 +7,10 @@ import torch
 
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import LeafForward, is_double
-from transexplain.methods.records import Array, Mark, Turn, content_mask, explain_turns
+from transexplain.methods.records import Array, Mark, Turn, explain_turns
 from transexplain.methods.seeds import generator_of
 from transexplain.models.base import Batch, LoadedModel
+from transexplain.positions import own_positions
 
 
 def explain(
@@ -33,7 +34,7 @@ def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], Turn]:
     width = max(encoded.length for encoded in batch.encoded)
     positions = np.zeros((len(batch.encoded), width))
     for row, encoded in enumerate(batch.encoded):
-        content = content_mask(encoded, width)
+        content = own_positions(encoded.features, width)
         draws = torch.randn(
             int(content.sum()),
             generator=generator_of(seed, encoded.item.id),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.models.base import Batch, Encoded
+from transexplain.positions import own_positions
 from transexplain.types import Attribution, Ledger, PatchGrid, ResolvedTarget, Token, Unit
 
 Array = NDArray[np.float64]
@@ -79,25 +80,16 @@ def seed_of(asked: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> A
     return seed
 
 
-def content_mask(encoded: Encoded, width: int) -> NDArray[np.bool_]:
-    """(T,) which of `width` positions are the item's own content: not special, not padding."""
-    mask: NDArray[np.bool_] = parts(width, [encoded.features])[0][0]
-    return mask
-
-
 def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which of (B, `width`) positions are inputs, and which special.
 
     Padding is neither: what a model lets leak there shows in the ledger's gap.
     """
-    inputs, special = (np.zeros((len(places), width), dtype=bool) for _ in range(2))
+    inputs = np.stack([own_positions(features, width) for features in places])
+    special = ~inputs
     for row, features in enumerate(places):
-        if isinstance(features, PatchGrid):
-            inputs[row, features.prefix : features.prefix + features.rows * features.cols] = True
-            special[row] = ~inputs[row]
-        else:
-            special[row, : len(features)] = [token.special for token in features]
-            inputs[row, : len(features)] = ~special[row, : len(features)]
+        if not isinstance(features, PatchGrid):
+            special[row, len(features) :] = False
     return inputs, special
 
 
