@@ -114,7 +114,7 @@ def followed(function: Function, x: Tensor) -> tuple[Tensor, ItemAxis | None]:
     seen: list[Tensor] = []
 
     def forward(taps):
-        leaf = taps.leaf(x)
+        leaf = taps.input_layer(x)
         seen.append(function(leaf))
         return leaf.flatten(1)
 

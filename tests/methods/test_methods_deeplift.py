@@ -32,7 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*upsample.*deprecated")
 
 
 def lifted(function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor) -> Rescaled:
-    return rescaled(lambda taps: function(taps.leaf(x)), x, reference, method="deeplift-shap")
+    return rescaled(
+        lambda taps: function(taps.input_layer(x)), x, reference, method="deeplift-shap"
+    )
 
 
 def check(
@@ -236,7 +238,7 @@ def test_relevance_sums_to_the_difference(make: Callable[[], nn.Module], toleran
     else:
         model = te.wrap(seeded(module), modality="image", input_size=(3, 24, 24))
         contents = [{"pixel_values": inputs(3, 24, 24, seed=seed)} for seed in (1, 2)]
-    for at in model.leaves:
+    for at in model.input_layers:
         found = te.explain(model, contents, "deeplift-shap", target="all", at=at, references=1)
         items = model.encode(text_items(*contents))
         for row, encoded in enumerate(items):
@@ -351,7 +353,7 @@ def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> 
         (lambda x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
         (lambda x: torch.div(x, x.exp(), rounding_mode="floor"), "it rounds"),
         (scripted, "scripted or compiled"),
-        (lambda x: torch.zeros(2, 6), "do not depend on the leaf"),
+        (lambda x: torch.zeros(2, 6), "do not depend on the input layer"),
     ],
 )
 def test_what_has_no_multiplier_is_refused(function, told: str) -> None:

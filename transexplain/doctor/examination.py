@@ -60,9 +60,9 @@ def examine(
     leaf = at or model.default_at
     spec = MethodSpec(name=method, params={**params, "at": leaf})
     explain, rules = bound(spec), rules_of(method, leaf, params)
-    if leaf not in model.leaves:
-        known = ", ".join(model.leaves) or "none"
-        raise ConfigurationError(f"{model.ref.source} has no leaf {leaf!r}; it has: {known}")
+    if leaf not in model.input_layers:
+        known = ", ".join(model.input_layers) or "none"
+        raise ConfigurationError(f"{model.ref.source} has no input layer {leaf!r}; it has: {known}")
     batch = model.collate([encoded])
     case = _Case(model, batch, explain, rules, leaf, _plain_logits(model, batch))
     census = Census(root=model.module)

@@ -57,7 +57,7 @@ class Bookkeeper:
 
         `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What a rule
         holds constant (attention weights) is lost by a rule; what the model itself computed from
-        the leaf and then detached is no leaf of its own: it is not booked, and shows in the gap.
+        the input layer and then detached is no constant: it is not booked, and shows in the gap.
         """
         if constant is None:
             return
@@ -86,7 +86,7 @@ class Bookkeeper:
         when_arrives(out, book)
 
     def lost_twin(self, twin: Tensor | None, where: Tensor) -> None:
-        """Book what a rule for the leaf gives to padding, which is no part of the leaf."""
+        """Book what a rule for the input layer gives to padding, which is no part of it."""
         if twin is not None:
             to = self.at("input", self.axis_after(twin))
             when_arrives(twin, lambda relevance: to.rule(torch.where(where, relevance, 0)))

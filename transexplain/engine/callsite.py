@@ -13,7 +13,7 @@ _ENGINE = "transexplain.engine"
 
 
 def call_site(root: nn.Module | None = None) -> str:
-    """`file.py:line in function (layer.3.attention)`, to be asked inside a torch function mode.
+    """`file.py:line in function (layer.3.attention)`, for use inside a torch function mode.
 
     The line is that of the first caller outside torch and the engine; the name is that of the
     innermost module at work, qualified within `root` (default: the outermost module at work).

@@ -118,8 +118,8 @@ class Census:
 
     def watch(self, mode: RelevanceMode, call: Call) -> Any:
         """Apply the mode's rule to `call` and note it; its value, whatever the rule does."""
-        if any(carrier is mode.leaf_tensor for carrier in call.carriers):
-            return mode.apply(call)  # the mode's own copy of the leaf; models see the copy
+        if any(carrier is mode.input_tensor for carrier in call.carriers):
+            return mode.apply(call)  # the mode's own copy of the input layer; models see the copy
         visit, first = _Visit(), mode.books.site + 1
         self._visits.append(visit)
         _wait(call)

@@ -33,7 +33,7 @@ class Composite:
     activation: ActivationRule = "gradient"  #: f(x)/x is `identity`
     product: ProductRule = "gradient"  #: half of the relevance to each factor is `half`
     linear: LinearRule = field(default_factory=LinearRule)
-    input_rule: InputRule | None = None  #: for the operator that reads the leaf
+    input_rule: InputRule | None = None  #: for the operator that reads the input layer
     overrides: tuple[Override, ...] = ()  #: the first that matches decides
     chefer: ChefersRules | None = None  #: the backward pass carries relevance itself
 

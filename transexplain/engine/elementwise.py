@@ -26,7 +26,7 @@ Join = Callable[[Any, Any], Any]
 
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
-    """Identity rule with f(0) as a leaf, or the measured plain gradient."""
+    """Identity rule with f(0) booked, or the measured plain gradient."""
     check_one_argument(mode, call)
     if is_scale(call):
         return constant_scale(mode, call)
@@ -51,7 +51,7 @@ def check_one_argument(mode: RelevanceMode, call: Call) -> None:
 
 
 def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Tensor]) -> Tensor:
-    """`compute()` = f(root) in the graph as one operator on its root, f(0) booked as a leaf."""
+    """`compute()` = f(root) in the graph as one operator on its root, f(0) booked."""
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
@@ -63,7 +63,7 @@ def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Ten
 
 
 def add(mode: RelevanceMode, call: Call) -> Any:
-    """Sums pass relevance by value; an added constant is a leaf."""
+    """Sums pass relevance by value; an added constant is booked."""
     found = sum_of(mode, call)
     out = call.run()
     sides = (call.argument(0, "input", None), call.argument(1, "other", None))

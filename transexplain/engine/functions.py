@@ -15,7 +15,7 @@ from torch.autograd import Function
 class IdentityRule(Function):
     """An elementwise f whose backward is the slope (f(x) - f(0)) / x, its limit f'(0) at 0.
 
-    Relevance passes through unchanged but for the constant f(0), which is a leaf of its own
+    Relevance passes through unchanged but for the constant f(0), which is booked by itself
     (the identity rule for elementwise functions, as in Achtibat et al. 2024, without an epsilon).
     """
 

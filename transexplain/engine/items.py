@@ -2,7 +2,7 @@
 
 `nn.MultiheadAttention`, XLNet and Longformer work on (T, B, D), heads are folded into the batch,
 windows too, and a mixture of experts picks rows: not always is the first axis the item axis.
-Everything per item (the ledger, sums that normalise) asks here; `item_tracking` follows the axis
+Everything per item (the ledger, sums that normalise) uses these; `item_tracking` follows the axis
 from operator to operator.
 """
 
@@ -43,7 +43,7 @@ def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool
     if axis is None or values.dim() <= axis.axis or not axis.fits(values.shape[axis.axis], items):
         raise EngineError(
             f"an operator gave a tensor of shape {tuple(values.shape)} for {items} items, and "
-            "which axis counts the items cannot be told. Explain such a model one item at a time "
+            "which axis counts the items is not known. Explain such a model one item at a time "
             "(batch_tokens=1)"
         )
     if axis.index is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transexplain.engine.alpha_beta import AlphaBeta
 from transexplain.engine.call import Call
-from transexplain.engine.leaf_functions import AtLeaf
+from transexplain.engine.leaf_functions import AtInputLayer
 from transexplain.engine.linear_functions import (
     LinearMap,
     LinearZero,
@@ -21,7 +21,7 @@ from transexplain.engine.mode import RelevanceMode
 
 
 def linear(mode: RelevanceMode, call: Call) -> Any:
-    """A linear layer; the bias is a leaf."""
+    """A linear layer; the bias is booked."""
     return _with_weight(
         mode, call, "linear", linear_map(mode, call), call.argument(2, "bias", None)
     )
@@ -34,7 +34,7 @@ def addmm(mode: RelevanceMode, call: Call) -> Any:
 
 
 def convolution(mode: RelevanceMode, call: Call) -> Any:
-    """A convolution over a receptive field; the bias is a leaf."""
+    """A convolution over a receptive field; the bias is booked."""
     at = convolution_map(mode, call)
     return _with_weight(mode, call, "convolution", at, at.bias)
 
@@ -51,7 +51,7 @@ def _with_weight(
     to = mode.books.at(kind, mode.books.axis_of(x))
     value = call.run_detached
     if twin is not None:
-        return AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+        return AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
     return function_for(rule).apply(x, value, rule, at, to)
 
 

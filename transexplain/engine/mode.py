@@ -55,11 +55,11 @@ class Watcher(Protocol):
 
 
 class RelevanceMode(TorchFunctionMode):
-    """Apply a composite to everything that is computed from the leaf.
+    """Apply a composite to everything that is computed from the input layer.
 
-    A *carrier* is a tensor computed from the leaf. `leaf` and `encoder_begins` are called from
-    inside the model's forward (they are the taps of `models`). `module` names the weights that
-    overrides match.
+    A *carrier* is a tensor computed from the input layer. `input_layer` and `encoder_begins` are
+    called from inside the model's forward (they are the taps of `models`). `module` names the
+    weights that overrides match.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class RelevanceMode(TorchFunctionMode):
         book = LedgerBook(items) if census is None else census.book(items)
         self.books = Bookkeeper(book, relevance_form=composite.relevance_form)
         self.rules = rules  #: by kind of operator
-        self.leaf_tensor: Tensor | None = None
-        self.leaf_twin: Tensor | None = None
+        self.input_tensor: Tensor | None = None
+        self.input_twin: Tensor | None = None
         self.attention: list[Tensor] | None = None  #: filled where it is a list
         self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
@@ -88,15 +88,15 @@ class RelevanceMode(TorchFunctionMode):
         self._names = _weight_names(module) if composite.overrides and module else {}
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """Make `tensor` the leaf that relevance is measured at; returns what replaces it."""
-        leaf = tensor.detach().requires_grad_(True)
-        record(leaf).seen = True
-        self.leaf_tensor = leaf
-        copy = self.leaf_tensor.clone()  # the model may write into it
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Make `tensor` the input layer that relevance is measured at; returns what replaces it."""
+        input_layer = tensor.detach().requires_grad_(True)
+        record(input_layer).seen = True
+        self.input_tensor = input_layer
+        copy = self.input_tensor.clone()  # the model may write into it
         if self.composite.input_rule is not None:
-            self.leaf_twin = torch.zeros_like(self.leaf_tensor).requires_grad_(True)
-            record(copy).twin = self.leaf_twin
+            self.input_twin = torch.zeros_like(self.input_tensor).requires_grad_(True)
+            record(copy).twin = self.input_twin
         return copy
 
     def encoder_begins(self) -> None:
@@ -104,7 +104,7 @@ class RelevanceMode(TorchFunctionMode):
         self.books.in_encoder = True
 
     def carries(self, value: Any) -> bool:
-        """Whether `value` was computed from the leaf."""
+        """Whether `value` was computed from the input layer."""
         return isinstance(value, Tensor) and value.requires_grad
 
     def __torch_function__(
@@ -115,7 +115,7 @@ class RelevanceMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._without_foreign(args), self._without_foreign(kwargs or {})
-        if self.leaf_tensor is None:
+        if self.input_tensor is None:
             return func(*args, **kwargs)
         if not torch.is_grad_enabled():
             return self._inside_foreign(func, args, kwargs)
@@ -212,18 +212,18 @@ class RelevanceMode(TorchFunctionMode):
         return self.composite.chefer or ChefersRules()
 
     def twin_of(self, tensor: Tensor) -> Tensor | None:
-        """What stands for the leaf's own relevance, where `tensor` is the leaf but for reshapes."""
+        """What takes the input layer's own relevance, where `tensor` is it but for reshapes."""
         twin = self.peek_twin(tensor)
         self.met_input_rule |= twin is not None
         return twin
 
     def peek_twin(self, tensor: Tensor) -> Tensor | None:
-        """The twin, for who does not use it."""
+        """The same without counting as a use of the input rule."""
         return recorded(tensor).twin
 
     def follow_twin(self, call: Call, out: Any) -> None:
-        """Do to the twin what a structural operator did to the leaf."""
-        if self.leaf_twin is None or len(call.carriers) != 1:
+        """Do to the twin what a structural operator did to the input layer."""
+        if self.input_twin is None or len(call.carriers) != 1:
             return
         twin = recorded(call.carriers[0]).twin
         if twin is not None:
@@ -248,9 +248,9 @@ class RelevanceMode(TorchFunctionMode):
         return self._last_softmax[1]
 
     def _without_foreign(self, value: Any) -> Any:
-        """`value` with every leaf of somebody else's graph (parameters) detached."""
+        """`value` with every start of another graph (parameters) detached."""
         if isinstance(value, Tensor):
-            own = value is self.leaf_tensor or value is self.leaf_twin
+            own = value is self.input_tensor or value is self.input_twin
             return value.detach() if value.requires_grad and value.is_leaf and not own else value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(self._without_foreign(part) for part in value)

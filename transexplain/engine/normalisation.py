@@ -1,4 +1,4 @@
-"""Norms in gradient form: the scale 1/std is a constant (LN-rule), the shift a leaf."""
+"""Norms in gradient form: the scale 1/std is a constant (LN-rule), the shift is booked."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def group_norm(mode: RelevanceMode, call: Call) -> Any:
 
 
 def batch_norm(mode: RelevanceMode, call: Call) -> Any:
-    """Linear in evaluation; the value at x = 0 is a leaf."""
+    """Linear in evaluation; the value at x = 0 is booked."""
     x, scale = call.argument(0, "input", None), batch_scale(call)
     out = FixedScale.apply(x, call.run_detached, scale)
     zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})

@@ -15,7 +15,7 @@ from transexplain.engine.tensor_record import record, recorded, tensors_in
 
 
 def reference_of(tensor: Tensor) -> Tensor | None:
-    """The value of `tensor` at the reference; None where it does not depend on the leaf."""
+    """The value of `tensor` at the reference; None where it does not depend on the input layer."""
     return recorded(tensor).reference
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import elementwise, linear, opened, structure
+from transexplain.engine import elementwise, in_parts, linear, structure
 from transexplain.engine.booking import Converted
 from transexplain.engine.call import Call
-from transexplain.engine.leaf_functions import AtLeaf
+from transexplain.engine.leaf_functions import AtInputLayer
 from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operators import KIND, operator_of
@@ -128,7 +128,7 @@ def with_weight(mode: RelevanceMode, call: Call) -> Any:
     to = mode.books.at(kind, axis)
     value = partial(mode.linear_value, call)
     if twin is not None:
-        out = AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+        out = AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
         how = How(mode.chefer, mode.items, to)
@@ -205,5 +205,5 @@ def division(mode: RelevanceMode, call: Call) -> Any:
 
 
 def attention(mode: RelevanceMode, call: Call) -> Any:
-    """Fused attention opened into its parts, each with its own rule."""
-    return mode.again(opened.attention, call)
+    """Fused attention in its parts, each with its own rule."""
+    return mode.again(in_parts.attention, call)

@@ -28,7 +28,7 @@ class LinearValues:
     def take(self, call: Call) -> Tensor | None:
         """A copy of what the same call gave; None where the passes differ, or it was written into.
 
-        The n-th linear operator of this pass is asked for the n-th of the other.
+        The n-th linear operator of this pass gets the value of the n-th of the other.
         """
         if self._next >= len(self._values):
             return None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import opened
+from transexplain.engine import in_parts
 from transexplain.engine.call import Call
 from transexplain.engine.operators import operator_of
 from transexplain.engine.paired import pair, reference_of
@@ -112,14 +112,14 @@ def attention(mode: RescaleMode, call: Call, other: Call) -> Any:
     del other
     if call.argument(4, "dropout_p", 0.0):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
-    return mode.again(opened.attention, call)
+    return mode.again(in_parts.attention, call)
 
 
 def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
     if call.name == "prelu" and _carried(call) == 1:
         return activation(mode, call, other)
-    return mode.again(opened.body(call.func, call.name), call)
+    return mode.again(in_parts.written_out(call.func, call.name), call)
 
 
 def _carried(call: Call) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import opened
+from transexplain.engine import in_parts
 from transexplain.engine.call import Call
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.tensor_record import forget_function, inherit_marks, mark_seen
@@ -40,7 +40,7 @@ def extremum(mode: RelevanceMode, call: Call) -> Any:
     other = call.argument(1, "other", None)
     if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
         return structural(mode, call)
-    return mode.again(opened.larger if "max" in call.name else opened.smaller, call)
+    return mode.again(in_parts.larger if "max" in call.name else in_parts.smaller, call)
 
 
 def dropout(mode: RelevanceMode, call: Call) -> Any:
@@ -51,7 +51,7 @@ def dropout(mode: RelevanceMode, call: Call) -> Any:
 
 
 def concat(mode: RelevanceMode, call: Call) -> Any:
-    """Joined constants (class tokens, registers) are leaves."""
+    """Joined constants (class tokens, registers) are booked."""
     out = call.run()
     pieces = call.argument(0, "tensors", ())
     dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0)))
@@ -69,7 +69,7 @@ def concat(mode: RelevanceMode, call: Call) -> Any:
 
 
 def fill(mode: RelevanceMode, call: Call) -> Any:
-    """Masked fill and where: what is filled in is a leaf."""
+    """Masked fill and where: what is filled in is booked."""
     out = call.run()
     if call.name == "where":
         condition, chosen = call.argument(0, "condition", None), call.argument(1, "input", None)
@@ -86,7 +86,7 @@ def fill(mode: RelevanceMode, call: Call) -> Any:
 
 
 def assignment(mode: RelevanceMode, call: Call) -> Any:
-    """`x[index] = value`: what stays of x, or the value, may be a constant, and is a leaf then."""
+    """`x[index] = value`: what stays of x, or the value, is booked if constant."""
     x, index, value = call.args
     base = None if mode.carries(x) else x.detach().clone()
     call.run()
@@ -101,7 +101,7 @@ def assignment(mode: RelevanceMode, call: Call) -> Any:
 
 
 def scatter(mode: RelevanceMode, call: Call) -> Any:
-    """Sums into chosen places: linear; what they start from may be a constant, and is a leaf."""
+    """Sums into chosen places: linear; what they start from is booked if constant."""
     x = call.argument(0, "input", None)
     source = call.argument(3, "source" if "index" in call.name else "src", None)
     base = None if mode.carries(x) else x.detach().clone()
@@ -113,7 +113,7 @@ def scatter(mode: RelevanceMode, call: Call) -> Any:
 
 
 def pad(mode: RelevanceMode, call: Call) -> Any:
-    """Padding by copies or with a constant, which is a leaf."""
+    """Padding by copies, or with a constant, which is booked."""
     x, value = call.argument(0, "input", None), call.argument(3, "value", None)
     out = structural(mode, call)
     if call.argument(2, "mode", "constant") == "constant":
@@ -134,4 +134,4 @@ def overwrite(_: RelevanceMode, call: Call) -> Any:
 
 def composite(mode: RelevanceMode, call: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
-    return mode.again(opened.body(call.func, call.name), call)
+    return mode.again(in_parts.written_out(call.func, call.name), call)

@@ -17,7 +17,7 @@ _BY_NODE = {
     "PassOn": "passed on whole",
     "SumOfTwo": "by value, rescaled",
     "ToGradient": "by value",
-    "AtLeaf": "input rule",
+    "AtInputLayer": "input rule",
 }
 
 
@@ -26,7 +26,7 @@ def rule_of(mode: RelevanceMode, call: Call, out: Tensor) -> str:
     kind = KINDS.get(operator_of(call.name).kind or "")
     node = _source(out.grad_fn)
     decided_by = None if kind is None else kind.decided_by
-    if decided_by == "linear" and not _is(node, "AtLeaf"):
+    if decided_by == "linear" and not _is(node, "AtInputLayer"):
         return str(mode.linear_rule(call))
     for name, words in _BY_NODE.items():
         if _is(node, name):

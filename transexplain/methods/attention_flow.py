@@ -10,7 +10,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, rows_of
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -56,7 +56,9 @@ def explain(
         weights = rows[item, :size].double().cpu().numpy()
         positions[item, :size] = _flows(own, weights, scaled=variant == "authors")
     mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)
+    return explain_targets(
+        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    )
 
 
 def _capacities(mean: Tensor) -> Array:

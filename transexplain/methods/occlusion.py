@@ -104,11 +104,11 @@ def _falls(presence: Presence, covered: list[Masks]) -> Array:
 
 
 def _logits(presence: Presence, covered: list[Masks], kept: Tensor) -> Tensor:
-    """(N * B, K) the logits of B items in turn, with the windows `kept` (N * B, W)."""
+    """(N * B, K) the logits of B items in found, with the windows `kept` (N * B, W)."""
     lost = (kept == 0).numpy().reshape(-1, len(covered), kept.shape[1])
     masks = [
         ~(lost[:, row, : len(over)].astype(np.int64) @ over).astype(bool)
         for row, over in enumerate(covered)
     ]
-    answers = np.stack(presence.ask(range(len(covered)), masks), axis=1)
+    answers = np.stack(presence.logits_of(range(len(covered)), masks), axis=1)
     return torch.from_numpy(answers.reshape(len(kept), -1))

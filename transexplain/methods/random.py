@@ -7,7 +7,7 @@ import torch
 
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import LeafForward, is_double
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.methods.seeds import generator_of
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.positions import own_positions
@@ -27,10 +27,10 @@ def explain(
     """
     passed = LeafForward.of(model, batch, None)
     mark = Mark(method=method, at="inputs", unit="score", double=is_double(passed.start))
-    return explain_turns(batch, passed.logits, resolve, _draws(batch, seed), mark)
+    return explain_targets(batch, passed.logits, resolve, _draws(batch, seed), mark)
 
 
-def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], Turn]:
+def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], SeedRelevance]:
     width = max(encoded.length for encoded in batch.encoded)
     positions = np.zeros((len(batch.encoded), width))
     for row, encoded in enumerate(batch.encoded):
@@ -41,4 +41,4 @@ def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], Turn]:
             dtype=torch.float64,
         )
         positions[row, content] = draws.numpy()
-    return lambda _seed, _last: Turn(positions)
+    return lambda _seed, _last: SeedRelevance(positions)

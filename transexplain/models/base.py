@@ -1,7 +1,7 @@
 """What a loaded model offers: encode items, make batches, run with a tap at the input layer.
 
-Some models mix what shares a batch (padding that a Fourier transform or a convolution reads). What
-they say of an item then depends on its neighbours, and so would its explanation; whether a model
+Some models mix what shares a batch (padding that a Fourier transform or a convolution reads). Their
+logits for an item then depend on its neighbours, and so would its explanation; whether a model
 is like that is measured here, with its own forward pass.
 """
 
@@ -38,8 +38,8 @@ NEUTRAL_TEXT = "The film was shown on Monday evening, and the audience stayed un
 _OTHER_DTYPE = 5e-2
 _LONGEST = 24  # positions: enough to tell, cheap to run
 _FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, AssertionError)
-#: the leaf before everything else, by modality
-_INPUT_LEAF: Mapping[Modality, str] = {"text": "words", "image": "pixels", "nodes": "nodes"}
+#: the input layer before everything else, by modality
+_INPUT_LAYER: Mapping[Modality, str] = {"text": "words", "image": "pixels", "nodes": "nodes"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ class Invariance:
     Differences are shares of the largest logit; infinite where the model takes no such batch.
     """
 
-    batch: bool  #: an item says the same alone and beside another of its length
+    batch: bool  #: an item has the same logits alone and beside another of its length
     batch_difference: float
     padding: bool | None  #: ... and beside a longer one, padded; None: not measured
     padding_difference: float | None
@@ -108,7 +108,7 @@ def tolerance_of(model: "LoadedModel") -> float:
 
 
 class InvarianceTest:
-    """The measurement of one model: at most three small forward passes, made when asked for."""
+    """The measurement of one model: at most three small forward passes, made on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class InvarianceTest:
                 return found
             if probe is None or (ragged and not probe.can_pad):
                 probe = _Probe.made(model, sample)
-            if probe is None:  # this item fails alone, which says nothing of the others
+            if probe is None:  # this item fails alone, which shows nothing of the others
                 return _judged(model, float("inf"), None)
             if found is None:
                 found = _judged(model, probe.batch_difference(model), None)
@@ -142,7 +142,7 @@ class InvarianceTest:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A short item, the longer one it was cut from, and what the model says of it alone."""
+    """A short item, the longer one it was cut from, and its logits alone."""
 
     short: Encoded
     long: Encoded
@@ -192,7 +192,7 @@ class LoadedModel:
     ref: ModelRef  #: with its digest filled in
     encoder: Encoder
     caller: Caller
-    #: where its leaves are; a graph model knows that after its first graph only
+    #: where its input layers are; a graph model knows that after its first graph only
     located: Callable[[], Sites]
     _invariance: InvarianceTest = field(default_factory=InvarianceTest, init=False, repr=False)
     #: language-model heads read for this model, by where they are from
@@ -202,21 +202,21 @@ class LoadedModel:
 
     @property
     def sites(self) -> Sites:
-        """Where the leaves of this model are."""
+        """Where the input layers of this model are."""
         return self.located()
 
     @property
     def default_at(self) -> str:
         """`encoder`, or the input where the model has no repeated layer list."""
-        return "encoder" if self.sites.block is not None else _INPUT_LEAF[self.modality]
+        return "encoder" if self.sites.block is not None else _INPUT_LAYER[self.modality]
 
     @property
-    def leaves(self) -> tuple[str, ...]:
+    def input_layers(self) -> tuple[str, ...]:
         """The values of `at` that `run` takes for this model."""
         sites = self.sites
         names = ["encoder"] if sites.block is not None else []
         if self.modality != "text" or sites.embeddings:
-            names.append(_INPUT_LEAF[self.modality])
+            names.append(_INPUT_LAYER[self.modality])
         return tuple(names)
 
     def encode(
@@ -241,7 +241,7 @@ class LoadedModel:
         return self.encoder.collate(encoded)
 
     def invariance(self, sample: Encoded, *, ragged: bool = True) -> Invariance:
-        """What the logits of an item were measured not to depend on, measured at first asking.
+        """What the logits of an item were measured not to depend on, measured at the first call.
 
         `sample` is any item of the caller's; with `ragged` padding is tested too. From several
         threads, the first measures and the others wait.
@@ -249,15 +249,16 @@ class LoadedModel:
         return self._invariance.of(self, sample, ragged=ragged)
 
     def run(self, batch: Batch, *, at: str, taps: Taps) -> Tensor:
-        """Logits (B, C) of one forward pass in which `taps.leaf` replaces the tensor at `at`.
+        """Logits (B, C) of one forward pass in which `taps` replace the tensor at `at`.
 
         The module runs in eval mode (and is left in the mode it was in); whether a graph is
         recorded is the caller's choice. Raises EngineError for an unknown `at` and where the
-        forward pass never reaches the leaf.
+        forward pass never reaches the input layer.
         """
-        if at not in self.leaves:
+        if at not in self.input_layers:
             raise EngineError(
-                f"{self.ref.source} has no leaf {at!r}; it has: {', '.join(self.leaves) or 'none'}"
+                f"{self.ref.source} has no input layer {at!r}; it has: "
+                f"{', '.join(self.input_layers) or 'none'}"
             )
         logits = tapped(self.module, self.caller, self.sites, batch.inputs, at=at, taps=taps)
         return self._checked(logits, batch)

@@ -36,7 +36,8 @@ def read_states(
     Args:
         model: one with a repeated list of layers.
         batch: B items.
-        layers: 0 is the input of the first layer (the leaf `encoder`), l the output of layer l.
+        layers: 0 is the input of the first layer (the input layer `encoder`), l the output of layer
+            l.
         training: run the module as it is, in train mode; else in eval mode.
 
     The graph is recorded where the caller has gradients on. Raises ConfigurationError where a

@@ -13,7 +13,7 @@ from transexplain.types import PatchGrid, Token
 
 
 def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded:
-    """The text with its windows, where it needs more than `room` positions and windows are asked.
+    """The text with its windows, where it needs more than `room` positions and windows are wanted.
 
     A window ends where a word ends, unless one word fills it. All windows but the last are as
     long as that allows. Raises ItemError `too-long` where nothing but special positions fits.
