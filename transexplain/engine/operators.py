@@ -62,15 +62,10 @@ class Operator:
     detaches: bool = False  #: cuts the gradient off
 
 
-_STRUCTURE = "transexplain.engine.structure"
-_ELEMENTWISE = "transexplain.engine.elementwise"
-_LINEAR = "transexplain.engine.linear"
-_ATTENTION = "transexplain.engine.attention"
-_NORMS = "transexplain.engine.normalisation"
-_RELEVANCE = "transexplain.engine.relevance_form"
+_RULES = "transexplain.engine.rules"
+_LAYERS = "transexplain.engine.layer_rules"
+_RELEVANCE = "transexplain.engine.relevance_rules"
 _RESCALE = "transexplain.engine.rescale_rules"
-_RESCALE_NORMS = "transexplain.engine.rescale_norms"
-_RESCALE_WINNERS = "transexplain.engine.rescale_winners"
 
 _MEASURED = "gradient, measured"
 _WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
@@ -80,9 +75,9 @@ _BY_NORM = {"constant": _SCALE, "gradient": _MEASURED}
 
 def _norm(name: str, *, held: bool = False) -> Kind:
     return Kind(
-        gradient=f"{_NORMS}:{name}",
+        gradient=f"{_LAYERS}:{name}",
         relevance=f"{_RELEVANCE}:passed",
-        rescale=f"{_RESCALE_NORMS}:{name}",
+        rescale=f"{_RESCALE}:{name}",
         decided_by="norm",
         words=_BY_NORM,
         axis="kept" if name == "group_norm" else "aligned",
@@ -92,7 +87,7 @@ def _norm(name: str, *, held: bool = False) -> Kind:
 
 def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
     return Kind(
-        gradient=f"{_LINEAR}:{name}",
+        gradient=f"{_LAYERS}:{name}",
         relevance=f"{_RELEVANCE}:with_weight",
         rescale=f"{_RESCALE}:quadratic",
         decided_by="linear",
@@ -104,8 +99,8 @@ def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
 def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
     """Linear in all that carries; constants that come in are booked."""
     return Kind(
-        gradient=f"{_STRUCTURE}:{name}",
-        relevance=relevance or f"{_STRUCTURE}:{name}",
+        gradient=f"{_RULES}:{name}",
+        relevance=relevance or f"{_RULES}:{name}",
         rescale=f"{_RESCALE}:linear",
         writes=writes,
     )
@@ -114,30 +109,30 @@ def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
 KINDS: dict[str, Kind] = {
     # every output is one of the inputs
     "structural": Kind(
-        gradient=f"{_STRUCTURE}:structural",
-        relevance=f"{_STRUCTURE}:structural",
+        gradient=f"{_RULES}:structural",
+        relevance=f"{_RULES}:structural",
         rescale=f"{_RESCALE}:structural",
     ),
     "extremum": Kind(
-        gradient=f"{_STRUCTURE}:extremum",
-        relevance=f"{_STRUCTURE}:extremum",
-        rescale=f"{_RESCALE_WINNERS}:extremum",
+        gradient=f"{_RULES}:extremum",
+        relevance=f"{_RULES}:extremum",
+        rescale=f"{_RESCALE}:extremum",
     ),
     # linear without parameters, in which outputs are made of several inputs
     "mixing": Kind(
-        gradient=f"{_STRUCTURE}:mixing",
+        gradient=f"{_RULES}:mixing",
         relevance=f"{_RELEVANCE}:mixing",
         rescale=f"{_RESCALE}:mixing",
         axis="kept",
     ),
     # linear too, but what a scale is made of
     "reduction": Kind(
-        gradient=f"{_ELEMENTWISE}:reduction",
+        gradient=f"{_RULES}:reduction",
         relevance=f"{_RELEVANCE}:reduction",
         rescale=f"{_RESCALE}:linear",
     ),
     "scale": Kind(
-        gradient=f"{_ELEMENTWISE}:scale",
+        gradient=f"{_RULES}:scale",
         relevance=f"{_RELEVANCE}:scale",
         rescale=f"{_RESCALE}:scale",
         decided_by="norm",
@@ -145,43 +140,43 @@ KINDS: dict[str, Kind] = {
         held=True,
     ),
     "dropout": Kind(
-        gradient=f"{_STRUCTURE}:dropout",
-        relevance=f"{_STRUCTURE}:dropout",
+        gradient=f"{_RULES}:dropout",
+        relevance=f"{_RULES}:dropout",
         rescale=f"{_RESCALE}:dropout",
         wording="identity in evaluation",
     ),
     "concat": _moving("concat"),
     "sum": Kind(
-        gradient=f"{_ELEMENTWISE}:add",
+        gradient=f"{_RULES}:add",
         relevance=f"{_RELEVANCE}:add",
         rescale=f"{_RESCALE}:linear",
     ),
     "negation": Kind(
-        gradient=f"{_ELEMENTWISE}:negation",
+        gradient=f"{_RULES}:negation",
         relevance=f"{_RELEVANCE}:negation",
         rescale=f"{_RESCALE}:linear",
     ),
     "product": Kind(
-        gradient=f"{_ELEMENTWISE}:product",
+        gradient=f"{_RULES}:product",
         relevance=f"{_RELEVANCE}:product",
         rescale=f"{_RESCALE}:quadratic",
         decided_by="product",
     ),
     "matmul": Kind(
-        gradient=f"{_ELEMENTWISE}:matmul",
+        gradient=f"{_RULES}:matmul",
         relevance=f"{_RELEVANCE}:matmul",
         rescale=f"{_RESCALE}:quadratic",
         decided_by="product",
     ),
     "einsum": Kind(
-        gradient=f"{_ELEMENTWISE}:matmul",
+        gradient=f"{_RULES}:matmul",
         relevance=f"{_RELEVANCE}:matmul",
         rescale=f"{_RESCALE}:quadratic",
         decided_by="product",
         axis="einsum",
     ),
     "division": Kind(
-        gradient=f"{_ELEMENTWISE}:division",
+        gradient=f"{_RULES}:division",
         relevance=f"{_RELEVANCE}:division",
         rescale=f"{_RESCALE}:division",
         decided_by="product",
@@ -192,7 +187,7 @@ KINDS: dict[str, Kind] = {
     "scatter": _moving("scatter", relevance=f"{_RELEVANCE}:proportional"),
     "pad": _moving("pad"),
     "activation": Kind(
-        gradient=f"{_ELEMENTWISE}:activation",
+        gradient=f"{_RULES}:activation",
         relevance=f"{_RELEVANCE}:activation",
         rescale=f"{_RESCALE}:activation",
         decided_by="activation",
@@ -205,22 +200,22 @@ KINDS: dict[str, Kind] = {
     "rms_norm": _norm("rms_norm"),
     "group_norm": _norm("group_norm"),
     "batch_norm": Kind(
-        gradient=f"{_NORMS}:batch_norm",
+        gradient=f"{_LAYERS}:batch_norm",
         relevance=f"{_RELEVANCE}:passed",
-        rescale=f"{_RESCALE_NORMS}:batch_norm",
+        rescale=f"{_RESCALE}:batch_norm",
         wording="linear: fixed statistics",
         axis="kept",
     ),
     "softmax": Kind(
-        gradient=f"{_ATTENTION}:softmax",
+        gradient=f"{_LAYERS}:softmax",
         relevance=f"{_RELEVANCE}:softmax",
-        rescale=f"{_RESCALE_NORMS}:softmax",
+        rescale=f"{_RESCALE}:softmax",
         decided_by="attention",
         words={"constant": _WEIGHTS, "gradient": _MEASURED, "softmax": _SOFTMAX},
         held=True,
     ),
     "attention": Kind(
-        gradient=f"{_ATTENTION}:attention",
+        gradient=f"{_LAYERS}:attention",
         relevance=f"{_RELEVANCE}:attention",
         rescale=f"{_RESCALE}:attention",
         decided_by="attention",
@@ -233,8 +228,8 @@ KINDS: dict[str, Kind] = {
     ),
     # made of the others
     "composite": Kind(
-        gradient=f"{_STRUCTURE}:composite",
-        relevance=f"{_STRUCTURE}:composite",
+        gradient=f"{_RULES}:composite",
+        relevance=f"{_RULES}:composite",
         rescale=f"{_RESCALE}:composite",
         wording="seen from inside",
     ),

@@ -7,6 +7,7 @@ spelled, thereby gets the one quotient that there is.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,151 @@ from torch import Tensor
 
 from transexplain.engine import in_parts
 from transexplain.engine.call import Call
+from transexplain.engine.layer_rules import batch_scale
 from transexplain.engine.operators import operator_of
 from transexplain.engine.paired import pair, reference_of
 from transexplain.engine.rescale import RescaleMode
-from transexplain.engine.rescale_functions import Instead, Multiplied
-from transexplain.engine.rescale_norms import wide
-from transexplain.engine.rescale_winners import ordered, winner
+from transexplain.engine.rescale_functions import (
+    Instead,
+    Multiplied,
+    Normalised,
+    SoftmaxMultiplier,
+    Winner,
+)
 from transexplain.engine.tensor_record import tensors_in
 from transexplain.errors import EngineError
+
+
+def wide(values: Tensor) -> Tensor:
+    """At least float32: multipliers are quotients."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def layer_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Centred, divided by the root of a mean of squares, and scaled by constants."""
+    axes = len(call.argument(1, "normalized_shape", ()))
+    weight, eps = call.argument(2, "weight", None), call.argument(4, "eps", 1e-5)
+    return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=True)
+
+
+def rms_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """A layer norm that is not centred."""
+    axes = len(call.argument(1, "normalized_shape", ()))
+    weight, eps = call.argument(2, "weight", None), call.argument(3, "eps", None)
+    if eps is None:
+        eps = torch.finfo(wide(call.carriers[0]).dtype).eps
+    return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=False)
+
+
+def group_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """A layer norm over each group of channels."""
+    groups, eps = int(call.argument(1, "num_groups", 1)), call.argument(4, "eps", 1e-5)
+    weight = call.argument(2, "weight", None)
+    if weight is not None:
+        weight = weight.view(-1, *[1] * (call.carriers[0].dim() - 2))
+
+    def grouped(x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], groups, -1)
+
+    return _normed(mode, call, other, grouped, eps, weight, centred=True)
+
+
+def _normed(
+    mode: RescaleMode,
+    call: Call,
+    other: Call,
+    rows: Callable[[Tensor], Tensor],
+    eps: float,
+    weight: Tensor | None,
+    *,
+    centred: bool,
+) -> Any:
+    x = call.argument(0, "input", None)
+    if len(call.carriers) > 1 or call.carriers[0] is not x:
+        raise mode.refusal(call, "its weight depends on the input")
+    reference: Any = reference_of(x)
+    flat = Normalised.apply(rows(wide(x)), rows(wide(reference)), eps, centred)
+    graph = flat.view(x.shape)
+    graph = graph if weight is None else graph * weight
+    return pair(Instead.apply(graph, call.run_detached), other.run())
+
+
+def batch_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Linear in evaluation."""
+    x = call.argument(0, "input", None)
+    if len(call.carriers) > 1 or call.carriers[0] is not x:
+        raise mode.refusal(call, "its statistics depend on the input")
+    multiplier = batch_scale(call).expand_as(x)
+    return pair(Multiplied.apply(x, call.run_detached, multiplier), other.run())
+
+
+def softmax(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Softmax and log-softmax, by the logarithmic mean of both values; see the function."""
+    x, dim = call.argument(0, "input", None), call.argument(1, "dim", None)
+    if dim is None:
+        raise mode.refusal(call, "it does not say along which axis")
+    reference: Any = reference_of(x)
+    dtype = call.kwargs.get("dtype") or wide(x).dtype
+    sides = (x.detach(), reference)
+    mean = _logarithmic_mean(*(torch.log_softmax(side.to(dtype), dim) for side in sides))
+    log = call.name == "log_softmax"
+    found = SoftmaxMultiplier.apply(x, call.run_detached, mean, dim, log)
+    return pair(found, other.run())
+
+
+def _logarithmic_mean(log_one: Tensor, log_two: Tensor) -> Tensor:
+    """(a - b) / (log a - log b), without cancellation where they are near or far apart."""
+    apart = (log_one - log_two).abs()
+    share = torch.where(apart == 0, 1.0, -torch.expm1(-apart) / apart)
+    mean = torch.maximum(log_one, log_two).exp() * share
+    return torch.where(apart.isnan(), 0.0, mean)  # both are -inf: masked
+
+
+def extremum(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """The largest along an axis, or the larger of two."""
+    largest = "max" in call.name
+    second = call.argument(1, "other", None)
+    if isinstance(second, Tensor) and call.name not in ("amax", "amin"):
+        return mode.again(_larger if largest else _smaller, call)
+    return winner(call, other, largest=largest)
+
+
+def _larger(input: Tensor, other: Tensor) -> Tensor:
+    return _side_by_side(input, other).amax(dim=0)
+
+
+def _smaller(input: Tensor, other: Tensor) -> Tensor:
+    return _side_by_side(input, other).amin(dim=0)
+
+
+def _side_by_side(input: Tensor, other: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(input.shape, other.shape)  # type: ignore[no-untyped-call]
+    return torch.stack([input.expand(shape), other.expand(shape)])
+
+
+def winner(call: Call, other: Call, *, largest: bool) -> Any:
+    """Winner takes the difference; see the function. Indices come along."""
+    x = call.carriers[0]
+    reference: Any = reference_of(x)
+    with torch.enable_grad():
+        own, theirs = (side.detach().clone().requires_grad_(True) for side in (x, reference))
+        out = replace(call, carriers=()).substituted({id(x): own}).run()
+        at_reference = replace(call, carriers=()).substituted({id(x): theirs}).run()
+    value, value_there = (
+        found if isinstance(found, Tensor) else found[0] for found in (out, at_reference)
+    )
+    found = Winner.apply(x, (own, theirs, value, value_there), largest)
+    if isinstance(out, Tensor):
+        return pair(found, at_reference.detach())
+    return pair(type(out)((found, *out[1:])), (value_there.detach(), *at_reference[1:]))
+
+
+def ordered(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Linear where the order is the same at the reference."""
+    out, reference = call.run(), other.run()
+    if not torch.equal(out[1], reference[1]):
+        raise mode.refusal(call, "the order is another one at the reference")
+    return pair(out, reference)
 
 
 def linear(_: RescaleMode, call: Call, other: Call) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import elementwise, in_parts, linear, structure
+from transexplain.engine import in_parts, layer_rules, rules
 from transexplain.engine.booking import Converted
 from transexplain.engine.call import Call
 from transexplain.engine.leaf_functions import AtInputLayer
@@ -20,13 +20,7 @@ from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operators import KIND, operator_of
 from transexplain.engine.positive_shares import PositiveShares
-from transexplain.engine.relevance_functions import (
-    How,
-    PassOn,
-    SumOfTwo,
-    ToGradient,
-    ToRelevance,
-)
+from transexplain.engine.relevance_functions import How, PassOn, SumOfTwo, ToGradient, ToRelevance
 from transexplain.engine.tensor_record import (
     forget_function,
     function_of,
@@ -63,8 +57,8 @@ def negation(_: RelevanceMode, call: Call) -> Any:
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity for every elementwise function of one carrier."""
-    elementwise.check_one_argument(mode, call)
-    if elementwise.is_scale(call):
+    rules.check_one_argument(mode, call)
+    if rules.is_scale(call):
         return mark_reduced(call.run_detached())
     found = function_of(call.argument(0, "input", None)).then(
         call.elementwise(), gate=operator_of(call.name).gate
@@ -83,7 +77,7 @@ def softmax(mode: RelevanceMode, call: Call) -> Any:
 
 def scale(mode: RelevanceMode, call: Call) -> Any:
     """A norm, or the root of a reduction, is constant; any other root is a function."""
-    if elementwise.is_scale(call):
+    if rules.is_scale(call):
         return mark_reduced(call.run_detached())
     return activation(mode, call)
 
@@ -104,7 +98,7 @@ def proportional(mode: RelevanceMode, call: Call, share: float = 1.0) -> Any:
 
 def mixing(mode: RelevanceMode, call: Call) -> Any:
     """Averages, interpolation, Fourier transforms share by value."""
-    structure.check_linear(mode, call)
+    rules.check_linear(mode, call)
     return proportional(mode, call)
 
 
@@ -122,7 +116,7 @@ def with_weight(mode: RelevanceMode, call: Call) -> Any:
     """Linear layers and convolutions: z+ or alpha-beta, else the gradient-form rule converted."""
     kind = KIND[call.name]
     at: LinearMap = _MAPS[kind](mode, call)
-    x = linear.carrier_of(call)
+    x = layer_rules.carrier_of(call)
     rule, twin = mode.linear_rule(call), mode.twin_of(x)
     axis = mode.books.axis_of(x)
     to = mode.books.at(kind, axis)
@@ -136,14 +130,14 @@ def with_weight(mode: RelevanceMode, call: Call) -> Any:
     if rule.plain:
         return proportional(mode, call)
     below = ToRelevance.apply(x, 1.0, to)
-    out = linear.function_for(rule).apply(below, value, rule, at, Converted(to))
+    out = layer_rules.function_for(rule).apply(below, value, rule, at, Converted(to))
     return ToGradient.apply(out, mode.chefer, to)
 
 
 _MAPS = {
-    "linear": linear.linear_map,
-    "addmm": linear.addmm_map,
-    "convolution": linear.convolution_map,
+    "linear": layer_rules.linear_map,
+    "addmm": layer_rules.addmm_map,
+    "convolution": layer_rules.convolution_map,
 }
 
 
@@ -154,7 +148,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     biases of linear operators; nor does the mean of a norm.
     """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = elementwise.sum_of(mode, call)
+    found = rules.sum_of(mode, call)
     both = mode.carries(left) and mode.carries(right)
     if both and found is not None:
         return mark_function(_passed_to(call, found.root), found)
@@ -163,7 +157,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     carrier, other = (left, right) if mode.carries(left) else (right, left)
     if not both and (mode.books.in_encoder or not isinstance(other, Tensor)):
         return mark_function(_passed_to(call, carrier), found)
-    signs = elementwise.signs(call)
+    signs = rules.signs(call)
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
     how = How(mode.chefer, mode.items, mode.books.at("sum", None))
@@ -183,7 +177,7 @@ def _scaled(mode: RelevanceMode, operand: Tensor, sign: float) -> Tensor:
 def product(mode: RelevanceMode, call: Call) -> Any:
     """A scale or a gate takes nothing, one function passes on, two signals take half each."""
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = elementwise.product_of(mode, call)
+    found = rules.product_of(mode, call)
     if not (mode.carries(left) and mode.carries(right)):
         return mark_function(passed(mode, call), found)
     if found is not None:
@@ -196,8 +190,8 @@ def product(mode: RelevanceMode, call: Call) -> Any:
 
 def division(mode: RelevanceMode, call: Call) -> Any:
     """By a constant or a scale: relevance stays with the numerator."""
-    above, below, found = elementwise.quotient_of(mode, call)
-    if not mode.carries(below) or (mode.carries(above) and elementwise.is_normaliser(above, below)):
+    above, below, found = rules.quotient_of(mode, call)
+    if not mode.carries(below) or (mode.carries(above) and rules.is_normaliser(above, below)):
         return mark_function(_passed_to(call, above), None if mode.carries(below) else found)
     if found is None:
         raise mode.refusal(call, "the denominator carries relevance")
