@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.methods.records import Array
 from transexplain.models.base import Encoded
 from transexplain.plans import Join
 from transexplain.positions import own_positions
 from transexplain.types import Attribution, Ledger
 
-Array = NDArray[np.float64]
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 

@@ -3,20 +3,23 @@
 import dataclasses
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transexplain.engine.composites import Composite
 from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import EngineError
 from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.records import Features, Mark, SeedRelevance, explain_targets, parts
+from transexplain.methods.records import (
+    Array,
+    Features,
+    Mark,
+    SeedRelevance,
+    explain_targets,
+    parts,
+)
 from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.types import PatchGrid
-
-Array = NDArray[np.float64]
 
 
 def explain_by(
