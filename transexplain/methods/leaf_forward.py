@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class LeafForward:
     logits: NDArray[np.float64]  #: (B, C) of the batch as it is
 
     @classmethod
-    def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> "LeafForward":
+    def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> Self:
         """One forward pass that reads the input layer."""
         taps, input_layer = _Swap(None), at or model.default_at
         with torch.no_grad():

@@ -1,9 +1,9 @@
 """Relevance predicted by an explainer that learned from a relevance method.
 
-The explainer (`transexplain.learned.network`) reads hidden states of the forward pass that the
-prediction needs anyway, and gives the relevance of every position for every class at once. It
-approximates its teacher: there is no ledger, and how near it comes was measured when it was
-trained and stands on every attribution.
+The explainer, a small network, reads hidden states of the forward pass that the prediction needs
+anyway, and gives the relevance of every position for every class at once. It approximates its
+teacher: there is no ledger, and how near it comes was measured when it was trained and stands on
+every attribution.
 """
 
 from functools import partial
