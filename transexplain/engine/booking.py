@@ -69,6 +69,7 @@ class Bookkeeper:
         value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
         if where is not None:
             value = torch.where(where, value, torch.zeros_like(value))
+        # positions, types and class tokens; the layers and norms there have biases
         early = kind in ("sum", "concat", "fill") and not self.in_encoder
         entry: Entry = "rules" if dependent else "embeddings" if early else "biases"
         site, axis = self.next_site(), self.axis_after(out)
@@ -132,8 +133,10 @@ class Bookkeeper:
         if gradient.dtype in _HALF:
             gradient, constant = gradient.float(), constant.float()
         last = axis is not None and axis.axis == gradient.dim() - 1
+        # a bias vector: one product, and no tensor of the size of the output
         if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0] and not last:
             return per_item(gradient @ constant, axis, self.items)
+        # torch gives the conjugate of the derivative
         if gradient.is_complex():
             return per_item((gradient.conj() * constant).real, axis, self.items)
         # masked positions hold -inf, or the lowest number there is: they are no values

@@ -31,6 +31,7 @@ def module_at_work(root: nn.Module | None = None) -> str:
     """The name within `root` of the innermost module whose forward is running; '' for none."""
     working: list[nn.Module] = []
     for frame in _frames():
+        # every module whose forward is running has a frame, the innermost first
         owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module) and owner not in working:
             working.append(owner)

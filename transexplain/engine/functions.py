@@ -37,6 +37,7 @@ class IdentityRule(Function):
             base = torch.as_tensor(at_zero, dtype=work, device=x.device)
             slope = torch.where(near, limit, (value.to(work) - base).div_(x.to(work)))
         else:
+            # 0 / 0 at x = 0: the limit of the quotient is f'(0)
             slope = value.to(work).div(x.to(work)).nan_to_num_(nan=slope_at_zero)
         ctx.save_for_backward(slope.to(x.dtype))
         return value

@@ -31,6 +31,7 @@ def follow(call: Call, out: Any, items: int) -> None:
     fresh = [tensor for tensor in tensors_in(out) if not placed(tensor)]
     if not fresh:
         return
+    # a broadcast partner has fewer axes, and they are aligned from the right
     carrier = max(call.carriers, key=lambda tensor: tensor.dim())
     axis = axis_of(carrier)
     if axis is None:
@@ -68,6 +69,7 @@ def _through(
 def _reshaped(carrier: Tensor, axis: ItemAxis, out: Tensor, items: int) -> ItemAxis | None:
     if axis.index is not None:
         return _axis_from(_probe(carrier, axis, items).reshape(out.shape), axis, items)
+    # elements behind one step of the item's coordinate: a reshape does not change that
     behind = axis.inner * math.prod(carrier.shape[axis.axis + 1 :])
     after = 1
     for place_, size in reversed(list(enumerate(out.shape))):

@@ -50,11 +50,13 @@ def _with_weight(
     x = carrier_of(call)
     rule, twin = mode.linear_rule(call), mode.twin_of(x)
     if twin is None and rule.plain:
+        # LRP-0 is the gradient; row by row, so that rows without relevance are left out
         out = LinearZero.apply(x, call.run_detached, at) if at.rowwise else call.run()
         mode.books.constant(out, bias, kind)
         return out
     to = mode.books.at(kind, mode.books.axis_of(x))
     value = call.run_detached
+    # the operator reads the input itself, and an input rule is set
     if twin is not None:
         return AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
     return function_for(rule).apply(x, value, rule, at, to)
@@ -155,6 +157,7 @@ def attention(mode: RelevanceMode, call: Call) -> Any:
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     if mode.composite.attention == "constant":
         value = call.argument(2, "value", None)
+        # torch's fused backward would compute the gradients of queries and keys too
         if mode.carries(value) and recomputable(call):
             return ConstantAttention.apply(value, call)
         return call.run_detached(but=(2, "value"))
@@ -166,6 +169,7 @@ def attention(mode: RelevanceMode, call: Call) -> Any:
 def _halved_twice(
     func: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any
 ) -> Any:
+    # half goes to the values and half to the weights, and of that half each to q and k
     query, key = (ScaledGradient.apply(side, 0.25) for side in (query, key))
     return func(query, key, ScaledGradient.apply(value, 0.5), *rest, **named)
 
@@ -207,6 +211,7 @@ def batch_norm(mode: RelevanceMode, call: Call) -> Any:
     """Linear in evaluation; the value at x = 0 is booked."""
     x, scale = call.argument(0, "input", None), batch_scale(call)
     out = FixedScale.apply(x, call.run_detached, scale)
+    # what running mean and bias add is the value at x = 0
     zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})
     mode.books.constant(out, zero.run(), "norm")
     return out

@@ -38,6 +38,7 @@ class AtInputLayer(Function):
             total = total - at.apply(low.expand_as(x), below) - at.apply(high.expand_as(x), above)
         else:
             total = at.apply(torch.ones_like(x), _squared_or_flat(rule, at.weight))
+        # where nothing contributes, all that arrives is lost and booked so
         share = torch.where(total == 0, 0, z / total)
         ctx.save_for_backward(x, share, low, high, torch.where(total == 0, z, 0))
         ctx.rest = (rule, at, to)

@@ -84,6 +84,7 @@ class LinearZero(Function):
         nonzero = nonzero_part(g)
         if nonzero.rows is None and nonzero.columns == slice(None):
             return g @ at.weight, None, None
+        # `back` reads no more than the shape of what stands for x
         pulled = nonzero.of(g) @ at.weight[nonzero.columns]
         return nonzero.back(pulled, pulled.new_empty(()).expand(ctx.shape)), None, None
 
@@ -122,6 +123,7 @@ class SignedShares(Function):
             nonzero = nonzero_part(g)
             part = at.part(nonzero.columns)
             rows, z = nonzero.of(x, columns=False), nonzero.of(z)
+            # the next target most often has its gradient in the same rows
             if ctx.seen is None or not ctx.seen[0].same(nonzero):
                 ctx.seen = (nonzero, _signed_share(rows, z, rule, part))
             out, taken, lost = _signed_pull(rows, nonzero.of(g), ctx.seen[1], rule, part)
@@ -138,6 +140,7 @@ class SignedShares(Function):
 
 def _signed_share(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap) -> Tensor:
     """z / (|z| + gamma (|z| + A) / 2 + epsilon), 0 where nothing contributes."""
+    # what has the sign of z counts 1 + gamma times: (|z| + A) / 2 is its sum
     denominator = z.abs()
     if rule.gamma:
         spread = at.apply(x.abs(), at.weight.abs())
@@ -190,6 +193,7 @@ class PaperGamma(Function):
         denominator = at.apply(x, _raised(at.weight, rule.gamma))
         if at.bias is not None:
             denominator = denominator + _raised(at.bias, rule.gamma)
+        # 0 counts as positive, so that epsilon keeps the quotient finite there too
         sign = torch.where(denominator < 0, -1.0, 1.0).to(z.dtype)
         share = z / (denominator + rule.epsilon * sign)
         to.amplification(share)

@@ -115,8 +115,10 @@ class RelevanceMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._without_foreign(args), self._without_foreign(kwargs or {})
+        # above the input layer nothing carries relevance: the model runs as it is
         if self.input_tensor is None:
             return func(*args, **kwargs)
+        # the forward of a model's own autograd function runs so, and blocks under `no_grad`
         if not torch.is_grad_enabled():
             return self._inside_foreign(func, args, kwargs)
         given = list(tensors_in((args, kwargs)))
@@ -126,6 +128,7 @@ class RelevanceMode(TorchFunctionMode):
             out = self._met(call)
         else:
             out = func(*args, **kwargs)
+        # what depends on the input must not pass for a constant of the model later
         mark_output(operator_name(func), args, given, out, carried=bool(carriers))
         return out
 
@@ -147,22 +150,26 @@ class RelevanceMode(TorchFunctionMode):
         if foreign:
             shadows = substitutes(foreign, inside=False)
             unseen = [carrier for carrier in foreign if id(carrier) not in shadows]
+            # an operator without a rule may read it: it makes indices, masks or sizes
             if unseen and call.name in KIND:
                 why = f"it follows the autograd function {function_name(unseen[0])!r}, which the "
                 raise self.refusal(call, why + "engine cannot see into")
             swapped = tuple(shadows.get(id(c), c) for c in call.carriers)
             call = replace(call.substituted(shadows), carriers=swapped)
+        # scripted and compiled code goes past the mode, so its gradient follows no rule
         if call.name in KIND and not all(map(was_seen, call.carriers)):
             raise self.refusal(call, "what it reads was computed by scripted or compiled code")
         return self.apply(call) if self.census is None else self.census.watch(self, call)
 
     def apply(self, call: Call) -> Any:
         """One operator by its rule; also for what a rule puts in the place of an operator."""
+        # an operator in parts applies others, and books for itself again afterwards
         outer, self.books.call = self.books.call, call
         try:
             kind = KIND.get(call.name)
             rule = self.rules.get(kind) if kind is not None else None
             out = self._unknown(call) if rule is None else rule(self, call)
+            # of a single item every element is its own, wherever the axis went
             if self.items > 1:
                 follow(call, out, self.items)
             mark_seen(tensors_in(out))
@@ -193,6 +200,7 @@ class RelevanceMode(TorchFunctionMode):
         if self.composite.overrides:
             weight = call.argument(*(weight_place(call.name) or (1, "weight")), None)
             name = self._names.get((weight.data_ptr(), tuple(weight.shape)))
+            # a weight made of other tensors is no parameter, and has no name of its own
             name = module_at_work(self.module) if name is None else name
             for override in self.composite.overrides:
                 if override.takes(name):
@@ -238,6 +246,7 @@ class RelevanceMode(TorchFunctionMode):
 
     def note_softmax(self, out: Tensor, below: Tensor) -> None:
         """Remember the latest softmax over classes, in case the model ends in it."""
+        # (B, C): attention weights have more axes; weak, so that no graph is kept alive
         if out.dim() == 2:
             self._last_softmax = (weakref.ref(out), below)
 
@@ -251,6 +260,7 @@ class RelevanceMode(TorchFunctionMode):
         """`value` with every start of another graph (parameters) detached."""
         if isinstance(value, Tensor):
             own = value is self.input_tensor or value is self.input_twin
+            # without a graph of their own no backward pass computes gradients of parameters
             return value.detach() if value.requires_grad and value.is_leaf and not own else value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(self._without_foreign(part) for part in value)

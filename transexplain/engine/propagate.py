@@ -60,6 +60,7 @@ class Propagation:
             retain_graph=not last,
             allow_unused=self.twin is not None,
         )
+        # an input rule at the first operator may give everything to the twin
         gradient = torch.zeros_like(self.input_layer) if found[0] is None else found[0]
         out = gradient.double()
         if not self.composite.relevance_form:
@@ -135,6 +136,7 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
         )
     if not was_seen(explained):
         raise EngineError("the logits were computed by scripted or compiled code, unseen")
+    # a rule that no operator took would change nothing, and nobody would see it
     _check_used(mode)
     return Propagation(
         logits=explained,

@@ -152,12 +152,14 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     both = mode.carries(left) and mode.carries(right)
     if both and found is not None:
         return mark_function(_passed_to(call, found.root), found)
+    # x - mean(x), as norms written out begin: the mean takes nothing
     if both and is_reduced_from(right, left):
         return _passed_to(call, left)
     carrier, other = (left, right) if mode.carries(left) else (right, left)
     if not both and (mode.books.in_encoder or not isinstance(other, Tensor)):
         return mark_function(_passed_to(call, carrier), found)
     signs = rules.signs(call)
+    # the operator is about to write into its first argument
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
     how = How(mode.chefer, mode.items, mode.books.at("sum", None))

@@ -34,6 +34,7 @@ class LinearValues:
             return None
         key, value, version = self._values[self._next]
         self._next += 1
+        # a model may write into an output after it was kept
         if key != _key(call.name, call.args) or value._version != version:
             return None
         return value.clone()

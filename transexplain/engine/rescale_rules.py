@@ -143,6 +143,7 @@ def winner(call: Call, other: Call, *, largest: bool) -> Any:
     x = call.carriers[0]
     reference: Any = reference_of(x)
     with torch.enable_grad():
+        # a pass of its own, whose gradients show which input won at either
         own, theirs = (side.detach().clone().requires_grad_(True) for side in (x, reference))
         out = replace(call, carriers=()).substituted({id(x): own}).run()
         at_reference = replace(call, carriers=()).substituted({id(x): theirs}).run()
@@ -215,6 +216,7 @@ def division(mode: RescaleMode, call: Call, other: Call) -> Any:
     if reference is None:
         return linear(mode, call, other)
     one, two = wide(below.detach()), wide(reference)
+    # the mean of both reciprocals, whose difference is -d / (y y')
     rate = Multiplied.apply(below, lambda: (1 / one + 1 / two) / 2, -1 / (one * two))
     between = _between(above) if isinstance(above, Tensor) else above
     return _with_values(between * rate, call, other)
@@ -292,6 +294,7 @@ def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor
     out = above / below
     if bool(same.any()):
         with torch.enable_grad():
+            # where both inputs agree the quotient is 0 / 0, and its limit is the slope
             middle = torch.where(same, (one + two) / 2, one).to(x.dtype).requires_grad_(True)
             at_middle = replace(call, carriers=()).substituted({id(x): middle}).out_of_place().run()
             slope = torch.autograd.grad(at_middle.sum(), middle)[0]

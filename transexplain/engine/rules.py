@@ -91,6 +91,7 @@ def fill(mode: RelevanceMode, call: Call) -> Any:
     out = call.run()
     if call.name == "where":
         condition, chosen = call.argument(0, "condition", None), call.argument(1, "input", None)
+        # as a method of the chosen tensor the condition comes second
         if call.func is torch.Tensor.where:
             condition, chosen = chosen, condition
         other = call.argument(2, "other", None)
@@ -109,6 +110,7 @@ def assignment(mode: RelevanceMode, call: Call) -> Any:
     base = None if mode.carries(x) else x.detach().clone()
     call.run()
     forget_function(x)
+    # a mask written through the same index, whatever form that index has
     kept = torch.ones_like(x, dtype=torch.bool)
     kept[index] = False
     if base is not None:
@@ -166,6 +168,7 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
     x, function = call.argument(0, "input", None), call.elementwise()
     found = function_of(x).then(function, gate=operator_of(call.name).gate)
     if mode.composite.activation == "gradient":
+        # f(0) of this operator alone: under plain gradients each operator stands for itself
         alone = function_of(x.detach()).then(function)
         at_zero = alone.at_zero() if alone.finite else 0.0
         out = mode.books.measured("activation", call.with_function(function), at_zero=at_zero)
@@ -188,6 +191,7 @@ def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Ten
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
+        # masked scores hold -inf, where f(0) says nothing of f
         masked = found.root.detach().isinf()
         if bool(masked.any()):  # exp(-inf): no input is there, only the value
             at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
@@ -273,6 +277,7 @@ def _written_back(mode: RelevanceMode, call: Call, left: Tensor, right: Tensor) 
 
 def matmul(mode: RelevanceMode, call: Call) -> Any:
     """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
+    # x @ x.T has a single carrier, and is quadratic in it all the same
     if len(call.carriers) == 1 and not _is_square(call):
         return call.run()
     if mode.composite.product == "gradient":
@@ -335,6 +340,7 @@ def is_scale(call: Call) -> bool:
     operator = operator_of(call.name)
     if operator.norm:
         return True
+    # roots and reciprocals make scales; any other power is a function of its base
     if operator.power and call.argument(1, "exponent", None) not in (-0.5, 0.5, -1):
         return False
     root = operator.power or operator.kind == "scale"
