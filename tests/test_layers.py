@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "version"),
     ("types", "evaluations", "findings", "plans", "supervision"),
     ("settings", "addresses", "parsing", "surroundings", "spans"),
     ("registry", "targets"),
@@ -56,6 +56,7 @@ TORCH_FREE = (
     "spans",
     "manifests",
     "errors",
+    "version",
 )
 HEAVY = {"torch", "transformers", "timm", "torchvision"}
 

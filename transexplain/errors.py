@@ -35,8 +35,8 @@ class TransExplainError(Exception):
 
     exit_code = 2
 
-    def __init__(self, *said: object) -> None:
-        super().__init__(*(_readable(one) if isinstance(one, str) else one for one in said))
+    def __init__(self, *parts: object) -> None:
+        super().__init__(*(_readable(one) if isinstance(one, str) else one for one in parts))
 
 
 def _readable(message: str) -> str:

@@ -9,7 +9,7 @@ Correction = Literal["bh", "by", "holm", "none"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Robustness:
-    """The same comparison made another way; it has no vote, but it shows what hangs on the way."""
+    """The same comparison made another way; it decides nothing, it shows what the method moves."""
 
     name: str
     unit: str

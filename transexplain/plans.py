@@ -272,7 +272,7 @@ def check_long_texts(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditRun:
-    """One execution of a plan, as the store tells it."""
+    """One execution of a plan, as the store records it."""
 
     id: str
     plan: AuditPlan

@@ -1,4 +1,4 @@
-"""What the computation of a shard is told of earlier attempts, and whom it tells how it goes."""
+"""What is known of earlier attempts at a shard, and whom its computation reports to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caution:
-    """What earlier attempts of a shard that died have taught about its items."""
+    """What is known of a shard's items from attempts that died."""
 
     alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
     quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
@@ -17,7 +17,7 @@ NO_CAUTION = Caution()
 
 
 class Observer(Protocol):
-    """What `audit.explain_shard` tells while it works, and the one thing it asks."""
+    """What `audit.explain_shard` reports while it works, and the one question it puts: to stop?"""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch is about to be computed: the breadcrumb if the process dies in it."""

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import transexplain
+from transexplain.version import __version__
 
 #: distributions whose version may move a number
 _SOFTWARE = ("numpy", "pillow", "safetensors", "timm", "tokenizers", "torch", "transformers")
@@ -33,7 +33,7 @@ def saved_here() -> dict[str, Any]:
 @cache
 def software() -> dict[str, str]:
     """Versions by name: this package, Python, and the distributions that are installed."""
-    found = {"python": platform.python_version(), "transexplain": transexplain.__version__}
+    found = {"python": platform.python_version(), "transexplain": __version__}
     for name in _SOFTWARE:
         try:
             found[name] = metadata.version(name)

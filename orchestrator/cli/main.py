@@ -72,7 +72,7 @@ for _module in (
 @app.command()
 def version() -> None:
     """Print the version."""
-    from transexplain import __version__
+    from transexplain.version import __version__
 
     typer.echo(__version__)
 

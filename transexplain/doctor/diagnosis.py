@@ -60,7 +60,7 @@ class Diagnosis:
 
     @property
     def same_logits(self) -> bool:
-        """Whether the model said under the rules what it says without."""
+        """Whether the logits are the same with and without the rules."""
         difference = self.logits_difference
         return difference is not None and difference <= self.logits_tolerance * self.logit_scale
 
@@ -87,13 +87,13 @@ class Diagnosis:
 
     def document(self) -> Mapping[str, Any]:
         """Plain values for JSON; what is not finite becomes None."""
-        told = {
+        derived = {
             "verdict": self.verdict,
             "closes": self.closes,
             "batching": self.batching,
             "ratio": None if self.timing is None else self.timing.ratio,
         }
-        plain: Mapping[str, Any] = _finite({**asdict(self), **told})
+        plain: Mapping[str, Any] = _finite({**asdict(self), **derived})
         return plain
 
 

@@ -55,7 +55,7 @@ def examine(
         ConfigurationError: an unknown method or leaf, or a model without an encoder for `item`.
         ItemError: the item cannot be encoded, or the model itself fails on it.
     """
-    composite(method)  # told before anything runs
+    composite(method)  # an unknown method is refused before anything runs
     encoded = _encoded(model, item)  # before the leaf: a graph model finds its own at a graph
     leaf = at or model.default_at
     spec = MethodSpec(name=method, params={**params, "at": leaf})

@@ -192,10 +192,10 @@ def _words_once(text: str | None, tokens: tuple[Token, ...]) -> Iterator[str | N
         start = starts.setdefault(token.word, token.start)
         pieces = whole.get(token.word, "") + token.text
         whole[token.word] = pieces if text is None else text[start : token.end]
-    told: set[int] = set()
+    given: set[int] = set()
     for token in tokens:
         if token.word is None:
             yield token.text
         else:
-            yield None if token.word in told else whole[token.word]
-            told.add(token.word)
+            yield None if token.word in given else whole[token.word]
+            given.add(token.word)

@@ -28,21 +28,21 @@ def guard_of(plan: AuditPlan) -> "Guard | None":
     Raises ConfigurationError where the key is missing, short or not the plan's, or where the
     redaction hook cannot be loaded.
     """
-    asked = plan.privacy
-    if asked is None or asked == PrivacyPlan():
+    privacy = plan.privacy
+    if privacy is None or privacy == PrivacyPlan():
         return None
     hook = None
-    if asked.redact:
-        hook = load_hook(asked.redact, asked.redact_file, asked.redact_sha256)
+    if privacy.redact:
+        hook = load_hook(privacy.redact, privacy.redact_file, privacy.redact_sha256)
     blind: Blind
-    if asked.store_text == "hashed":
-        blind = Hashed(TextKey.from_environment(asked.key))
-    elif asked.store_text == "none":
+    if privacy.store_text == "hashed":
+        blind = Hashed(TextKey.from_environment(privacy.key))
+    elif privacy.store_text == "none":
         blind = Nothing()
     else:
-        assert hook is not None  # else nothing is asked
+        assert hook is not None  # any other plan protects nothing
         blind = Blanked(hook)
-    return Guard(blind=blind, marked=_marked(plan), name=asked.redact or "")
+    return Guard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The key that words are hashed with: from the environment, never stored, told by a fingerprint."""
+"""The key that words are hashed with: from the environment, never stored; its fingerprint is."""
 
 import hmac
 from dataclasses import dataclass, field

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from transexplain.privacy.hooks import Span
 from transexplain.types import Token
 
-Span = tuple[int, int]
 _WORD = re.compile(r"\w+")
 
 

@@ -1,4 +1,4 @@
-"""The state of a whole fleet as SQL tells it: runs, shards, workers and failures by kind.
+"""The state of a whole fleet as SQL records it: runs, shards, workers and failures by kind.
 
 What concerns shards and items is about current runs only, those that run or ended less than
 `RECENT` seconds ago: old runs cost a look nothing.

@@ -10,7 +10,6 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-import transexplain
 from transexplain.errors import DatabaseError
 from transexplain.store.database import Database
 from transexplain.store.schedule_tables import schedule
@@ -114,7 +113,7 @@ def _config() -> Config:
     config = Config(stdout=io.StringIO())
     # beside this package, in a checkout as in site-packages; an import of `migrations` could
     # find a folder of that name where the user stands
-    folder = Path(transexplain.__file__).resolve().parent.parent / "migrations"
+    folder = Path(__file__).resolve().parents[2] / "migrations"
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -112,11 +112,13 @@ def _check_cover(result: ShardResult) -> None:
         "outside": [row for row in found if row not in wanted],
         "twice": [row for row, times in found.items() if times > 1],
     }
-    said = [f"{len(rows)} {word} (first: row {rows[0]})" for word, rows in wrong.items() if rows]
-    if said:
+    wrong_rows = [
+        f"{len(rows)} {word} (first: row {rows[0]})" for word, rows in wrong.items() if rows
+    ]
+    if wrong_rows:
         raise ValueError(
             f"the result of shard {shard.index} must have one outcome or failure for each of the "
-            f"rows {shard.start} to {shard.stop - 1}: {', '.join(said)}"
+            f"rows {shard.start} to {shard.stop - 1}: {', '.join(wrong_rows)}"
         )
 
 

@@ -18,7 +18,7 @@ from transexplain.store.schema import run
 
 #: a plan and its shards
 Drawn = tuple[AuditPlan, Sequence[Shard]]
-_LONGEST = 24 * 3600.0  # seconds; no preparation is put off further
+_LONGEST_BETWEEN_TRIES = 24 * 3600.0  # seconds; no preparation is put off further
 
 
 def now(db: Database) -> float:
@@ -68,7 +68,7 @@ def ready(db: Database) -> list[Schedule]:
         select(schedule)
         .where(
             schedule.c.state == "active",
-            or_(schedule.c.retry_at.is_(None), is_due(schedule.c.retry_at, _LONGEST)),
+            or_(schedule.c.retry_at.is_(None), is_due(schedule.c.retry_at, _LONGEST_BETWEEN_TRIES)),
         )
         .order_by(schedule.c.since, schedule.c.name)
     )

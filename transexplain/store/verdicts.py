@@ -11,7 +11,7 @@ from transexplain.store.schedule_records import Delivery, Fire
 from transexplain.store.schedule_tables import schedule, schedule_fire
 from transexplain.store.schema import run
 
-_LONGEST = 24 * 3600.0  # seconds; no attempt is put off further
+_LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
 
 
 def claim(db: Database, seconds: float) -> Delivery | None:
@@ -25,7 +25,10 @@ def claim(db: Database, seconds: float) -> Delivery | None:
         .join(schedule, schedule.c.name == schedule_fire.c.schedule)
         .where(
             schedule_fire.c.post == "waiting",
-            or_(schedule_fire.c.post_at.is_(None), is_due(schedule_fire.c.post_at, _LONGEST)),
+            or_(
+                schedule_fire.c.post_at.is_(None),
+                is_due(schedule_fire.c.post_at, _LONGEST_BETWEEN_POSTS),
+            ),
             run.c.state != "running",
         )
         .order_by(schedule_fire.c.created)

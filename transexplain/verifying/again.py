@@ -43,7 +43,7 @@ def again_checks(
     run_id: str,
     plan: AuditPlan,
     rows: Sequence[tuple[int, str]],
-    asked: VerifyRequest,
+    request: VerifyRequest,
 ) -> Checks:
     """Load the model, and explain these (row, item id) again.
 
@@ -51,28 +51,28 @@ def again_checks(
     """
     if plan.task == "imported":
         yield note("model", "not at hand, so nothing is explained again; read again instead")
-        yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, asked)
+        yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, request)
         return
     try:
-        model = _loaded(plan, asked)
+        model = _loaded(plan, request)
     except TransExplainError as error:
         remedy = "--model PATH or --device NAME names another place or device"
         yield judged("model", [str(error)], "", remedy)
         return
     yield _same_model(plan, model)
-    tolerance = TOLERANCES[plan.model.dtype] if asked.tolerance is None else asked.tolerance
+    tolerance = TOLERANCES[plan.model.dtype] if request.tolerance is None else request.tolerance
     try:
-        explained = list(_explained_again(plan, model, rows, asked))
+        explained = list(_explained_again(plan, model, rows, request))
     except TransExplainError as error:
         yield judged("explained again", [str(error)], "")
         return
-    yield _compared(db, run_id, rows, explained, tolerance, asked)
+    yield _compared(db, run_id, rows, explained, tolerance, request)
     if plan.task == "evaluation":
         yield note("scores", "not measured again; the digests of the shards cover them")
 
 
-def _loaded(plan: AuditPlan, asked: VerifyRequest) -> "LoadedModel":
-    place = asked.model_of(plan.model)
+def _loaded(plan: AuditPlan, request: VerifyRequest) -> "LoadedModel":
+    place = request.model_of(plan.model)
     return load_model(place.source, dtype=place.dtype, device=place.device)
 
 
@@ -94,9 +94,9 @@ def _items(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Item | 
 
 
 def _explained_again(
-    plan: AuditPlan, model: "LoadedModel", rows: Sequence[tuple[int, str]], asked: VerifyRequest
+    plan: AuditPlan, model: "LoadedModel", rows: Sequence[tuple[int, str]], request: VerifyRequest
 ) -> Iterator[Explained]:
-    plan = replace(plan, batch_tokens=asked.batch_tokens or plan.batch_tokens)
+    plan = replace(plan, batch_tokens=request.batch_tokens or plan.batch_tokens)
     if plan.task != "evaluation":
         yield from explain_items(model, _items(plan, rows), Request.from_plan(plan))
         return
@@ -124,7 +124,7 @@ def _compared(
     rows: Sequence[tuple[int, str]],
     again: Sequence[Explained] | Iterator[Explained],
     tolerance: float,
-    asked: VerifyRequest,
+    request: VerifyRequest,
 ) -> Check:
     name, ids = "explained again", [item_id for _, item_id in rows]
     faults: list[str] = []
@@ -137,12 +137,12 @@ def _compared(
         for item_id, made in zip(ids, again, strict=True):
             outcome = outcomes[item_id]
             assert isinstance(outcome, ItemOutcome)
-            told = differences(outcome, stored[item_id], made, tolerance, largest)
-            faults += [f"item {item_id!r}: {text}" for text in told]
+            found = differences(outcome, stored[item_id], made, tolerance, largest)
+            faults += [f"item {item_id!r}: {text}" for text in found]
     except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
         faults.append(f"the stored sample cannot be read: {error}")
     good = (
-        f"{len(ids)} items (seed {asked.seed}), {largest.attributions} attributions: largest "
+        f"{len(ids)} items (seed {request.seed}), {largest.attributions} attributions: largest "
         f"difference of relevance, beyond the stored precision, {largest.relevance:.1e} of the "
         f"item's largest, of logits {largest.logit:.1e}; tolerance {tolerance:.0e}"
     )

@@ -107,9 +107,9 @@ def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterato
         if getattr(saved, name) != getattr(made, name):
             yield f"shard {index}: its {name} are not those of its items"
     yield from (f"shard {index}: {text}" for text in _words(saved, made, room))
-    told, rows = _entities(saved), _mentions(db, run_id, ids)
-    for key in sorted(told.keys() | rows.keys()):
-        (n, one), (m, other) = told.get(key, (0, 0.0)), rows.get(key, (0, 0.0))
+    saved_sums, rows = _entities(saved), _mentions(db, run_id, ids)
+    for key in sorted(saved_sums.keys() | rows.keys()):
+        (n, one), (m, other) = saved_sums.get(key, (0, 0.0)), rows.get(key, (0, 0.0))
         if n != m or abs(one - other) > _FLOAT64 * (n + abs(one)):
             yield (
                 f"shard {index}: {key[1]!r} of group {key[0]!r} has {n} mentions of {one:.6g}, its "

@@ -17,22 +17,22 @@ from transexplain.verifying.request import Check, Checks, VerifyRequest, judged,
 _UNRECORDED = "not recorded: the run is of an older version"
 
 
-def input_checks(plan: AuditPlan, asked: VerifyRequest) -> Checks:
+def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
     """One check for each kind of input that the plan names."""
-    yield _model(plan, asked)
-    dataset = asked.dataset_of(plan.dataset)
+    yield _model(plan, request)
+    dataset = request.dataset_of(plan.dataset)
     yield _snapshot(dataset)
-    yield _files("dataset files", plan.dataset.files, asked)
+    yield _files("dataset files", plan.dataset.files, request)
     if plan.dataset.modality == "image":
         yield _pictures(dataset)
     if plan.groups or plan.lexicons:
-        yield _files("lexicons", plan.lexicons, asked)
+        yield _files("lexicons", plan.lexicons, request)
     if explainers := explainers_of(plan):
-        yield _explainers(explainers, asked)
+        yield _explainers(explainers, request)
 
 
-def _model(plan: AuditPlan, asked: VerifyRequest) -> Check:
-    name, model = "model files", asked.model_of(plan.model)
+def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
+    name, model = "model files", request.model_of(plan.model)
     if plan.task == "imported":
         return note(name, "none: the attributions were made elsewhere")
     if not model.files:
@@ -76,20 +76,20 @@ def _snapshot(dataset: DatasetRef) -> Check:
     )
 
 
-def _files(name: str, files: Sequence[SourceFile], asked: VerifyRequest) -> Check:
+def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Check:
     if not files:
         unlisted = "not listed in the plan (pictures, very many files, or an older version)"
         none = "no files: from the data, or of an older version"
         return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
-    faults = [*_doubled(files, asked)]
-    faults = faults or [fault for one in files if (fault := _file_fault(one, asked))]
+    faults = [*_doubled(files, request)]
+    faults = faults or [fault for one in files if (fault := _file_fault(one, request))]
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
 
 
-def _explainers(files: Sequence[SourceFile], asked: VerifyRequest) -> Check:
-    places = [asked.explainer_of(one.path) for one in files]
+def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
+    places = [request.explainer_of(one.path) for one in files]
     pairs = zip(places, files, strict=True)
     faults = [fault for place, one in pairs if (fault := _fault(place, one, str(place)))]
     shown = ", ".join(map(str, places))
@@ -97,13 +97,13 @@ def _explainers(files: Sequence[SourceFile], asked: VerifyRequest) -> Check:
     return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
 
 
-def _doubled(files: Sequence[SourceFile], asked: VerifyRequest) -> Iterator[str]:
+def _doubled(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
     """Files of different content that would be looked for in one place."""
     first: dict[Path, SourceFile] = {}
     for one in files:
         if one.path.startswith(BUILTIN):
             continue
-        place = asked.file_of(one.path)
+        place = request.file_of(one.path)
         other = first.setdefault(place, one)
         if other.sha256 != one.sha256:
             yield (
@@ -112,9 +112,9 @@ def _doubled(files: Sequence[SourceFile], asked: VerifyRequest) -> Iterator[str]
             )
 
 
-def _file_fault(planned: SourceFile, asked: VerifyRequest) -> str | None:
+def _file_fault(planned: SourceFile, request: VerifyRequest) -> str | None:
     if not planned.path.startswith(BUILTIN):
-        path = asked.file_of(planned.path)
+        path = request.file_of(planned.path)
         return _fault(path, planned, str(path))
     try:
         found = lexicon_file(planned.path).sha256

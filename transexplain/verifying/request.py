@@ -1,4 +1,4 @@
-"""What is asked of a verification, and what one check says."""
+"""What a verification is given, and the result of one of its checks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

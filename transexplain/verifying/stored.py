@@ -1,4 +1,4 @@
-"""What the store holds of a run, checked against what it said when it was written."""
+"""What the store holds of a run, checked against the digests taken when it was written."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ def _plan(run: RecordedRun) -> Check:
     # as `AuditPlan.digest`, but of the document: this version may know more keys than it has
     text = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
     found = hashlib.sha256(text.encode()).hexdigest()
-    said = f"its sha256 is {found[:12]}, but {run.plan_digest[:12]} was written beside it"
-    faults = [] if found == run.plan_digest else [f"the stored plan was changed: {said}"]
+    digests = f"its sha256 is {found[:12]}, but {run.plan_digest[:12]} was written beside it"
+    faults = [] if found == run.plan_digest else [f"the stored plan was changed: {digests}"]
     return judged("plan", faults, f"sha256 {found[:12]}")
 
 

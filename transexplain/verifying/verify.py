@@ -29,17 +29,19 @@ from transexplain.verifying.stored import stored_checks
 _SHARDS = 4
 
 
-def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | None = None) -> Checks:
+def verify(
+    db: Database, run_id: str, request: VerifyRequest, manifest: Path | None = None
+) -> Checks:
     """Check after check of the run with exactly this id; none of them writes anything.
 
-    Hashes every input and every stored byte, so time grows with both; explains `asked.items`
+    Hashes every input and every stored byte, so time grows with both; explains `request.items`
     items again. `manifest` is a file that the store's manifest has to equal to the byte. Raises
     ConfigurationError for an unknown run; everything wrong with it is a FAIL.
     """
     try:
         run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
     except (DamagedRowError, ValueError, TypeError) as error:
-        # what is no JSON is told before anything else
+        # a file that is no JSON is reported first
         yield judged("plan", [f"the stored plan, or what was recorded beside it: {error}"], "")
         return
     if manifest is not None:
@@ -50,12 +52,12 @@ def verify(db: Database, run_id: str, asked: VerifyRequest, manifest: Path | Non
     except TransExplainError as error:
         yield judged("plan's content", [str(error)], "")
         return
-    sample = drawn(explained_rows(db, run_id), asked.items, asked.seed)
+    sample = drawn(explained_rows(db, run_id), request.items, request.seed)
     yield from consistency_checks(db, run_id, _shards_of(db, run_id, shards, sample))
-    yield from input_checks(plan, asked)
+    yield from input_checks(plan, request)
     yield _software(run, shards)
     if sample:
-        yield from again_checks(db, run_id, _here(plan, asked), sample, asked)
+        yield from again_checks(db, run_id, _here(plan, request), sample, request)
     else:
         yield note("explained again", "no item: none was asked for, or none is stored")
 
@@ -69,10 +71,10 @@ def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[
     return sorted(heapq.nsmallest(count, rows, key=key))
 
 
-def _here(plan: AuditPlan, asked: VerifyRequest) -> AuditPlan:
+def _here(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
     """The plan with its data, and its explainer, where they are now."""
     return replace(
-        plan, dataset=asked.dataset_of(plan.dataset), method=asked.method_of(plan.method)
+        plan, dataset=request.dataset_of(plan.dataset), method=request.method_of(plan.method)
     )
 
 
@@ -100,8 +102,8 @@ def _manifest(db: Database, run_id: str, path: Path) -> Check:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         return judged("manifest", [f"{path} cannot be read: {error.strerror}"], "")
-    said = f"the store gives sha256 {made.sha256[:12]}, {path} has {found[:12]}"
-    faults = [] if found == made.sha256 else [said]
+    difference = f"the store gives sha256 {made.sha256[:12]}, {path} has {found[:12]}"
+    faults = [] if found == made.sha256 else [difference]
     return judged("manifest", faults, f"{path} is what the store gives, sha256 {found[:12]}")
 
 
@@ -110,11 +112,11 @@ def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
     if run.surroundings is None:
         return note("software", "not recorded: the run is of an older version")
     used = [one.surroundings for one in shards if one.surroundings is not None]
-    told = set()
+    changed = set()
     for there in (run.surroundings, *used):
         for name, version in there["software"].items():
             if software().get(name) != version:
-                told.add(f"{name} {version} then, {software().get(name, 'none')} now")
-    if told:
-        return note("software", "; ".join(sorted(told)))
+                changed.add(f"{name} {version} then, {software().get(name, 'none')} now")
+    if changed:
+        return note("software", "; ".join(sorted(changed)))
     return Check(name="software", status="PASS", text="the versions that the run was made with")
