@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from transexplain.methods.records import Array
 from transexplain.models.base import Encoded
 from transexplain.plans import Join
-from transexplain.positions import own_positions
-from transexplain.types import Attribution, Ledger
+from transexplain.types import Attribution, Ledger, own_positions
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

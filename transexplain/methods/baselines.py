@@ -13,7 +13,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.methods.leaf_forward import LeafForward, as_array
 from transexplain.methods.records import Array
 from transexplain.methods.seeds import generator_of
-from transexplain.positions import own_positions
+from transexplain.types import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side
 BLUR = 1 / 16

@@ -19,7 +19,7 @@ from transexplain.methods.leaf_forward import as_array, is_double
 from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import Layers, run_layers
-from transexplain.positions import own_positions
+from transexplain.types import own_positions
 
 Weights = Literal["pooled", "local"]
 

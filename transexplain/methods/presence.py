@@ -15,8 +15,7 @@ from transexplain.methods.absence import Absence, Baseline, absence
 from transexplain.methods.leaf_forward import POSITIONS_AT_ONCE, as_array, repeated
 from transexplain.methods.records import Array
 from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.positions import own_positions
-from transexplain.types import PatchGrid, Token
+from transexplain.types import PatchGrid, Token, own_positions
 
 #: what is present or absent as one: `tokens` means patches where the item is a picture
 Over = Literal["tokens", "words"]

@@ -10,7 +10,7 @@ from transexplain.methods.leaf_forward import LeafForward, is_double
 from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.methods.seeds import generator_of
 from transexplain.models.base import Batch, LoadedModel
-from transexplain.positions import own_positions
+from transexplain.types import own_positions
 
 
 def explain(

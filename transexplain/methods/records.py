@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.models.base import Batch, Encoded
-from transexplain.positions import own_positions
-from transexplain.types import Attribution, Ledger, PatchGrid, ResolvedTarget, Token, Unit
+from transexplain.types import (
+    Attribution,
+    Ledger,
+    PatchGrid,
+    ResolvedTarget,
+    Token,
+    Unit,
+    own_positions,
+)
 
 Array = NDArray[np.float64]
 Features = tuple[Token, ...] | PatchGrid

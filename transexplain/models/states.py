@@ -15,7 +15,7 @@ from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import blocks_of, first_float
 from transexplain.models.call import eval_mode
 from transexplain.models.leaves import sequence_of
-from transexplain.positions import own_positions
+from transexplain.types import own_positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
