@@ -14,7 +14,7 @@ from transexplain.models.encoded_text import encode_given
 from transexplain.models.quiet import panics_as_errors
 from transexplain.models.tokens import tokens_of
 from transexplain.models.windows import in_windows
-from transexplain.types import Item, ItemFailure
+from transexplain.types import Item, ItemFailure, own_positions
 
 
 class TextEncoder:
@@ -183,7 +183,7 @@ class TextEncoder:
                 'shorten it or use long_text="window" or "truncate"',
             )
         tokens = tokens_of(item.content, encoding)
-        if all(token.special for token in tokens):
+        if not own_positions(tokens).any():
             raise ItemError("empty-text", "the tokenizer found no token in this text")
         inputs = {
             name: torch.tensor(values[row], dtype=torch.long)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transexplain.errors import ItemError
 from transexplain.models.base import Encoded, LongText, Window, Windows
-from transexplain.types import PatchGrid, Token
+from transexplain.types import PatchGrid, Token, own_positions
 
 
 def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded:
@@ -86,8 +86,8 @@ def _inside_word(words: Sequence[int | None], at: int) -> bool:
 
 def _frame(tokens: Sequence[Token]) -> tuple[int, int]:
     """Where the text between the leading and the trailing special tokens begins and ends."""
-    own = [place for place, token in enumerate(tokens) if not token.special]
-    return (own[0], own[-1] + 1) if own else (0, 0)
+    own = np.flatnonzero(own_positions(tokens))
+    return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
 
 
 def _part(
