@@ -31,7 +31,7 @@ def explain(
     capacity (A + I) / 2, A the mean over heads. The same for every target.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer, stop_layer: layers from 0, the last exclusive; default: all.
         readout: `token` is the position that the classifier reads, `all` the sum over all (Ali
             et al. 2022).

@@ -26,7 +26,7 @@ def explain(
     Selvaraju et al. 2017, Eq. 1-2, with the heads of the last layer as channels.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         variant: `authors` scales the map from 0 to 1 and leaves position 0 out; where all entries
             are equal their code gives NaN, and this 0.

@@ -24,7 +24,7 @@ def explain(
     """The mean over heads of one layer's attention, read at the classifier's row.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         readout: `token` is the row of the position that the classifier reads, `all` the sum over
             rows (A-Last of Ali et al. 2022).

@@ -22,7 +22,7 @@ def explain(
     sums, as their own method propagates.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         at: the input layer; their pictures are explained at `pixels`.
         variant: `authors` adds their 1e-9 to every denominator, whatever its sign. They also
             leave position 0 out, which here stays, flagged as special.

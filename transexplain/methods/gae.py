@@ -25,7 +25,7 @@ def explain(
     """R <- R + E_h[(dA * A)^+] R over the layers, from R = I (Chefer et al. 2021b, Eq. 5-6).
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer: the first layer, counted from 0.
         variant: `paper` takes the identity that R begins with off again, so that the position
             that is read has only what it attends to; `authors` leaves it, and reads position 0.

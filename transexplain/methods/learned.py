@@ -35,7 +35,7 @@ def explain(
     """What an explainer predicts that its teacher would say: one forward, whatever the targets.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         explainer: path of the explainer's file.
         sha256: of the file's bytes, where they shall be these.
 

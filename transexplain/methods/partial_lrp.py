@@ -28,7 +28,7 @@ def explain(
     sums are not rescaled, stopped at the map.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         gradient: multiply by the gradient of the map (an ablation in the authors' code).
         variant: `authors` keeps the positive part only, and leaves position 0 out.

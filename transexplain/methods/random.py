@@ -19,7 +19,7 @@ def explain(
     """Standard normal numbers, the same for every target of an item.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         seed: with the item's id it decides the numbers, whatever the batch.
 
     Returns:

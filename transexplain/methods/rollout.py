@@ -29,7 +29,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Abnar & Zuidema 2020, Eq. 1 (their 0.5 W + 0.5 I is what row normalisation of A + I gives).
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer, stop_layer: layers from 0, the last exclusive; default: all.
         readout: `token` is the row of the position that the classifier reads, `all` the sum over
             rows (Ali et al. 2022).

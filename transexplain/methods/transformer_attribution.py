@@ -33,7 +33,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Chefer et al. 2021a, Eq. 13-14; their ablations (Table 3) are parameters.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer: the first block, counted from 0 (their experiments on pictures use 1).
         gradient: False leaves dA out.
         only_block: one block instead of the product; -1 is their block 1 (nearest to the output),
