@@ -39,7 +39,7 @@ class _Leaf:
     def __init__(self) -> None:
         self.tensor: Tensor | None = None
 
-    def leaf(self, tensor: Tensor) -> Tensor:
+    def input_layer(self, tensor: Tensor) -> Tensor:
         self.tensor = tensor.detach().requires_grad_(True)
         return self.tensor
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -212,3 +213,10 @@ def test_render(text_model, image_model) -> None:
     assert te.render.overlay(one, picture()).size == (24, 24)
     with pytest.raises(TypeError, match="pictures"):
         te.render.overlay(found[0], picture())
+
+
+@pytest.mark.parametrize("name", ["explain", "evaluate"])
+def test_a_room_does_not_hide_the_function_of_its_name(name: str) -> None:
+    """An import of the package `transexplain.explain` sets that name on `transexplain`."""
+    setattr(te, name, ModuleType(f"transexplain.{name}"))
+    assert not isinstance(getattr(te, name), ModuleType)

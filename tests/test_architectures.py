@@ -64,7 +64,7 @@ class _Exchange:
     def __init__(self, instead: torch.Tensor | None = None) -> None:
         self.seen = self.instead = instead
 
-    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
         self.seen = tensor.detach().clone()
         return tensor if self.instead is None else self.instead
 

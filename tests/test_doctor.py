@@ -175,7 +175,7 @@ def test_pictures_without_a_transform() -> None:
 @pytest.mark.parametrize(
     ("item", "options", "error", "words"),
     [
-        (IDS, {"at": "pixels"}, ConfigurationError, "no leaf 'pixels'.*encoder, words"),
+        (IDS, {"at": "pixels"}, ConfigurationError, "no input layer 'pixels'.*encoder, words"),
         (IDS, {"method": "lrq"}, ConfigurationError, "lrq"),
         (None, {}, ConfigurationError, "without a tokenizer"),
         ("a film", {}, ItemError, "without a tokenizer"),

@@ -5,7 +5,7 @@ Arrays here are numpy; nothing in this module imports torch. What is audited and
 `plans.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -110,6 +110,26 @@ class PatchGrid:
     prefix: int = 0
     #: left, top, right, bottom of what the model saw, as fractions of the original picture
     box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+
+
+def own_positions(
+    features: Sequence[Token] | PatchGrid, width: int | None = None
+) -> NDArray[np.bool_]:
+    """(T,) which positions are an item's own content: not special, not padding.
+
+    Args:
+        features: what the positions are; of a picture the prefix (class token, registers) comes
+            first.
+        width: T with padding; default: as many as there are features.
+    """
+    if isinstance(features, PatchGrid):
+        end = features.prefix + features.rows * features.cols
+        own = np.zeros(end if width is None else width, dtype=bool)
+        own[features.prefix : end] = True
+        return own
+    own = np.zeros(len(features) if width is None else width, dtype=bool)
+    own[: len(features)] = [not token.special for token in features]
+    return own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

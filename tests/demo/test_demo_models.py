@@ -21,7 +21,7 @@ from transexplain.types import Item, ItemFailure
 class NoTaps:
     """Runs a model without listening."""
 
-    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
 
     def encoder_begins(self) -> None:

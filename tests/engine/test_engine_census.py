@@ -11,8 +11,8 @@ from toy_networks import TinyEncoder, close, inputs, one_hot, seeded
 
 from transexplain.engine.census import Census, OperatorUse
 from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.operators import rules_of_form
 from transexplain.engine.propagate import Propagation, propagate
-from transexplain.engine.rules import RULES
 from transexplain.errors import EngineError
 
 Network = Callable[[Tensor], Tensor]
@@ -22,7 +22,7 @@ def counted(network: Network, x: Tensor, name: str = "lrp") -> tuple[Census, Pro
     census = Census(network if isinstance(network, nn.Module) else None)
 
     def forward(taps):
-        leaf = taps.leaf(x)
+        leaf = taps.input_layer(x)
         taps.encoder_begins()
         return network(leaf)
 
@@ -41,7 +41,7 @@ def by_name(census: Census) -> dict[str, OperatorUse]:
 def test_a_census_changes_nothing(name: str) -> None:
     network, x = seeded(TinyEncoder()), inputs(2, 4, 12)
     census, passes, relevance = counted(network, x, name)
-    plain = propagate(lambda taps: network(taps.leaf(x)), composite(name), 2)
+    plain = propagate(lambda taps: network(taps.input_layer(x)), composite(name), 2)
     assert torch.equal(passes.logits, plain.logits)
     assert torch.equal(relevance, plain.relevance(one_hot(plain.logits, 0)))
     assert not census.uncovered
@@ -142,22 +142,22 @@ def test_outside_a_census_it_is_an_error_that_names_the_place() -> None:
         r".*'lrp': no rule knows it\. Use a method"
     )
     with pytest.raises(EngineError, match=message):
-        propagate(lambda taps: network(taps.leaf(x)), composite("lrp"), 2)
+        propagate(lambda taps: network(taps.input_layer(x)), composite("lrp"), 2)
 
 
 def test_the_place_of_an_operator_inside_torch_is_the_line_that_led_there() -> None:
     odd = nn.Sequential(nn.Linear(4, 4), nn.LocalResponseNorm(2)).double()
     with pytest.raises(EngineError, match=r"test_engine_census\.py:\d+ in \S+ \(1\)"):
-        propagate(lambda taps: odd(taps.leaf(inputs(2, 3, 4))), composite("lrp"), 2)
+        propagate(lambda taps: odd(taps.input_layer(inputs(2, 3, 4))), composite("lrp"), 2)
     with pytest.raises(EngineError, match=r"called at test_engine_census\.py:\d+ in <lambda>, "):
-        propagate(lambda taps: taps.leaf(inputs(2, 4)).cumprod(-1), composite("lrp"), 2)
+        propagate(lambda taps: taps.input_layer(inputs(2, 4)).cumprod(-1), composite("lrp"), 2)
 
 
 def test_a_rule_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise IndexError("no such argument")
 
-    monkeypatch.setitem(RULES, "activation", broken)
+    monkeypatch.setitem(rules_of_form("gradient"), "activation", broken)
     census = counted(F.gelu, inputs(2, 4))[0]
     (only,) = census.uncovered
     assert (only.operator, only.why) == ("gelu", "IndexError: no such argument")

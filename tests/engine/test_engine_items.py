@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from toy_networks import close, inputs, run
 
 from transexplain.engine.composites import composite
-from transexplain.engine.items import ItemAxis, axis_of, per_item, spread
+from transexplain.engine.items import axis_of, per_item, spread
 from transexplain.engine.propagate import propagate
+from transexplain.engine.tensor_record import ItemAxis
 from transexplain.errors import EngineError
 
 Function = Callable[[Tensor], Tensor]
@@ -113,7 +114,7 @@ def followed(function: Function, x: Tensor) -> tuple[Tensor, ItemAxis | None]:
     seen: list[Tensor] = []
 
     def forward(taps):
-        leaf = taps.leaf(x)
+        leaf = taps.input_layer(x)
         seen.append(function(leaf))
         return leaf.flatten(1)
 

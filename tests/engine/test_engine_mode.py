@@ -47,8 +47,8 @@ def test_unknown_operators_are_refused_by_name() -> None:
             lambda x: F.linear(torch.ones(4, 4).double(), torch.ones(4, 4).double(), x[0]),
             "constant",
         ),
-        (lambda x: x.detach() * 2, "do not depend on the leaf"),
-        (lambda x: torch.softmax(x, -1) * 2, "do not depend on the leaf"),
+        (lambda x: x.detach() * 2, "do not depend on the input layer"),
+        (lambda x: torch.softmax(x, -1) * 2, "do not depend on the input layer"),
     ],
 )
 def test_what_has_no_rule_is_refused(function, words: str) -> None:
@@ -205,7 +205,7 @@ def test_memory_of_a_pass_is_freed() -> None:
     try:
         passes = run(model, inputs(2, 4, 12), "gradient-x-input")
         passes.relevance(one_hot(passes.logits, 0), last=True)
-        leaf = weakref.ref(passes.leaf)
+        leaf = weakref.ref(passes.input_layer)
         del passes
         assert leaf() is None
     finally:

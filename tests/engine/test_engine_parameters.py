@@ -113,7 +113,7 @@ def test_overrides_in_every_spelling() -> None:
 @pytest.mark.parametrize("base", ["lrp", "chefer-lrp"])
 def test_an_input_rule_needs_an_operator_that_reads_the_leaf(base: str) -> None:
     rules = replace(COMPOSITES[base], input_rule=InputRule(name="w2"))
-    with pytest.raises(ConfigurationError, match="reads the leaf, and none does"):
+    with pytest.raises(ConfigurationError, match="reads the input layer, and none does"):
         propagated(lambda x: STACK(torch.tanh(x)), X, rules, STACK)
     assert relevance(rules).shape == X.shape
 
@@ -149,7 +149,7 @@ def image() -> Any:
         ("lrp", {"input_rule": "zbox"}, "'zb', 'w2' or 'flat', not 'zbox'"),
         ("lrp", {"input_rule": {"rule": "zb", "lowest": 0}}, "no 'lowest'"),
         ("lrp", {"input_rule": {"rule": "zb", "low": 1.0, "high": 0.0}}, "range is empty"),
-        ("lrp", {"input_rule": "zb", "at": "encoder"}, "reads the leaf"),
+        ("lrp", {"input_rule": "zb", "at": "encoder"}, "reads the input layer"),
         ("chefer-lrp", {"variant": "code"}, "'paper' or 'authors', not 'code'"),
         ("gradient-x-input", {"gamma": 0.1}, "'gradient-x-input' has no parameter 'gamma'"),
     ],

@@ -37,7 +37,7 @@ def test_identity_rule_at_zero_is_the_slope(function) -> None:
     x = torch.tensor([[0.0, -0.0, 1e-300, -1e-9, 2.0]], dtype=torch.float64)
     passes = run(function, x, "lrp")
     (gradient,) = torch.autograd.grad(
-        passes.logits, passes.leaf, torch.ones_like(passes.logits), retain_graph=True
+        passes.logits, passes.input_layer, torch.ones_like(passes.logits), retain_graph=True
     )
     slope = torch.func.grad(function)(torch.tensor(0.0, dtype=torch.float64))
     torch.testing.assert_close(gradient[0, :4], slope.expand(4), rtol=1e-6, atol=1e-6)

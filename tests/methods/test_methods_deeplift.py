@@ -14,9 +14,8 @@ from torch.nn import functional as F
 from toy_networks import TinyEncoder, inputs, seeded
 
 import transexplain as te
+from transexplain.engine.operators import KIND, rules_of_form
 from transexplain.engine.rescale import Rescaled, rescaled
-from transexplain.engine.rescale_rules import RESCALE_RULES
-from transexplain.engine.rules import RULES
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods import leaf_forward
 from transexplain.methods.baselines import baseline_of, logits_at
@@ -33,7 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*upsample.*deprecated")
 
 
 def lifted(function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor) -> Rescaled:
-    return rescaled(lambda taps: function(taps.leaf(x)), x, reference, method="deeplift-shap")
+    return rescaled(
+        lambda taps: function(taps.input_layer(x)), x, reference, method="deeplift-shap"
+    )
 
 
 def check(
@@ -61,7 +62,9 @@ def with_head(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def test_every_kind_of_operator_has_a_rule() -> None:
-    assert set(RESCALE_RULES) == set(RULES)
+    rules = rules_of_form("rescale")
+    assert set(rules) == set(KIND.values())
+    assert all(callable(rule) for rule in rules.values())
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("cuda", *ORDERS)])
@@ -235,7 +238,7 @@ def test_relevance_sums_to_the_difference(make: Callable[[], nn.Module], toleran
     else:
         model = te.wrap(seeded(module), modality="image", input_size=(3, 24, 24))
         contents = [{"pixel_values": inputs(3, 24, 24, seed=seed)} for seed in (1, 2)]
-    for at in model.leaves:
+    for at in model.input_layers:
         found = te.explain(model, contents, "deeplift-shap", target="all", at=at, references=1)
         items = model.encode(text_items(*contents))
         for row, encoded in enumerate(items):
@@ -350,7 +353,7 @@ def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> 
         (lambda x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
         (lambda x: torch.div(x, x.exp(), rounding_mode="floor"), "it rounds"),
         (scripted, "scripted or compiled"),
-        (lambda x: torch.zeros(2, 6), "do not depend on the leaf"),
+        (lambda x: torch.zeros(2, 6), "do not depend on the input layer"),
     ],
 )
 def test_what_has_no_multiplier_is_refused(function, told: str) -> None:

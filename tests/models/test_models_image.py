@@ -150,7 +150,7 @@ class Shuffled(nn.Module):
 def test_patches_in_an_order_of_their_own_are_explained_at_the_pixels() -> None:
     shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
     model = wrap(shuffled, modality="image", input_size=(3, 12, 12))
-    assert model.leaves == ("pixels",)
+    assert model.input_layers == ("pixels",)
     assert model.encoder.grid == PatchGrid(rows=12, cols=12, height=12, width=12)  # type: ignore[attr-defined]
     fine = wrap(Shuffled(list(range(9))), modality="image", input_size=(3, 12, 12))
     assert fine.encoder.grid == PatchGrid(rows=3, cols=3, height=12, width=12)  # type: ignore[attr-defined]
@@ -173,13 +173,13 @@ class TwoBranches(Shuffled):
 
 def test_layers_beside_which_the_picture_flows_are_no_leaf() -> None:
     model = wrap(TwoBranches(list(range(9))), modality="image", input_size=(3, 12, 12))
-    assert model.leaves == ("pixels",)
+    assert model.input_layers == ("pixels",)
 
 
 def test_without_repeated_layers_positions_are_pixels() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     model = wrap(module, modality="image", input_size=(3, 6, 5))
-    assert (model.default_at, model.leaves) == ("pixels", ("pixels",))
+    assert (model.default_at, model.input_layers) == ("pixels", ("pixels",))
     assert model.classes == ("0", "1", "2", "3")
     [one] = model.encode(text_items({"pixel_values": torch.zeros(3, 6, 5)}))
     assert isinstance(one, Encoded)

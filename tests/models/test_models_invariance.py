@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import transexplain as te
 from transexplain.methods.batching import batches_of, token_batches
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.probe import logits_of
+from transexplain.models.call import logits_of
 
 LENGTHS = (8, 3, 5, 8, 3, 6, 5, 8)
 

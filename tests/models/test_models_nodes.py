@@ -139,7 +139,7 @@ def test_positions_are_nodes_behind_the_virtual_one() -> None:
     assert [token.text for token in plain.features] == ["[graph]", "node 0", "node 1"]
     assert [token.special for token in plain.features] == [True, False, False]
     assert (named.length, plain.length) == (4, 3)
-    assert (model.default_at, model.leaves) == ("encoder", ("encoder", "nodes"))
+    assert (model.default_at, model.input_layers) == ("encoder", ("encoder", "nodes"))
     [found] = te.explain(model, {**graphormer_item(3), "node_names": ["C", "N", "O"]})
     assert [word.text for word in found.words()] == ["C", "N", "O"]
     assert found.ledger.special == pytest.approx(found.relevance[0], rel=1e-12)
@@ -283,9 +283,9 @@ def test_where_the_layers_do_not_hold_the_nodes_alone_the_leaf_is_the_nodes(
     model = wrapped(toy(kind))
     name = "nodes" if kind is Flat else "node_features"
     [found] = te.explain(model, {name: biased_item(4)["node_features"]})
-    assert (found.at, found.relevance.shape, model.leaves) == ("nodes", (4,), ("nodes",))
+    assert (found.at, found.relevance.shape, model.input_layers) == ("nodes", (4,), ("nodes",))
     assert found.ledger.relative_gap < 1e-12
-    with pytest.raises(EngineError, match="no leaf 'encoder'; it has: nodes"):
+    with pytest.raises(EngineError, match="no input layer 'encoder'; it has: nodes"):
         te.explain(model, {name: biased_item(4)["node_features"]}, at="encoder")
 
 

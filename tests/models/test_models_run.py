@@ -26,7 +26,7 @@ def model() -> LoadedModel:
 
 @pytest.mark.parametrize(
     ("at", "events"),
-    [("encoder", ["encoder_begins", "leaf"]), ("words", ["leaf", "encoder_begins"])],
+    [("encoder", ["encoder_begins", "input_layer"]), ("words", ["input_layer", "encoder_begins"])],
 )
 def test_taps_are_called_in_the_order_of_the_forward_pass(
     model: LoadedModel, at: str, events: list[str]
@@ -72,7 +72,7 @@ def test_the_pixel_leaf_is_the_input_itself() -> None:
     with torch.no_grad():
         logits = model.run(batch, at="pixels", taps=taps)
         assert torch.equal(logits, model.module(torch.zeros(1, 3, 24, 24)).logits)
-    assert taps.events == ["leaf", "encoder_begins"]
+    assert taps.events == ["input_layer", "encoder_begins"]
     assert taps.tensor is not None
     assert torch.equal(taps.tensor[0], picture)
     assert torch.equal(batch.inputs["pixel_values"][0], picture)
@@ -148,7 +148,7 @@ def test_other_threads_do_not_meet_the_taps(model: LoadedModel) -> None:
     taps = Recorder(meanwhile)
     with torch.no_grad():
         zeroed = model.run(batch, at="encoder", taps=taps)
-    assert taps.events == ["encoder_begins", "leaf"]
+    assert taps.events == ["encoder_begins", "input_layer"]
     assert torch.equal(seen[0], plain)
     assert not torch.equal(zeroed, plain)
 
@@ -161,7 +161,7 @@ def test_a_layer_that_is_used_many_times_is_a_leaf_once() -> None:
     model = wrap(module, modality="text", tokenizer=wordpiece())
     taps = Recorder()
     model.run(batch_of(model, "good"), at="encoder", taps=taps)
-    assert taps.events == ["encoder_begins", "leaf"]
+    assert taps.events == ["encoder_begins", "input_layer"]
 
 
 def test_xlnet_keeps_positions_first_inside_and_gives_them_second() -> None:
@@ -171,12 +171,12 @@ def test_xlnet_keeps_positions_first_inside_and_gives_them_second() -> None:
     batch = batch_of(model, "good", "a nice film")
     with torch.no_grad():
         plain = module(**batch.inputs).logits
-        for at in model.leaves:
+        for at in model.input_layers:
             taps = Recorder()
             assert torch.equal(model.run(batch, at=at, taps=taps), plain)
             assert taps.tensor is not None
             assert taps.tensor.shape == (2, 5, 16)
-    assert model.leaves == ("encoder", "words")
+    assert model.input_layers == ("encoder", "words")
 
 
 def test_an_encoder_goes_before_its_larger_decoder() -> None:
@@ -193,7 +193,7 @@ def test_an_encoder_goes_before_its_larger_decoder() -> None:
     for at in ("encoder", "words"):
         taps = Recorder()
         model.run(batch_of(model, "good", "a nice film"), at=at, taps=taps)
-        assert taps.events.count("leaf") == 1
+        assert taps.events.count("input_layer") == 1
 
 
 def test_unknown_leaves_name_the_known_ones(model: LoadedModel) -> None:
@@ -219,10 +219,14 @@ def test_without_repeated_layers_the_default_leaf_is_the_words() -> None:
     module = Bag()
     assert find_block(module) is None
     model = wrap(module, modality="text", tokenizer=wordpiece())
-    assert (model.default_at, model.leaves, model.classes) == ("words", ("words",), ("0", "1"))
+    assert (model.default_at, model.input_layers, model.classes) == (
+        "words",
+        ("words",),
+        ("0", "1"),
+    )
     taps = Recorder()
     model.run(batch_of(model, "good", "a nice film"), at="words", taps=taps)
-    assert taps.events == ["leaf"]
+    assert taps.events == ["input_layer"]
 
 
 def test_a_wrong_number_of_class_names_is_told() -> None:
@@ -248,4 +252,4 @@ def test_a_model_that_cannot_take_batches_is_told_at_once() -> None:
     model = wrap(module, modality="text", tokenizer=wordpiece())
     taps = Recorder()
     model.run(batch_of(model, "good", "a nice film"), at="encoder", taps=taps)
-    assert taps.events == ["encoder_begins", "leaf"]
+    assert taps.events == ["encoder_begins", "input_layer"]

@@ -89,7 +89,7 @@ def test_its_leaves_are_its_own(make: Callable[[], LoadedModel]) -> None:
     seen = Recorder()
     with torch.no_grad():
         tapped = other.run(batch_of(other), at="encoder", taps=seen)
-    assert "leaf" in seen.events
+    assert "input_layer" in seen.events
     assert torch.equal(tapped, logits_of(model))
 
 

@@ -165,7 +165,7 @@ def propagated(
     """A forward pass under `rules` with `x` (B, ...) as the leaf."""
 
     def forward(taps):
-        leaf = taps.leaf(x)
+        leaf = taps.input_layer(x)
         if in_encoder:
             taps.encoder_begins()
         return function(leaf)

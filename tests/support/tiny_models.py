@@ -81,15 +81,15 @@ def text_items(*contents: Any) -> list[Item]:
 
 
 class Recorder:
-    """Taps that note what happens, in order, and may change the leaf."""
+    """Taps that note what happens, in order, and may change the input layer."""
 
     def __init__(self, change: Callable[[torch.Tensor], torch.Tensor] = lambda t: t) -> None:
         self.change = change
         self.events: list[str] = []
         self.tensor: torch.Tensor | None = None
 
-    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.events.append("leaf")
+    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.events.append("input_layer")
         self.tensor = tensor.detach()
         return self.change(tensor)
 

@@ -70,7 +70,7 @@ def run(
     """Propagate through `function` with `x` as the leaf."""
 
     def forward(taps):
-        leaf = taps.leaf(x)
+        leaf = taps.input_layer(x)
         if in_encoder:
             taps.encoder_begins()
         return function(leaf)

@@ -10,7 +10,7 @@ from transexplain.types import Ledger, Unit
 
 if TYPE_CHECKING:
     from transexplain.engine.census import OperatorUse, Uncovered
-    from transexplain.models.invariance import Invariance
+    from transexplain.models.base import Invariance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

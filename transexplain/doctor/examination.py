@@ -22,9 +22,8 @@ from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.methods.relevance import rules_of
-from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.models.invariance import tolerance_of
-from transexplain.models.probe import logits_of
+from transexplain.models.base import Batch, Encoded, LoadedModel, tolerance_of
+from transexplain.models.call import logits_of
 from transexplain.types import Item, Ledger, ResolvedTarget
 
 _ROUNDS = 3
@@ -61,9 +60,9 @@ def examine(
     leaf = at or model.default_at
     spec = MethodSpec(name=method, params={**params, "at": leaf})
     explain, rules = bound(spec), rules_of(method, leaf, params)
-    if leaf not in model.leaves:
-        known = ", ".join(model.leaves) or "none"
-        raise ConfigurationError(f"{model.ref.source} has no leaf {leaf!r}; it has: {known}")
+    if leaf not in model.input_layers:
+        known = ", ".join(model.input_layers) or "none"
+        raise ConfigurationError(f"{model.ref.source} has no input layer {leaf!r}; it has: {known}")
     batch = model.collate([encoded])
     case = _Case(model, batch, explain, rules, leaf, _plain_logits(model, batch))
     census = Census(root=model.module)

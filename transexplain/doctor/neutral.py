@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from transexplain.errors import ConfigurationError
-from transexplain.models.base import LoadedModel
+from transexplain.models.base import NEUTRAL_TEXT, LoadedModel
 from transexplain.models.image import ImageEncoder
-from transexplain.models.invariance import NEUTRAL_TEXT
 from transexplain.models.text import TextEncoder
 
 

@@ -28,6 +28,7 @@ class AlphaBeta(Function):
         alpha = rule.alpha or 1.0
         positive = contributions(at, x, positive=True)
         shares = [torch.where(positive == 0, 0, z / positive).mul_(alpha)]
+        # where no input contributes with a sign, the share of that sign is lost
         kept = torch.where(positive == 0, 0.0, alpha).to(z.dtype)
         if rule.beta:
             negative = contributions(at, x, positive=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine import opened
+from transexplain.engine import in_parts
 from transexplain.engine.operators import operator_name
 from transexplain.engine.replay import LinearValues
 from transexplain.errors import EngineError
@@ -18,7 +18,7 @@ class PlainForward(Protocol):
     """Runs the model and lets the engine tap it; returns logits (B, C)."""
 
     def __call__(self, taps: "AttentionMode") -> Tensor:
-        """Call `taps.leaf(tensor)` at the leaf."""
+        """Call `taps.input_layer(tensor)` at the input layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) 
 
 
 class AttentionMode(TorchFunctionMode):
-    """Opens fused attention into its parts and keeps every softmax over keys; changes no value.
+    """Splits fused attention into its parts and keeps every softmax over keys; changes no value.
 
     Gradients are the model's own: operators need no rule here.
     """
@@ -63,12 +63,12 @@ class AttentionMode(TorchFunctionMode):
         self.maps: list[Tensor] = []
         self.values = LinearValues()
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """Gradients begin here, whatever the parameters ask for."""
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Gradients begin here, whether or not parameters require them."""
         return tensor.detach().requires_grad_(True)
 
     def encoder_begins(self) -> None:
-        """Of no use here."""
+        """Nothing depends on where the encoder begins."""
 
     def __torch_function__(
         self,
@@ -78,7 +78,7 @@ class AttentionMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = operator_name(func)
-        whole = _OPENED.get(name)
+        whole = _IN_PARTS.get(name)
         if whole is not None:
             with self:
                 return whole(func, name)(*args, **(kwargs or {}))
@@ -90,17 +90,17 @@ class AttentionMode(TorchFunctionMode):
 
 
 def _parts_of_attention(_func: Callable[..., Any], _name: str) -> Callable[..., Any]:
-    return opened.attention
+    return in_parts.attention
 
 
-_OPENED: dict[str, Callable[[Callable[..., Any], str], Callable[..., Any]]] = {
+_IN_PARTS: dict[str, Callable[[Callable[..., Any], str], Callable[..., Any]]] = {
     "scaled_dot_product_attention": _parts_of_attention,
-    "multi_head_attention_forward": opened.body,
+    "multi_head_attention_forward": in_parts.written_out,
 }
 
 
-def open_attention(forward: PlainForward) -> AttentionPass:
-    """Run `forward` with its attention opened; raises EngineError where there is none."""
+def read_attention(forward: PlainForward) -> AttentionPass:
+    """Run `forward` and keep its attention maps; raises EngineError where there are none."""
     mode = AttentionMode()
     with torch.enable_grad(), mode:
         logits = forward(mode)

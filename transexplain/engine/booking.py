@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import depends_on_leaf, is_held
 from transexplain.engine.item_tracking import follow
-from transexplain.engine.items import FIRST, ItemAxis, axis_of, per_item, placed
+from transexplain.engine.items import axis_of, per_item, placed
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.linear_functions import Booking
+from transexplain.engine.tensor_record import FIRST, ItemAxis, depends_on_input, is_held
 from transexplain.errors import EngineError
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -57,11 +57,11 @@ class Bookkeeper:
 
         `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What a rule
         holds constant (attention weights) is lost by a rule; what the model itself computed from
-        the leaf and then detached is no leaf of its own: it is not booked, and shows in the gap.
+        the input layer and then detached is no constant: it is not booked, and shows in the gap.
         """
         if constant is None:
             return
-        dependent = isinstance(constant, Tensor) and depends_on_leaf(constant)
+        dependent = isinstance(constant, Tensor) and depends_on_input(constant)
         if dependent and not is_held(constant):
             return
         if isinstance(constant, Tensor) and constant.requires_grad:
@@ -69,6 +69,7 @@ class Bookkeeper:
         value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
         if where is not None:
             value = torch.where(where, value, torch.zeros_like(value))
+        # positions, types and class tokens; the layers and norms there have biases
         early = kind in ("sum", "concat", "fill") and not self.in_encoder
         entry: Entry = "rules" if dependent else "embeddings" if early else "biases"
         site, axis = self.next_site(), self.axis_after(out)
@@ -86,7 +87,7 @@ class Bookkeeper:
         when_arrives(out, book)
 
     def lost_twin(self, twin: Tensor | None, where: Tensor) -> None:
-        """Book what a rule for the leaf gives to padding, which is no part of the leaf."""
+        """Book what a rule for the input layer gives to padding, which is no part of it."""
         if twin is not None:
             to = self.at("input", self.axis_after(twin))
             when_arrives(twin, lambda relevance: to.rule(torch.where(where, relevance, 0)))
@@ -132,8 +133,10 @@ class Bookkeeper:
         if gradient.dtype in _HALF:
             gradient, constant = gradient.float(), constant.float()
         last = axis is not None and axis.axis == gradient.dim() - 1
+        # a bias vector: one product, and no tensor of the size of the output
         if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0] and not last:
             return per_item(gradient @ constant, axis, self.items)
+        # torch gives the conjugate of the derivative
         if gradient.is_complex():
             return per_item((gradient.conj() * constant).real, axis, self.items)
         # masked positions hold -inf, or the lowest number there is: they are no values

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from transexplain.engine.operators import operator_of
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -57,8 +59,10 @@ class Call:
         """Whether the function writes into its first argument: `relu_`, `__iadd__`, `inplace`."""
         if self.name.startswith("__"):
             return self.name.startswith("__i")
-        flagged = self.name in _FLAGGED and any(value is True for value in self.args[1:])
-        return self.name.endswith("_") or flagged or bool(self.kwargs.get("inplace"))
+        if self.name.endswith("_") or self.kwargs.get("inplace"):
+            return True
+        by_position = operator_of(self.name).inplace_flag
+        return by_position and any(value is True for value in self.args[1:])
 
     def out_of_place(self) -> "Call":
         """The same call, writing into a copy where it writes."""
@@ -81,15 +85,6 @@ class Call:
         """The function of its first argument alone, writing into a copy where it writes."""
         rest = {key: value for key, value in self.kwargs.items() if key != "input"}
         return partial(_first_replaced, self.func, self.args[1:], rest, self.in_place)
-
-
-#: functions that take `inplace` by position
-_FLAGGED = frozenset(
-    (
-        *("relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "elu", "selu"),
-        *("celu", "leaky_relu", "threshold"),
-    )
-)
 
 
 def _on_a_copy(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ _ENGINE = "transexplain.engine"
 
 
 def call_site(root: nn.Module | None = None) -> str:
-    """`file.py:line in function (layer.3.attention)`, to be asked inside a torch function mode.
+    """`file.py:line in function (layer.3.attention)`, for use inside a torch function mode.
 
     The line is that of the first caller outside torch and the engine; the name is that of the
     innermost module at work, qualified within `root` (default: the outermost module at work).
@@ -31,6 +31,7 @@ def module_at_work(root: nn.Module | None = None) -> str:
     """The name within `root` of the innermost module whose forward is running; '' for none."""
     working: list[nn.Module] = []
     for frame in _frames():
+        # every module whose forward is running has a frame, the innermost first
         owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module) and owner not in working:
             working.append(owner)

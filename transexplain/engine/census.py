@@ -3,21 +3,18 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, call_site
-from transexplain.engine.dependence import tensors_in
-from transexplain.engine.foreign import mark_seen
 from transexplain.engine.ledger import Entry, LedgerBook
+from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operators import KIND
+from transexplain.engine.tensor_record import mark_seen, tensors_in
 from transexplain.engine.wording import PLAIN, rule_of
-
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
 _Key = tuple[str, str, str]  # name, kind, rule
 
@@ -119,10 +116,10 @@ class Census:
         if self._visits:
             self._visits[-1].refused = True
 
-    def watch(self, mode: "RelevanceMode", call: Call) -> Any:
+    def watch(self, mode: RelevanceMode, call: Call) -> Any:
         """Apply the mode's rule to `call` and note it; its value, whatever the rule does."""
-        if any(carrier is mode.leaf_tensor for carrier in call.carriers):
-            return mode.apply(call)  # the mode's own copy of the leaf; models see the copy
+        if any(carrier is mode.input_tensor for carrier in call.carriers):
+            return mode.apply(call)  # the mode's own copy of the input layer; models see the copy
         visit, first = _Visit(), mode.books.site + 1
         self._visits.append(visit)
         _wait(call)

@@ -33,7 +33,7 @@ class Composite:
     activation: ActivationRule = "gradient"  #: f(x)/x is `identity`
     product: ProductRule = "gradient"  #: half of the relevance to each factor is `half`
     linear: LinearRule = field(default_factory=LinearRule)
-    input_rule: InputRule | None = None  #: for the operator that reads the leaf
+    input_rule: InputRule | None = None  #: for the operator that reads the input layer
     overrides: tuple[Override, ...] = ()  #: the first that matches decides
     chefer: ChefersRules | None = None  #: the backward pass carries relevance itself
 
@@ -91,6 +91,7 @@ def tuned(
     """
     given = {name: value for name, value in linear.items() if value is not None}
     if "alpha" in given:
+        # alpha - beta is 1, or relevance would not be conserved
         given.setdefault("beta", given["alpha"] - 1)
     if given.get("gamma_form") == "transexplain" and not (given.get("gamma") or base.linear.gamma):
         raise ConfigurationError("gamma_form says how gamma is meant; give gamma > 0 with it")

@@ -45,11 +45,13 @@ class ConstantAttention(Function):
         """The transposed weights times the gradient, slice by slice."""
         query, key = ctx.saved_tensors
         g, length = gradients[0], query.shape[-2]
+        # as many queries at once as keep the scores within the bound
         step = max(1, _SCORES * length // (query[..., :1].numel() * key.shape[-2]))
         out: Tensor | None = None
         for begin in range(0, length, step):
             rows = slice(begin, min(begin + step, length))
             part = g[..., rows, :]
+            # behind the last block only the positions that are read have relevance
             if part.count_nonzero():
                 share = _weights(ctx, query, key, rows).transpose(-1, -2) @ part
                 out = share if out is None else out.add_(share)

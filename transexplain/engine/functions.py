@@ -15,7 +15,7 @@ from torch.autograd import Function
 class IdentityRule(Function):
     """An elementwise f whose backward is the slope (f(x) - f(0)) / x, its limit f'(0) at 0.
 
-    Relevance passes through unchanged but for the constant f(0), which is a leaf of its own
+    Relevance passes through unchanged but for the constant f(0), which is booked by itself
     (the identity rule for elementwise functions, as in Achtibat et al. 2024, without an epsilon).
     """
 
@@ -37,6 +37,7 @@ class IdentityRule(Function):
             base = torch.as_tensor(at_zero, dtype=work, device=x.device)
             slope = torch.where(near, limit, (value.to(work) - base).div_(x.to(work)))
         else:
+            # 0 / 0 at x = 0: the limit of the quotient is f'(0)
             slope = value.to(work).div(x.to(work)).nan_to_num_(nan=slope_at_zero)
         ctx.save_for_backward(slope.to(x.dtype))
         return value

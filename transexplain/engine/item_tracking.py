@@ -11,36 +11,10 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import tensors_in
-from transexplain.engine.items import FIRST, ItemAxis, axis_of, place, placed
-from transexplain.engine.operators import KIND
+from transexplain.engine.items import axis_of, place, placed
+from transexplain.engine.operators import AxisMove, operator_of
+from transexplain.engine.tensor_record import FIRST, ItemAxis, tensors_in
 
-
-def _names(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
-
-
-_RESHAPES = _names(
-    "reshape reshape_as view view_as flatten unflatten ravel squeeze unsqueeze contiguous"
-)
-_REDUCTIONS = _names(
-    """
-    mean sum std var norm vector_norm linalg_vector_norm amax amin max min argmax argmin logsumexp
-    prod all any count_nonzero
-    """
-)
-_VIEWS = _names(
-    """
-    transpose permute movedim moveaxis swapaxes swapdims t T mT H mH adjoint __getitem__ narrow
-    select split split_with_sizes tensor_split chunk unbind expand expand_as broadcast_to unfold
-    diagonal as_strided gather index_select take_along_dim repeat repeat_interleave tile
-    view_as_real view_as_complex
-    """
-)
-_CONTRACTIONS = _names("mv dot inner outer tensordot")
-_SCATTERS = _names("index_add index_add_")
-#: kinds that work on (B, C, ...)
-_KEEPING = _names("mixing convolution batch_norm group_norm")
 _MOST_CACHED = 4096
 
 
@@ -49,38 +23,42 @@ _views_seen: dict[tuple[Any, ...], tuple[ItemAxis | None, ...]] = {}
 
 def follow(call: Call, out: Any, items: int) -> None:
     """Note the item axis of everything in `out` that has none yet."""
-    if call.name in _SCATTERS and isinstance(out, Tensor):
+    move = operator_of(call.name).axis
+    if call.func is torch.nn.functional.unfold:  # shares its name with the view `Tensor.unfold`
+        move = "kept"
+    if move == "scatter" and isinstance(out, Tensor):
         _after_scatter(call, out, items)
     fresh = [tensor for tensor in tensors_in(out) if not placed(tensor)]
     if not fresh:
         return
+    # a broadcast partner has fewer axes, and they are aligned from the right
     carrier = max(call.carriers, key=lambda tensor: tensor.dim())
     axis = axis_of(carrier)
     if axis is None:
         axes: tuple[ItemAxis | None, ...] = (None,)
-    elif call.name in _VIEWS and call.func is not torch.nn.functional.unfold:
+    elif move == "view":
         axes = _through_view(call, carrier, axis, items)
     else:
-        axes = (_through(call, carrier, axis, fresh[0], items),)
+        axes = (_through(call, move, carrier, axis, fresh[0], items),)
     for index, tensor in enumerate(fresh):
         place(tensor, axes[min(index, len(axes) - 1)])
 
 
 def _through(
-    call: Call, carrier: Tensor, axis: ItemAxis, out: Tensor, items: int
+    call: Call, move: AxisMove, carrier: Tensor, axis: ItemAxis, out: Tensor, items: int
 ) -> ItemAxis | None:
-    if KIND.get(call.name) in _KEEPING or call.func is torch.nn.functional.unfold:
+    if move == "kept":
         return axis if axis.axis == 0 and axis.fits(out.shape[0], items) else None
-    if call.name in _RESHAPES:
+    if move == "reshape":
         return _reshaped(carrier, axis, out, items)
-    if call.name in _CONTRACTIONS:
+    if move == "contraction":
         return axis if call.name == "mv" and axis.axis == 0 and carrier.dim() == 2 else None
-    if call.name == "stack":
+    if move == "stack":
         dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0))) % out.dim()
         return axis.moved(axis.axis + (dim <= axis.axis))
-    if call.name == "einsum":
+    if move == "einsum":
         return _through_einsum(call, carrier, axis)
-    if call.name in _REDUCTIONS and out.dim() < carrier.dim():
+    if move == "reduction" and out.dim() < carrier.dim():
         return _reduced(call, carrier, axis)
     if out.dim() >= carrier.dim():  # elementwise, matrix products: aligned from the right
         moved = axis.moved(axis.axis + out.dim() - carrier.dim())
@@ -91,6 +69,7 @@ def _through(
 def _reshaped(carrier: Tensor, axis: ItemAxis, out: Tensor, items: int) -> ItemAxis | None:
     if axis.index is not None:
         return _axis_from(_probe(carrier, axis, items).reshape(out.shape), axis, items)
+    # elements behind one step of the item's coordinate: a reshape does not change that
     behind = axis.inner * math.prod(carrier.shape[axis.axis + 1 :])
     after = 1
     for place_, size in reversed(list(enumerate(out.shape))):

@@ -2,64 +2,33 @@
 
 `nn.MultiheadAttention`, XLNet and Longformer work on (T, B, D), heads are folded into the batch,
 windows too, and a mixture of experts picks rows: not always is the first axis the item axis.
-Everything per item (the ledger, sums that normalise) asks here; `item_tracking` follows the axis
+Everything per item (the ledger, sums that normalise) uses these; `item_tracking` follows the axis
 from operator to operator.
 """
 
 import math
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from transexplain.engine.tensor_record import FIRST, ItemAxis, record, recorded
 from transexplain.errors import EngineError
-
-_TAG = "_transexplain_items"
-
-
-@dataclass(frozen=True, slots=True)
-class ItemAxis:
-    """Element i of axis `axis` belongs to item (i // inner) % B, or to item `index[i]`."""
-
-    axis: int = 0
-    inner: int = 1
-    #: items of picked rows, -1 where a row is of none
-    index: Tensor | None = field(default=None, compare=False)
-
-    def moved(self, axis: int) -> "ItemAxis":
-        """The same items on another axis."""
-        return ItemAxis(axis, self.inner, self.index)
-
-    def fits(self, size: int, items: int) -> bool:
-        """Whether an axis of `size` can hold the items so."""
-        if self.index is not None:
-            return size == len(self.index)
-        return size % (items * self.inner) == 0
-
-    def numbers(self, size: int, items: int, device: torch.device) -> Tensor:
-        """The item of each of `size` elements."""
-        if self.index is not None:
-            return self.index
-        return torch.arange(size, device=device).div(self.inner, rounding_mode="floor") % items
-
-
-FIRST = ItemAxis()
 
 
 def axis_of(tensor: Tensor) -> ItemAxis | None:
     """The item axis of a carrier; None where it is not known."""
-    found: ItemAxis | None = getattr(tensor, _TAG, FIRST)
-    return found
+    return recorded(tensor).axis
 
 
 def place(tensor: Tensor, axis: ItemAxis | None) -> None:
     """Note the item axis of a carrier."""
-    setattr(tensor, _TAG, axis)
+    known = record(tensor)
+    known.axis, known.placed = axis, True
 
 
 def placed(tensor: Tensor) -> bool:
     """Whether the item axis of a tensor was noted already."""
-    return hasattr(tensor, _TAG)
+    return recorded(tensor).placed
 
 
 def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool = False) -> Tensor:
@@ -74,7 +43,7 @@ def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool
     if axis is None or values.dim() <= axis.axis or not axis.fits(values.shape[axis.axis], items):
         raise EngineError(
             f"an operator gave a tensor of shape {tuple(values.shape)} for {items} items, and "
-            "which axis counts the items cannot be told. Explain such a model one item at a time "
+            "which axis counts the items is not known. Explain such a model one item at a time "
             "(batch_tokens=1)"
         )
     if axis.index is not None:

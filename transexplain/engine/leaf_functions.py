@@ -1,4 +1,4 @@
-"""The autograd function of the rules for the leaf itself: z^B, w^2 and flat."""
+"""The autograd function of the rules for the input layer itself: z^B, w^2 and flat."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,11 @@ from transexplain.engine.linear_functions import Booking, LinearMap
 from transexplain.engine.linear_rules import InputRule
 
 
-class AtLeaf(Function):
-    """The rules for the leaf itself (z^B, w^2, flat): relevance goes to the leaf's twin.
+class AtInputLayer(Function):
+    """The rules for the input layer itself (z^B, w^2, flat): relevance goes to its twin.
 
-    The twin is a tensor of zeros that went through the same reshapes as the leaf; its gradient
-    *is* relevance, so that an input of 0 can have some.
+    The twin is a tensor of zeros that went through the same reshapes as the input layer; its
+    gradient *is* relevance, so that an input of 0 can have some.
     """
 
     @staticmethod
@@ -38,6 +38,7 @@ class AtLeaf(Function):
             total = total - at.apply(low.expand_as(x), below) - at.apply(high.expand_as(x), above)
         else:
             total = at.apply(torch.ones_like(x), _squared_or_flat(rule, at.weight))
+        # where nothing contributes, all that arrives is lost and booked so
         share = torch.where(total == 0, 0, z / total)
         ctx.save_for_backward(x, share, low, high, torch.where(total == 0, z, 0))
         ctx.rest = (rule, at, to)
@@ -45,7 +46,7 @@ class AtLeaf(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Relevance of the leaf."""
+        """Relevance of the input layer."""
         x, share, low, high, lost = ctx.saved_tensors
         rule, at, to = ctx.rest
         s = share * gradients[0]

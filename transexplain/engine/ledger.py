@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.items import ItemAxis, per_item
+from transexplain.engine.items import per_item
+from transexplain.engine.tensor_record import ItemAxis
 from transexplain.types import Ledger
 
 Entry = Literal["embeddings", "biases", "rules"]

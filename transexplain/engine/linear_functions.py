@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from transexplain.engine.items import ItemAxis
 from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.live import live_part
+from transexplain.engine.nonzero import nonzero_part
+from transexplain.engine.tensor_record import ItemAxis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,11 +81,12 @@ class LinearZero(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """W^T g where there is a g."""
         at, g = ctx.at, gradients[0]
-        live = live_part(g)
-        if live.rows is None and live.columns == slice(None):
+        nonzero = nonzero_part(g)
+        if nonzero.rows is None and nonzero.columns == slice(None):
             return g @ at.weight, None, None
-        pulled = live.of(g) @ at.weight[live.columns]
-        return live.back(pulled, pulled.new_empty(()).expand(ctx.shape)), None, None
+        # `back` reads no more than the shape of what stands for x
+        pulled = nonzero.of(g) @ at.weight[nonzero.columns]
+        return nonzero.back(pulled, pulled.new_empty(()).expand(ctx.shape)), None, None
 
 
 class SignedShares(Function):
@@ -119,14 +120,15 @@ class SignedShares(Function):
         rule, at, to = ctx.rest
         g = gradients[0]
         if at.rowwise:
-            live = live_part(g)
-            part = at.part(live.columns)
-            rows, z = live.of(x, columns=False), live.of(z)
-            if ctx.seen is None or not ctx.seen[0].same(live):
-                ctx.seen = (live, _signed_share(rows, z, rule, part))
-            out, taken, lost = _signed_pull(rows, live.of(g), ctx.seen[1], rule, part)
-            out = live.back(out, x)
-            taken, lost = (t if t is None else live.sums(t.sum(-1), g) for t in (taken, lost))
+            nonzero = nonzero_part(g)
+            part = at.part(nonzero.columns)
+            rows, z = nonzero.of(x, columns=False), nonzero.of(z)
+            # the next target most often has its gradient in the same rows
+            if ctx.seen is None or not ctx.seen[0].same(nonzero):
+                ctx.seen = (nonzero, _signed_share(rows, z, rule, part))
+            out, taken, lost = _signed_pull(rows, nonzero.of(g), ctx.seen[1], rule, part)
+            out = nonzero.back(out, x)
+            taken, lost = (t if t is None else nonzero.sums(t.sum(-1), g) for t in (taken, lost))
         else:
             out, taken, lost = _signed_pull(x, g, _signed_share(x, z, rule, at), rule, at)
         if taken is not None:
@@ -138,6 +140,7 @@ class SignedShares(Function):
 
 def _signed_share(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap) -> Tensor:
     """z / (|z| + gamma (|z| + A) / 2 + epsilon), 0 where nothing contributes."""
+    # what has the sign of z counts 1 + gamma times: (|z| + A) / 2 is its sum
     denominator = z.abs()
     if rule.gamma:
         spread = at.apply(x.abs(), at.weight.abs())
@@ -190,6 +193,7 @@ class PaperGamma(Function):
         denominator = at.apply(x, _raised(at.weight, rule.gamma))
         if at.bias is not None:
             denominator = denominator + _raised(at.bias, rule.gamma)
+        # 0 counts as positive, so that epsilon keeps the quotient finite there too
         sign = torch.where(denominator < 0, -1.0, 1.0).to(z.dtype)
         share = z / (denominator + rule.epsilon * sign)
         to.amplification(share)

@@ -69,7 +69,7 @@ class LinearRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRule:
-    """How the first linear operator hands relevance to the leaf itself, biases taking none.
+    """How the first linear operator hands relevance to the input layer itself, biases taking none.
 
     `zb` (z^B, Montavon et al. 2017, Deep Taylor) for inputs within [low, high], `w2` by squared
     weights, `flat` evenly over the receptive field.
@@ -78,7 +78,7 @@ class InputRule:
     name: InputRuleName
     low: float | None = None  #: None: the smallest value of the item
     high: float | None = None  #: None: the largest value of the item
-    required: bool = True  #: an error where no operator reads the leaf
+    required: bool = True  #: an error where no operator reads the input layer
 
     def __post_init__(self) -> None:
         if self.name not in ("zb", "w2", "flat"):

@@ -7,7 +7,7 @@ detached call by call, so a model's `requires_grad` flags are never touched.
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,46 +16,60 @@ from torch.overrides import TorchFunctionMode
 from transexplain.engine.booking import Bookkeeper
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError, module_at_work
-from transexplain.engine.census import Census
 from transexplain.engine.composites import ChefersRules, Composite
-from transexplain.engine.dependence import mark_dependent, mark_output, tensors_in
-from transexplain.engine.foreign import (
+from transexplain.engine.item_tracking import follow
+from transexplain.engine.ledger import LedgerBook
+from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.operators import KIND, operator_name, weight_place
+from transexplain.engine.replay import LinearValues
+from transexplain.engine.tensor_record import (
     cast_shadows,
     function_name,
     is_foreign,
+    mark_dependent,
+    mark_output,
     mark_seen,
-    see,
+    record,
+    recorded,
     substitutes,
+    tensors_in,
     was_seen,
 )
-from transexplain.engine.item_tracking import follow
-from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.linear import weight_names
-from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.operators import KIND, WEIGHT_AT, operator_name
-from transexplain.engine.relevance_form import RELEVANCE_RULES
-from transexplain.engine.replay import LinearValues
-from transexplain.engine.rules import RULES, Rule
 from transexplain.errors import EngineError
 
-_TWIN = "_transexplain_twin"
+#: takes the mode and the call, computes the operator's own value, and arranges its backward
+Rule = Callable[["RelevanceMode", Call], Any]
+
+
+class Watcher(Protocol):
+    """Sees every operator of a pass at work; it may let the pass outlive a refusal."""
+
+    def book(self, items: int) -> LedgerBook:
+        """The ledger book of the pass."""
+
+    def watch(self, mode: "RelevanceMode", call: Call) -> Any:
+        """Apply the mode's rule to `call`; its value."""
+
+    def refused(self, call: Call, error: Exception) -> None:
+        """Note that `call` has no rule."""
 
 
 class RelevanceMode(TorchFunctionMode):
-    """Apply a composite to everything that is computed from the leaf.
+    """Apply a composite to everything that is computed from the input layer.
 
-    A *carrier* is a tensor computed from the leaf. `leaf` and `encoder_begins` are called from
-    inside the model's forward (they are the taps of `models`). `module` names the weights that
-    overrides match.
+    A *carrier* is a tensor computed from the input layer. `input_layer` and `encoder_begins` are
+    called from inside the model's forward (they are the taps of `models`). `module` names the
+    weights that overrides match.
     """
 
     def __init__(
         self,
         composite: Composite,
+        rules: Mapping[str, Rule],
         items: int,
         *,
         module: nn.Module | None = None,
-        census: Census | None = None,
+        census: Watcher | None = None,
     ) -> None:
         super().__init__()
         self.composite = composite
@@ -64,25 +78,25 @@ class RelevanceMode(TorchFunctionMode):
         self.items = items
         book = LedgerBook(items) if census is None else census.book(items)
         self.books = Bookkeeper(book, relevance_form=composite.relevance_form)
-        self.rules: Mapping[str, Rule] = RELEVANCE_RULES if composite.relevance_form else RULES
-        self.leaf_tensor: Tensor | None = None
-        self.leaf_twin: Tensor | None = None
+        self.rules = rules  #: by kind of operator
+        self.input_tensor: Tensor | None = None
+        self.input_twin: Tensor | None = None
         self.attention: list[Tensor] | None = None  #: filled where it is a list
         self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
-        self._names = weight_names(module) if composite.overrides and module else {}
+        self._names = _weight_names(module) if composite.overrides and module else {}
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """Make `tensor` the leaf that relevance is measured at; returns what replaces it."""
-        leaf = tensor.detach().requires_grad_(True)
-        see(leaf)
-        self.leaf_tensor = leaf
-        copy = self.leaf_tensor.clone()  # the model may write into it
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Make `tensor` the input layer that relevance is measured at; returns what replaces it."""
+        input_layer = tensor.detach().requires_grad_(True)
+        record(input_layer).seen = True
+        self.input_tensor = input_layer
+        copy = self.input_tensor.clone()  # the model may write into it
         if self.composite.input_rule is not None:
-            self.leaf_twin = torch.zeros_like(self.leaf_tensor).requires_grad_(True)
-            setattr(copy, _TWIN, self.leaf_twin)
+            self.input_twin = torch.zeros_like(self.input_tensor).requires_grad_(True)
+            record(copy).twin = self.input_twin
         return copy
 
     def encoder_begins(self) -> None:
@@ -90,7 +104,7 @@ class RelevanceMode(TorchFunctionMode):
         self.books.in_encoder = True
 
     def carries(self, value: Any) -> bool:
-        """Whether `value` was computed from the leaf."""
+        """Whether `value` was computed from the input layer."""
         return isinstance(value, Tensor) and value.requires_grad
 
     def __torch_function__(
@@ -101,8 +115,10 @@ class RelevanceMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._without_foreign(args), self._without_foreign(kwargs or {})
-        if self.leaf_tensor is None:
+        # above the input layer nothing carries relevance: the model runs as it is
+        if self.input_tensor is None:
             return func(*args, **kwargs)
+        # the forward of a model's own autograd function runs so, and blocks under `no_grad`
         if not torch.is_grad_enabled():
             return self._inside_foreign(func, args, kwargs)
         given = list(tensors_in((args, kwargs)))
@@ -112,6 +128,7 @@ class RelevanceMode(TorchFunctionMode):
             out = self._met(call)
         else:
             out = func(*args, **kwargs)
+        # what depends on the input must not pass for a constant of the model later
         mark_output(operator_name(func), args, given, out, carried=bool(carriers))
         return out
 
@@ -133,22 +150,26 @@ class RelevanceMode(TorchFunctionMode):
         if foreign:
             shadows = substitutes(foreign, inside=False)
             unseen = [carrier for carrier in foreign if id(carrier) not in shadows]
+            # an operator without a rule may read it: it makes indices, masks or sizes
             if unseen and call.name in KIND:
                 why = f"it follows the autograd function {function_name(unseen[0])!r}, which the "
                 raise self.refusal(call, why + "engine cannot see into")
             swapped = tuple(shadows.get(id(c), c) for c in call.carriers)
             call = replace(call.substituted(shadows), carriers=swapped)
+        # scripted and compiled code goes past the mode, so its gradient follows no rule
         if call.name in KIND and not all(map(was_seen, call.carriers)):
             raise self.refusal(call, "what it reads was computed by scripted or compiled code")
         return self.apply(call) if self.census is None else self.census.watch(self, call)
 
     def apply(self, call: Call) -> Any:
         """One operator by its rule; also for what a rule puts in the place of an operator."""
+        # an operator in parts applies others, and books for itself again afterwards
         outer, self.books.call = self.books.call, call
         try:
             kind = KIND.get(call.name)
             rule = self.rules.get(kind) if kind is not None else None
             out = self._unknown(call) if rule is None else rule(self, call)
+            # of a single item every element is its own, wherever the axis went
             if self.items > 1:
                 follow(call, out, self.items)
             mark_seen(tensors_in(out))
@@ -177,8 +198,9 @@ class RelevanceMode(TorchFunctionMode):
     def linear_rule(self, call: Call) -> LinearRule:
         """The composite's rule for a linear operator, or the first override that takes it."""
         if self.composite.overrides:
-            weight = call.argument(*WEIGHT_AT[KIND[call.name]], None)
+            weight = call.argument(*(weight_place(call.name) or (1, "weight")), None)
             name = self._names.get((weight.data_ptr(), tuple(weight.shape)))
+            # a weight made of other tensors is no parameter, and has no name of its own
             name = module_at_work(self.module) if name is None else name
             for override in self.composite.overrides:
                 if override.takes(name):
@@ -198,25 +220,24 @@ class RelevanceMode(TorchFunctionMode):
         return self.composite.chefer or ChefersRules()
 
     def twin_of(self, tensor: Tensor) -> Tensor | None:
-        """What stands for the leaf's own relevance, where `tensor` is the leaf but for reshapes."""
+        """What takes the input layer's own relevance, where `tensor` is it but for reshapes."""
         twin = self.peek_twin(tensor)
         self.met_input_rule |= twin is not None
         return twin
 
     def peek_twin(self, tensor: Tensor) -> Tensor | None:
-        """The twin, for who does not use it."""
-        twin: Tensor | None = getattr(tensor, _TWIN, None)
-        return twin
+        """The same without counting as a use of the input rule."""
+        return recorded(tensor).twin
 
     def follow_twin(self, call: Call, out: Any) -> None:
-        """Do to the twin what a structural operator did to the leaf."""
-        if self.leaf_twin is None or len(call.carriers) != 1:
+        """Do to the twin what a structural operator did to the input layer."""
+        if self.input_twin is None or len(call.carriers) != 1:
             return
-        twin = getattr(call.carriers[0], _TWIN, None)
+        twin = recorded(call.carriers[0]).twin
         if twin is not None:
             twins = call.substituted({id(call.carriers[0]): twin}).run()
             for one, other in zip(tensors_in(out), tensors_in(twins), strict=True):
-                setattr(one, _TWIN, other)
+                record(one).twin = other
 
     def record_attention(self, weights: Tensor) -> None:
         """Keep an attention map, in the graph."""
@@ -225,6 +246,7 @@ class RelevanceMode(TorchFunctionMode):
 
     def note_softmax(self, out: Tensor, below: Tensor) -> None:
         """Remember the latest softmax over classes, in case the model ends in it."""
+        # (B, C): attention weights have more axes; weak, so that no graph is kept alive
         if out.dim() == 2:
             self._last_softmax = (weakref.ref(out), below)
 
@@ -235,12 +257,21 @@ class RelevanceMode(TorchFunctionMode):
         return self._last_softmax[1]
 
     def _without_foreign(self, value: Any) -> Any:
-        """`value` with every leaf of somebody else's graph (parameters) detached."""
+        """`value` with every start of another graph (parameters) detached."""
         if isinstance(value, Tensor):
-            own = value is self.leaf_tensor or value is self.leaf_twin
+            own = value is self.input_tensor or value is self.input_twin
+            # without a graph of their own no backward pass computes gradients of parameters
             return value.detach() if value.requires_grad and value.is_leaf and not own else value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(self._without_foreign(part) for part in value)
         if isinstance(value, dict):
             return {key: self._without_foreign(part) for key, part in value.items()}
         return value
+
+
+def _weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
+    """Qualified names of the parameters, known by where and how large they are."""
+    return {
+        (parameter.data_ptr(), tuple(parameter.shape)): name
+        for name, parameter in module.named_parameters()
+    }

@@ -1,92 +1,377 @@
-"""Which kind of operator a torch function is; a kind has one rule per composite.
+"""The table of operators: which kind each is of, how its item axis moves, which rules it has.
 
 Functions are known by name, because one operator arrives in many spellings (`torch.add`,
-`Tensor.add`, `+`, `+=`). A function that is not listed and hands a carrier of relevance on is
-refused by the mode, by name: an unknown operator never gets a silent plain gradient.
+`Tensor.add`, `+`, `+=`). `OPERATORS` holds a row for each spelling, `KINDS` what all operators of
+one kind share: their rules in each form, and how these are reported. An operator without a kind
+that hands a carrier of relevance on is refused by the mode, by name: an unknown operator never
+gets a silent plain gradient.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
 
-_NAMES_BY_KIND = {
+from transexplain.registry import load
+
+#: how the item axis of a carrier moves: see `item_tracking.follow`
+AxisMove = Literal[
+    "aligned",  # elementwise, matrix products: aligned from the right
+    "reshape",  # the number of elements behind the item's coordinate stays
+    "view",  # run on a probe
+    "reduction",  # axes may go
+    "kept",  # works on (B, C, ...)
+    "contraction",
+    "stack",
+    "einsum",
+    "scatter",
+]
+Form = Literal["gradient", "relevance", "rescale"]
+#: the choice of a composite that decides which rule a kind gets
+Choice = Literal["attention", "norm", "activation", "product", "linear"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What the operators of one kind share. Rules are `module:function`."""
+
+    gradient: str  #: the rule of the gradient form
+    relevance: str  #: the rule of the relevance form (Chefer et al. 2021)
+    rescale: str  #: the rule of DeepLIFT
+    wording: str = "linear: by value"  #: how the census reports the rule
+    decided_by: Choice | None = None  #: the choice of the composite that decides, else none does
+    words: Mapping[str, str] = field(default_factory=dict)  #: value of that choice -> wording
+    axis: AxisMove = "aligned"  #: of operators whose row says nothing else
+    weight_at: tuple[int, str] | None = None  #: where the weight of a linear operator stands
+    held: bool = False  #: a rule may hold its outcome constant
+    writes: bool = False  #: writes into its first argument, whatever it is called
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """One spelling of an operator."""
+
+    kind: str | None  #: None: it never carries relevance on
+    axis: AxisMove
+    gate: bool = False  #: a sigmoid: as a factor of another carrier it only lets through
+    norm: bool = False  #: a scale, whatever it is computed from
+    power: bool = False  #: takes an exponent
+    reflected: bool = False  #: `other` comes first
+    inplace_flag: bool = False  #: takes `inplace` by position
+    shape_only: bool = False  #: takes the shape and the type of its first argument, no value
+    detaches: bool = False  #: cuts the gradient off
+
+
+_RULES = "transexplain.engine.rules"
+_LAYERS = "transexplain.engine.layer_rules"
+_RELEVANCE = "transexplain.engine.relevance_rules"
+_RESCALE = "transexplain.engine.rescale_rules"
+
+_MEASURED = "gradient, measured"
+_WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
+_SOFTMAX = "softmax rule, measured"
+_BY_NORM = {"constant": _SCALE, "gradient": _MEASURED}
+
+
+def _norm(name: str, *, held: bool = False) -> Kind:
+    return Kind(
+        gradient=f"{_LAYERS}:{name}",
+        relevance=f"{_RELEVANCE}:passed",
+        rescale=f"{_RESCALE}:{name}",
+        decided_by="norm",
+        words=_BY_NORM,
+        axis="kept" if name == "group_norm" else "aligned",
+        held=held,
+    )
+
+
+def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
+    return Kind(
+        gradient=f"{_LAYERS}:{name}",
+        relevance=f"{_RELEVANCE}:with_weight",
+        rescale=f"{_RESCALE}:quadratic",
+        decided_by="linear",
+        axis="kept" if name == "convolution" else "aligned",
+        weight_at=weight_at,
+    )
+
+
+def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
+    """Linear in all that carries; constants that come in are booked."""
+    return Kind(
+        gradient=f"{_RULES}:{name}",
+        relevance=relevance or f"{_RULES}:{name}",
+        rescale=f"{_RESCALE}:linear",
+        writes=writes,
+    )
+
+
+KINDS: dict[str, Kind] = {
     # every output is one of the inputs
-    "structural": """
-        reshape reshape_as view view_as contiguous clone flatten unflatten ravel squeeze unsqueeze
+    "structural": Kind(
+        gradient=f"{_RULES}:structural",
+        relevance=f"{_RULES}:structural",
+        rescale=f"{_RESCALE}:structural",
+    ),
+    "extremum": Kind(
+        gradient=f"{_RULES}:extremum",
+        relevance=f"{_RULES}:extremum",
+        rescale=f"{_RESCALE}:extremum",
+    ),
+    # linear without parameters, in which outputs are made of several inputs
+    "mixing": Kind(
+        gradient=f"{_RULES}:mixing",
+        relevance=f"{_RELEVANCE}:mixing",
+        rescale=f"{_RESCALE}:mixing",
+        axis="kept",
+    ),
+    # linear too, but what a scale is made of
+    "reduction": Kind(
+        gradient=f"{_RULES}:reduction",
+        relevance=f"{_RELEVANCE}:reduction",
+        rescale=f"{_RESCALE}:linear",
+    ),
+    "scale": Kind(
+        gradient=f"{_RULES}:scale",
+        relevance=f"{_RELEVANCE}:scale",
+        rescale=f"{_RESCALE}:scale",
+        decided_by="norm",
+        words=_BY_NORM,
+        held=True,
+    ),
+    "dropout": Kind(
+        gradient=f"{_RULES}:dropout",
+        relevance=f"{_RULES}:dropout",
+        rescale=f"{_RESCALE}:dropout",
+        wording="identity in evaluation",
+    ),
+    "concat": _moving("concat"),
+    "sum": Kind(
+        gradient=f"{_RULES}:add",
+        relevance=f"{_RELEVANCE}:add",
+        rescale=f"{_RESCALE}:linear",
+    ),
+    "negation": Kind(
+        gradient=f"{_RULES}:negation",
+        relevance=f"{_RELEVANCE}:negation",
+        rescale=f"{_RESCALE}:linear",
+    ),
+    "product": Kind(
+        gradient=f"{_RULES}:product",
+        relevance=f"{_RELEVANCE}:product",
+        rescale=f"{_RESCALE}:quadratic",
+        decided_by="product",
+    ),
+    "matmul": Kind(
+        gradient=f"{_RULES}:matmul",
+        relevance=f"{_RELEVANCE}:matmul",
+        rescale=f"{_RESCALE}:quadratic",
+        decided_by="product",
+    ),
+    "einsum": Kind(
+        gradient=f"{_RULES}:matmul",
+        relevance=f"{_RELEVANCE}:matmul",
+        rescale=f"{_RESCALE}:quadratic",
+        decided_by="product",
+        axis="einsum",
+    ),
+    "division": Kind(
+        gradient=f"{_RULES}:division",
+        relevance=f"{_RELEVANCE}:division",
+        rescale=f"{_RESCALE}:division",
+        decided_by="product",
+    ),
+    "fill": _moving("fill"),
+    "assignment": _moving("assignment", writes=True),
+    "overwrite": _moving("overwrite", writes=True),
+    "scatter": _moving("scatter", relevance=f"{_RELEVANCE}:proportional"),
+    "pad": _moving("pad"),
+    "activation": Kind(
+        gradient=f"{_RULES}:activation",
+        relevance=f"{_RELEVANCE}:activation",
+        rescale=f"{_RESCALE}:activation",
+        decided_by="activation",
+        words={"identity": "identity f(x)/x", "gradient": _MEASURED},
+    ),
+    "linear": _with_weight("linear", (1, "weight")),
+    "addmm": _with_weight("addmm", (2, "mat2")),
+    "convolution": _with_weight("convolution", (1, "weight")),
+    "layer_norm": _norm("layer_norm"),
+    "rms_norm": _norm("rms_norm"),
+    "group_norm": _norm("group_norm"),
+    "batch_norm": Kind(
+        gradient=f"{_LAYERS}:batch_norm",
+        relevance=f"{_RELEVANCE}:passed",
+        rescale=f"{_RESCALE}:batch_norm",
+        wording="linear: fixed statistics",
+        axis="kept",
+    ),
+    "softmax": Kind(
+        gradient=f"{_LAYERS}:softmax",
+        relevance=f"{_RELEVANCE}:softmax",
+        rescale=f"{_RESCALE}:softmax",
+        decided_by="attention",
+        words={"constant": _WEIGHTS, "gradient": _MEASURED, "softmax": _SOFTMAX},
+        held=True,
+    ),
+    "attention": Kind(
+        gradient=f"{_LAYERS}:attention",
+        relevance=f"{_RELEVANCE}:attention",
+        rescale=f"{_RESCALE}:attention",
+        decided_by="attention",
+        words={
+            "constant": _WEIGHTS,
+            "gradient": _MEASURED,
+            "softmax": f"{_SOFTMAX}, products halved",
+        },
+        held=True,
+    ),
+    # made of the others
+    "composite": Kind(
+        gradient=f"{_RULES}:composite",
+        relevance=f"{_RULES}:composite",
+        rescale=f"{_RESCALE}:composite",
+        wording="seen from inside",
+    ),
+}
+
+
+def _rows(kind: str | None, names: str, **properties: Any) -> dict[str, Operator]:
+    """One row for each of `names`; `axis` where it is not that of the kind."""
+    axis = KINDS[kind].axis if kind in KINDS else "aligned"
+    return dict.fromkeys(names.split(), Operator(kind=kind, **{"axis": axis, **properties}))
+
+
+OPERATORS: dict[str, Operator] = {
+    **_rows(
+        "structural",
+        "reshape reshape_as view view_as contiguous flatten unflatten ravel squeeze unsqueeze",
+        axis="reshape",
+    ),
+    **_rows(
+        "structural",
+        """
         transpose permute movedim moveaxis swapaxes swapdims t adjoint T mT H mH __getitem__ narrow
         select index_select gather take_along_dim split split_with_sizes tensor_split chunk unbind
-        unfold expand expand_as broadcast_to repeat repeat_interleave tile roll flip fliplr flipud
-        rot90 tril triu diagonal as_strided
-        to type type_as float double half bfloat16 cpu cuda positive
-        __pos__ pixel_shuffle pixel_unshuffle channel_shuffle requires_grad_ detach_
+        unfold expand expand_as broadcast_to repeat repeat_interleave tile diagonal as_strided
+        view_as_real view_as_complex
+        """,
+        axis="view",
+    ),
+    **_rows(
+        "structural",
+        """
+        clone roll flip fliplr flipud rot90 tril triu
+        to type type_as float double half bfloat16 cpu cuda positive __pos__ real
+        pixel_shuffle pixel_unshuffle channel_shuffle requires_grad_
         max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices
         max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
         adaptive_max_pool3d_with_indices topk sort
-        view_as_real view_as_complex real
-    """,
-    "extremum": "amax amin max min maximum minimum",
-    # linear without parameters, in which outputs are made of several inputs
-    "mixing": """
+        """,
+    ),
+    **_rows("structural", "detach_", detaches=True),
+    **_rows("extremum", "amax amin max min", axis="reduction"),
+    **_rows("extremum", "maximum minimum"),
+    **_rows(
+        "mixing",
+        """
         avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
         adaptive_avg_pool3d interpolate upsample grid_sample cumsum diff
         fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft fft_rfft2
         fft_irfft2 fft_rfftn fft_irfftn fft_fftshift fft_ifftshift im2col col2im fold
-    """,
-    # linear too, but what a scale is made of
-    "reduction": "mean sum",
-    "scale": """
-        rsqrt rsqrt_ sqrt sqrt_ reciprocal reciprocal_ std var norm vector_norm linalg_vector_norm
-    """,
-    "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout",
-    "concat": "cat concat concatenate stack",
-    "sum": """
-        add add_ __add__ __radd__ __iadd__
-        sub sub_ subtract __sub__ __rsub__ __isub__ rsub
-    """,
-    "negation": "neg neg_ __neg__ negative negative_",
-    "product": """
-        mul mul_ multiply __mul__ __rmul__ __imul__
-    """,
-    "matmul": "matmul __matmul__ __rmatmul__ bmm mm mv dot inner outer tensordot",
-    "einsum": "einsum",
-    "division": """
-        div div_ divide true_divide __div__ __idiv__ __rdiv__ __truediv__ __itruediv__ __rtruediv__
-    """,
-    "fill": "masked_fill masked_fill_ where",
-    "assignment": "__setitem__",
-    "overwrite": "copy_",
-    "scatter": "index_add index_add_ scatter_add scatter_add_",
-    "activation": """
-        gelu relu relu_ relu6 silu silu_ tanh tanh_ sigmoid sigmoid_ elu elu_ selu celu mish
-        hardswish hardswish_ hardsigmoid hardtanh hardtanh_ leaky_relu leaky_relu_ softplus
-        softsign tanhshrink logsigmoid log_sigmoid erf threshold _threshold acos asin atan
-        pow pow_ __pow__ square square_ exp exp_ expm1 log log1p abs sin cos
-        clamp clamp_ clamp_min clamp_max clip float_power
-    """,
-    "convolution": """
-        conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-    """,
-    "linear": "linear",
-    "addmm": "addmm",
-    "pad": "pad",
-    "layer_norm": "layer_norm",
-    "rms_norm": "rms_norm",
-    "group_norm": "group_norm",
-    "batch_norm": "batch_norm",
-    "softmax": "softmax log_softmax",
-    "attention": "scaled_dot_product_attention",
-    # made of the others
-    "composite": """
-        multi_head_attention_forward normalize glu baddbmm addcmul instance_norm prelu
-    """,
+        """,
+    ),
+    **_rows("reduction", "mean sum", axis="reduction"),
+    **_rows("scale", "rsqrt rsqrt_ sqrt sqrt_ reciprocal reciprocal_"),
+    **_rows("scale", "std var norm vector_norm linalg_vector_norm", axis="reduction", norm=True),
+    **_rows("dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout"),
+    **_rows("concat", "cat concat concatenate"),
+    **_rows("concat", "stack", axis="stack"),
+    **_rows("sum", "add add_ __add__ __radd__ __iadd__ sub sub_ subtract __sub__ __isub__"),
+    **_rows("sum", "__rsub__ rsub", reflected=True),
+    **_rows("negation", "neg neg_ __neg__ negative negative_"),
+    **_rows("product", "mul mul_ multiply __mul__ __rmul__ __imul__"),
+    **_rows("matmul", "matmul __matmul__ __rmatmul__ bmm mm"),
+    **_rows("matmul", "mv dot inner outer tensordot", axis="contraction"),
+    **_rows("einsum", "einsum"),
+    **_rows("division", "div div_ divide true_divide __div__ __idiv__ __truediv__ __itruediv__"),
+    **_rows("division", "__rdiv__ __rtruediv__", reflected=True),
+    **_rows("fill", "masked_fill masked_fill_ where"),
+    **_rows("assignment", "__setitem__"),
+    **_rows("overwrite", "copy_"),
+    **_rows("scatter", "index_add index_add_", axis="scatter"),
+    **_rows("scatter", "scatter_add scatter_add_"),
+    **_rows("activation", "sigmoid sigmoid_", gate=True),
+    **_rows("activation", "hardsigmoid", gate=True, inplace_flag=True),
+    **_rows(
+        "activation",
+        "relu relu6 silu mish hardswish hardtanh elu selu celu leaky_relu threshold",
+        inplace_flag=True,
+    ),
+    **_rows("activation", "pow pow_ __pow__ float_power", power=True),
+    **_rows(
+        "activation",
+        """
+        gelu relu_ silu_ tanh tanh_ elu_ hardswish_ hardtanh_ leaky_relu_ softplus softsign
+        tanhshrink logsigmoid log_sigmoid erf _threshold acos asin atan square square_ exp exp_
+        expm1 log log1p abs sin cos clamp clamp_ clamp_min clamp_max clip
+        """,
+    ),
+    **_rows(
+        "convolution",
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+    ),
+    **_rows("linear", "linear"),
+    **_rows("addmm", "addmm"),
+    **_rows("pad", "pad"),
+    **_rows("layer_norm", "layer_norm"),
+    **_rows("rms_norm", "rms_norm"),
+    **_rows("group_norm", "group_norm"),
+    **_rows("batch_norm", "batch_norm"),
+    **_rows("softmax", "softmax log_softmax"),
+    **_rows("attention", "scaled_dot_product_attention"),
+    **_rows(
+        "composite",
+        "multi_head_attention_forward normalize glu baddbmm addcmul instance_norm prelu",
+    ),
+    **_rows(None, "argmax argmin logsumexp prod all any count_nonzero", axis="reduction"),
+    **_rows(None, "detach", detaches=True),
+    **_rows(
+        None,
+        """
+        zeros_like ones_like full_like empty_like rand_like randn_like
+        new_zeros new_ones new_full new_empty new_tensor
+        """,
+        shape_only=True,
+    ),
 }
 
+#: name of an operator with rules -> its kind
 KIND: dict[str, str] = {
-    name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()
+    name: operator.kind for name, operator in OPERATORS.items() if operator.kind is not None
 }
+_UNKNOWN = Operator(kind=None, axis="aligned")
 
-#: kind of a linear operator -> where its weight stands among the arguments
-WEIGHT_AT = {"linear": (1, "weight"), "convolution": (1, "weight"), "addmm": (2, "mat2")}
+
+def operator_of(name: str) -> Operator:
+    """The row of an operator; one without properties where the table has none."""
+    return OPERATORS.get(name, _UNKNOWN)
+
+
+def weight_place(name: str) -> tuple[int, str] | None:
+    """Position and name of the weight among the arguments; None: no linear operator."""
+    kind = KIND.get(name)
+    return None if kind is None else KINDS[kind].weight_at
+
+
+@cache
+def rules_of_form(form: Form) -> Mapping[str, Callable[..., Any]]:
+    """Kind -> its rule in one form.
+
+    Rules are named by strings, and imported here, because they need the mode that applies them.
+    """
+    return {name: load(getattr(kind, form)) for name, kind in KINDS.items()}
 
 
 def operator_name(func: Callable[..., Any]) -> str:

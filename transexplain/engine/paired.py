@@ -1,7 +1,7 @@
 """Tensors that travel with their value at a reference input, for rules that compare the two.
 
-A tensor computed from the leaf holds what the same operators give at the reference, as an
-attribute. Views of a pair are a pair of views, so what a model writes in place stays together.
+The record of a tensor computed from the input layer holds what the same operators give at the
+reference. Views of a pair are a pair of views, so what a model writes in place stays together.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,12 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import tensors_in
-
-_REFERENCE = "_transexplain_reference"
+from transexplain.engine.tensor_record import record, recorded, tensors_in
 
 
 def reference_of(tensor: Tensor) -> Tensor | None:
-    """The value of `tensor` at the reference; None where it does not depend on the leaf."""
-    found: Tensor | None = getattr(tensor, _REFERENCE, None)
-    return found
+    """The value of `tensor` at the reference; None where it does not depend on the input layer."""
+    return recorded(tensor).reference
 
 
 def pair(out: Any, reference: Any) -> Any:
@@ -30,7 +27,7 @@ def pair(out: Any, reference: Any) -> Any:
     """
     for one, other in zip(tensors_in(out), tensors_in(reference), strict=True):
         if one.requires_grad or not (one is other or torch.equal(one, other)):
-            setattr(one, _REFERENCE, other)
+            record(one).reference = other
     return out
 
 
@@ -49,15 +46,17 @@ def make_writable(call: Call) -> None:
         return
     base = target._base
     if base is None:
-        setattr(target, _REFERENCE, target.detach().clone())
+        record(target).reference = target.detach().clone()
         return
     if reference_of(base) is None:
-        setattr(base, _REFERENCE, base.detach().clone(memory_format=torch.preserve_format))
+        kept = base.detach().clone(memory_format=torch.preserve_format)
+        record(base).reference = kept
     whole: Any = reference_of(base)
+    # else memory lies otherwise, and the view has no counterpart in the copy
     if whole.stride() == base.stride():
         start = target.storage_offset() - base.storage_offset()
         part = whole.as_strided(target.shape, target.stride(), start)
-        setattr(target, _REFERENCE, part)
+        record(target).reference = part
 
 
 def _references(call: Call) -> Mapping[int, Tensor]:

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.live import live_part
+from transexplain.engine.nonzero import nonzero_part
 from transexplain.engine.relevance_functions import How, quotient
 
 
@@ -41,11 +41,11 @@ class PositiveShares(Function):
         rule, at, how = ctx.rest
         arrived = relevance[0]
         if at.rowwise:
-            live = live_part(arrived)
-            part, rows = at.part(live.columns), live.of(x, columns=False)
-            if ctx.seen is None or not ctx.seen[0].same(live):
-                ctx.seen = (live, _denominators(rows, live.of(z), rule, part, how))
-            out = live.back(_shared(rows, live.of(arrived), ctx.seen[1], rule, part, how), x)
+            nonzero = nonzero_part(arrived)
+            part, rows = at.part(nonzero.columns), nonzero.of(x, columns=False)
+            if ctx.seen is None or not ctx.seen[0].same(nonzero):
+                ctx.seen = (nonzero, _denominators(rows, nonzero.of(z), rule, part, how))
+            out = nonzero.back(_shared(rows, nonzero.of(arrived), ctx.seen[1], rule, part, how), x)
         else:
             below = _denominators(x, z, rule, at, how)
             out = _shared(x, arrived, below, rule, at, how)

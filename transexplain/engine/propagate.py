@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from transexplain.engine.attention_maps import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
-from transexplain.engine.foreign import was_seen
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operators import rules_of_form
 from transexplain.engine.replay import LinearValues
+from transexplain.engine.tensor_record import was_seen
 from transexplain.errors import ConfigurationError, EngineError
 
 
@@ -23,7 +24,7 @@ class Forward(Protocol):
     """Runs the model and lets the engine tap it; returns logits (B, C)."""
 
     def __call__(self, taps: RelevanceMode) -> Tensor:
-        """Call `taps.leaf(tensor)` at the leaf and `taps.encoder_begins()` at the first block."""
+        """Call `taps.input_layer(tensor)` there, `taps.encoder_begins()` at the first block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +33,26 @@ class Propagation:
     backward pass through it."""
 
     logits: Tensor  #: (B, C), in the graph
-    leaf: Tensor  #: (B, ...), what relevance is measured at
+    input_layer: Tensor  #: (B, ...), what relevance is measured at
     book: LedgerBook  #: constants and losses of the latest pass
     composite: Composite
-    twin: Tensor | None = None  #: takes the relevance of rules for the leaf itself
+    twin: Tensor | None = None  #: takes the relevance of rules for the input layer itself
     cut_softmax: bool = False  #: the model ends in a softmax, whose input is explained
-    attention: tuple[Tensor, ...] = ()  #: maps in the order of the layers, where asked for
+    attention: tuple[Tensor, ...] = ()  #: maps in the order of the layers, if recorded
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """Relevance of every element of the leaf for sum_c seed[:, c] * logit_c.
+        """Relevance of every element of the input layer for sum_c seed[:, c] * logit_c.
 
         Args:
             seed: (B, C) coefficients.
             last: free the graph afterwards.
 
         Returns:
-            leaf * gradient, shape of the leaf, float64, in logits; in relevance form the relevance
-            that arrives, in units of the seed.
+            input layer * gradient, shape of the input layer, float64, in logits; in relevance form
+            the relevance that arrives, in units of the seed.
         """
         self.book.start()
-        leaves = [self.leaf] if self.twin is None else [self.leaf, self.twin]
+        leaves = [self.input_layer] if self.twin is None else [self.input_layer, self.twin]
         found = torch.autograd.grad(
             self.logits,
             leaves,
@@ -59,16 +60,17 @@ class Propagation:
             retain_graph=not last,
             allow_unused=self.twin is not None,
         )
-        gradient = torch.zeros_like(self.leaf) if found[0] is None else found[0]
+        # an input rule at the first operator may give everything to the twin
+        gradient = torch.zeros_like(self.input_layer) if found[0] is None else found[0]
         out = gradient.double()
         if not self.composite.relevance_form:
-            out = out * self.leaf.detach().double()
+            out = out * self.input_layer.detach().double()
         return out if self.twin is None or found[1] is None else out + found[1].double()
 
     def relevance_of(
         self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
     ) -> list[Tensor]:
-        """Relevance of attention maps (relevance form); the pass ends there, short of the leaf.
+        """Relevance of attention maps (relevance form); the pass ends there, above the input.
 
         There is no ledger of such a pass.
 
@@ -110,10 +112,11 @@ def propagate(
         census: notes every operator, and lets the pass go on through those without a rule.
 
     Raises:
-        EngineError: an operator without a rule, or logits that do not depend on the leaf.
+        EngineError: an operator without a rule, or logits that do not depend on the input layer.
         ConfigurationError: an override or an input rule that no operator takes.
     """
-    mode = RelevanceMode(composite, items, module=module, census=census)
+    rules = rules_of_form("relevance" if composite.relevance_form else "gradient")
+    mode = RelevanceMode(composite, rules, items, module=module, census=census)
     mode.known_values = known_values
     if record_attention:
         mode.attention = []
@@ -123,21 +126,24 @@ def propagate(
 
 
 def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
-    if mode.leaf_tensor is None:
-        raise EngineError("the model's forward never reached the leaf; choose another `at`")
+    if mode.input_tensor is None:
+        raise EngineError("the model's forward never reached the input layer; choose another `at`")
     below = mode.before_softmax(logits)
     explained = logits if below is None else below
     if not explained.requires_grad:
-        raise EngineError("the logits do not depend on the leaf: the model detaches its path")
+        raise EngineError(
+            "the logits do not depend on the input layer: the model detaches its path"
+        )
     if not was_seen(explained):
         raise EngineError("the logits were computed by scripted or compiled code, unseen")
+    # a rule that no operator took would change nothing, and nobody would see it
     _check_used(mode)
     return Propagation(
         logits=explained,
-        leaf=mode.leaf_tensor,
+        input_layer=mode.input_tensor,
         book=mode.books.book,
         composite=mode.composite,
-        twin=mode.leaf_twin,
+        twin=mode.input_twin,
         cut_softmax=below is not None,
         attention=tuple(mode.attention or ()),
     )
@@ -147,8 +153,8 @@ def _check_used(mode: RelevanceMode) -> None:
     rule = mode.composite.input_rule
     if rule is not None and rule.required and not mode.met_input_rule:
         raise ConfigurationError(
-            "input_rule is for the linear operator that reads the leaf, and none does; measure at "
-            "'pixels', or leave the input rule out"
+            "input_rule is for the linear operator that reads the input layer, and none does; "
+            "measure at 'pixels', or leave the input rule out"
         )
     for override in mode.composite.overrides:
         if override.pattern not in mode.met_overrides:

@@ -5,7 +5,7 @@ gradient is its multiplier. Every other one has a rule that sums to its differen
 by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,39 +15,46 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine.call import Call
 from transexplain.engine.callsite import RefusalError
-from transexplain.engine.dependence import SHAPED, tensors_in
-from transexplain.engine.foreign import cast_shadows, function_name, is_foreign, shadow_of
-from transexplain.engine.operators import KIND, operator_name
+from transexplain.engine.operators import KINDS, operator_name, operator_of, rules_of_form
 from transexplain.engine.paired import at_reference, make_writable, pair, reference_of
-from transexplain.engine.rescale_rules import RESCALE_RULES
+from transexplain.engine.tensor_record import (
+    cast_shadows,
+    function_name,
+    is_foreign,
+    shadow_of,
+    tensors_in,
+)
 from transexplain.errors import EngineError
-
-_DETACHING = ("detach", "detach_")
-#: kinds that write into their first argument whatever they are called
-_WRITING = ("assignment", "overwrite")
 
 
 class RescaleMode(TorchFunctionMode):
-    """Carry a reference beside everything computed from the leaf, and multipliers backwards.
+    """Carry a reference beside everything computed from the input layer, and multipliers backwards.
 
-    `leaf` is called from inside the model's forward, and puts `values` (N, ...) there, with
+    `input_layer` is called from inside the model's forward, and puts `values` (N, ...) there, with
     `reference` (N, ...) beside them.
     """
 
-    def __init__(self, values: Tensor, reference: Tensor, method: str) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, Callable[..., Any]],
+        values: Tensor,
+        reference: Tensor,
+        method: str,
+    ) -> None:
         super().__init__()
+        self.rules = rules  #: by kind
         self.values, self.reference, self.method = values, reference, method
-        self.leaf_tensor: Tensor | None = None
+        self.input_tensor: Tensor | None = None
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """What stands at the leaf; the model may write into it."""
-        leaf = self.values.detach().to(tensor.dtype, copy=True).requires_grad_(True)
-        self.leaf_tensor = leaf  # before anything is asked of it: what is no leaf is detached
-        pair(leaf, self.reference.detach().to(tensor.dtype))
-        return leaf.clone()
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """What stands at the input layer; the model may write into it."""
+        input_layer = self.values.detach().to(tensor.dtype, copy=True).requires_grad_(True)
+        self.input_tensor = input_layer  # first: any other tensor that begins a graph is detached
+        pair(input_layer, self.reference.detach().to(tensor.dtype))
+        return input_layer.clone()
 
     def encoder_begins(self) -> None:
-        """Of no use here: constants take nothing."""
+        """Constants take nothing, wherever they are added."""
 
     def __torch_function__(
         self,
@@ -57,7 +64,7 @@ class RescaleMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         call = self._owned(Call(func, operator_name(func), args, kwargs or {}, ()))
-        if self.leaf_tensor is None:
+        if self.input_tensor is None:
             return call.run()
         given = list(tensors_in((call.args, dict(call.kwargs))))
         if not any(t.requires_grad or reference_of(t) is not None for t in given):
@@ -75,7 +82,7 @@ class RescaleMode(TorchFunctionMode):
             shadow = shadow_of(tensor)
             if shadow is not None:
                 swaps[id(tensor)] = shadow
-            elif tensor.requires_grad and tensor.is_leaf and tensor is not self.leaf_tensor:
+            elif tensor.requires_grad and tensor.is_leaf and tensor is not self.input_tensor:
                 swaps[id(tensor)] = tensor.detach()
         call = call.substituted(swaps)
         given = tensors_in((call.args, dict(call.kwargs)))
@@ -83,22 +90,21 @@ class RescaleMode(TorchFunctionMode):
         return replace(call, carriers=tuple(carriers.values()))
 
     def _met(self, call: Call) -> Any:
-        if call.name in SHAPED:  # a shape and a type, no value
+        operator = operator_of(call.name)
+        if operator.shape_only:
             return call.run()
-        if call.name in _DETACHING:  # what is explained are values, not the model's gradient
+        if operator.detaches:  # what is explained are values, not the model's gradient
             call = replace(call, func=torch.Tensor.view_as, args=(call.args[0], call.args[0]))
             return pair(call.run(), at_reference(call).run())
-        kind = KIND.get(call.name)
-        written = call.args[:1] if call.in_place or kind in _WRITING else ()
+        kind = operator.kind
+        writes = call.in_place or (kind is not None and KINDS[kind].writes)
+        written = call.args[:1] if writes else ()
         if written:
             make_writable(call)
         if kind is None or not call.carriers:
             return self._without_rule(call)
         self._check(call, written)
-        rule = RESCALE_RULES.get(kind)
-        if rule is None:
-            raise self.refusal(call, "no rescale rule knows it")
-        return rule(self, call, at_reference(call))
+        return self.rules[kind](self, call, at_reference(call))
 
     def _without_rule(self, call: Call) -> Any:
         """Indices, masks, sizes: no carrier comes out, but what comes out may differ."""
@@ -134,10 +140,10 @@ class RescaleMode(TorchFunctionMode):
 
 
 class Forward(Protocol):
-    """Runs the model with taps at its leaf; returns logits (N, C)."""
+    """Runs the model with taps at its input layer; returns logits (N, C)."""
 
     def __call__(self, taps: RescaleMode) -> Tensor:
-        """Call `taps.leaf(tensor)` at the leaf."""
+        """Call `taps.input_layer(tensor)` at the input layer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,11 +152,11 @@ class Rescaled:
 
     logits: Tensor  #: (N, C), in the graph of multipliers
     reference_logits: Tensor  #: (N, C)
-    leaf: Tensor  #: (N, ...)
+    input_layer: Tensor  #: (N, ...)
     difference: Tensor  #: (N, ...) from the reference, float64
 
     def relevance(self, seed: Tensor) -> Tensor:
-        """Contribution of every element of the leaf to a difference of seeded logits.
+        """Contribution of every element of the input layer to a difference of seeded logits.
 
         Args:
             seed: (N, C) coefficients.
@@ -159,7 +165,7 @@ class Rescaled:
             (N, ...) float64; sums to sum_c seed_c (logit_c - logit_c at the reference), per item.
         """
         seeded = seed.to(self.logits)
-        (found,) = torch.autograd.grad(self.logits, self.leaf, seeded, retain_graph=True)
+        (found,) = torch.autograd.grad(self.logits, self.input_layer, seeded, retain_graph=True)
         return found.double() * self.difference
 
 
@@ -168,25 +174,27 @@ def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str
 
     Args:
         forward: runs the model.
-        values: (N, ...) what stands at the leaf.
+        values: (N, ...) what stands at the input layer.
         reference: (N, ...) what it is compared with.
         method: named in refusals.
 
     Raises:
-        EngineError: an operator without a rule, or logits that do not depend on the leaf.
+        EngineError: an operator without a rule, or logits that do not depend on the input layer.
     """
-    mode = RescaleMode(values, reference, method)
+    mode = RescaleMode(rules_of_form("rescale"), values, reference, method)
     with torch.enable_grad(), mode:
         found = forward(mode)
-    if mode.leaf_tensor is None:
-        raise EngineError("the model's forward never reached the leaf; choose another `at`")
+    if mode.input_tensor is None:
+        raise EngineError("the model's forward never reached the input layer; choose another `at`")
     shadow = shadow_of(found)
     logits = found if shadow is None else shadow
     there = reference_of(logits)
     if not logits.requires_grad:
-        raise EngineError("the logits do not depend on the leaf: the model detaches its path")
+        raise EngineError(
+            "the logits do not depend on the input layer: the model detaches its path"
+        )
     if there is None or is_foreign(logits):
         raise EngineError("the logits were computed by scripted or compiled code, unseen")
-    leaf = mode.leaf_tensor
-    difference = leaf.detach().double() - reference.to(leaf.dtype).double()
-    return Rescaled(logits, there, leaf, difference)
+    input_layer = mode.input_tensor
+    difference = input_layer.detach().double() - reference.to(input_layer.dtype).double()
+    return Rescaled(logits, there, input_layer, difference)

@@ -9,35 +9,162 @@ spelled, thereby gets the one quotient that there is.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from transexplain.engine import opened
+from transexplain.engine import in_parts
 from transexplain.engine.call import Call
-from transexplain.engine.dependence import tensors_in
+from transexplain.engine.layer_rules import batch_scale
+from transexplain.engine.operators import operator_of
 from transexplain.engine.paired import pair, reference_of
-from transexplain.engine.rescale_functions import Instead, Multiplied
-from transexplain.engine.rescale_norms import (
-    batch_norm,
-    group_norm,
-    layer_norm,
-    rms_norm,
-    softmax,
-    wide,
+from transexplain.engine.rescale import RescaleMode
+from transexplain.engine.rescale_functions import (
+    Instead,
+    Multiplied,
+    Normalised,
+    SoftmaxMultiplier,
+    Winner,
 )
-from transexplain.engine.rescale_winners import extremum, ordered, winner
+from transexplain.engine.tensor_record import tensors_in
 from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.rescale import RescaleMode
 
-RescaleRule = Callable[["RescaleMode", Call, Call], Any]
-_REFLECTED = ("__rtruediv__", "__rdiv__")
+def wide(values: Tensor) -> Tensor:
+    """At least float32: multipliers are quotients."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def linear(_: "RescaleMode", call: Call, other: Call) -> Any:
+def layer_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Centred, divided by the root of a mean of squares, and scaled by constants."""
+    axes = len(call.argument(1, "normalized_shape", ()))
+    weight, eps = call.argument(2, "weight", None), call.argument(4, "eps", 1e-5)
+    return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=True)
+
+
+def rms_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """A layer norm that is not centred."""
+    axes = len(call.argument(1, "normalized_shape", ()))
+    weight, eps = call.argument(2, "weight", None), call.argument(3, "eps", None)
+    if eps is None:
+        eps = torch.finfo(wide(call.carriers[0]).dtype).eps
+    return _normed(mode, call, other, lambda x: x.flatten(-axes), eps, weight, centred=False)
+
+
+def group_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """A layer norm over each group of channels."""
+    groups, eps = int(call.argument(1, "num_groups", 1)), call.argument(4, "eps", 1e-5)
+    weight = call.argument(2, "weight", None)
+    if weight is not None:
+        weight = weight.view(-1, *[1] * (call.carriers[0].dim() - 2))
+
+    def grouped(x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], groups, -1)
+
+    return _normed(mode, call, other, grouped, eps, weight, centred=True)
+
+
+def _normed(
+    mode: RescaleMode,
+    call: Call,
+    other: Call,
+    rows: Callable[[Tensor], Tensor],
+    eps: float,
+    weight: Tensor | None,
+    *,
+    centred: bool,
+) -> Any:
+    x = call.argument(0, "input", None)
+    if len(call.carriers) > 1 or call.carriers[0] is not x:
+        raise mode.refusal(call, "its weight depends on the input")
+    reference: Any = reference_of(x)
+    flat = Normalised.apply(rows(wide(x)), rows(wide(reference)), eps, centred)
+    graph = flat.view(x.shape)
+    graph = graph if weight is None else graph * weight
+    return pair(Instead.apply(graph, call.run_detached), other.run())
+
+
+def batch_norm(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Linear in evaluation."""
+    x = call.argument(0, "input", None)
+    if len(call.carriers) > 1 or call.carriers[0] is not x:
+        raise mode.refusal(call, "its statistics depend on the input")
+    multiplier = batch_scale(call).expand_as(x)
+    return pair(Multiplied.apply(x, call.run_detached, multiplier), other.run())
+
+
+def softmax(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Softmax and log-softmax, by the logarithmic mean of both values; see the function."""
+    x, dim = call.argument(0, "input", None), call.argument(1, "dim", None)
+    if dim is None:
+        raise mode.refusal(call, "it does not say along which axis")
+    reference: Any = reference_of(x)
+    dtype = call.kwargs.get("dtype") or wide(x).dtype
+    sides = (x.detach(), reference)
+    mean = _logarithmic_mean(*(torch.log_softmax(side.to(dtype), dim) for side in sides))
+    log = call.name == "log_softmax"
+    found = SoftmaxMultiplier.apply(x, call.run_detached, mean, dim, log)
+    return pair(found, other.run())
+
+
+def _logarithmic_mean(log_one: Tensor, log_two: Tensor) -> Tensor:
+    """(a - b) / (log a - log b), without cancellation where they are near or far apart."""
+    apart = (log_one - log_two).abs()
+    share = torch.where(apart == 0, 1.0, -torch.expm1(-apart) / apart)
+    mean = torch.maximum(log_one, log_two).exp() * share
+    return torch.where(apart.isnan(), 0.0, mean)  # both are -inf: masked
+
+
+def extremum(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """The largest along an axis, or the larger of two."""
+    largest = "max" in call.name
+    second = call.argument(1, "other", None)
+    if isinstance(second, Tensor) and call.name not in ("amax", "amin"):
+        return mode.again(_larger if largest else _smaller, call)
+    return winner(call, other, largest=largest)
+
+
+def _larger(input: Tensor, other: Tensor) -> Tensor:
+    return _side_by_side(input, other).amax(dim=0)
+
+
+def _smaller(input: Tensor, other: Tensor) -> Tensor:
+    return _side_by_side(input, other).amin(dim=0)
+
+
+def _side_by_side(input: Tensor, other: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(input.shape, other.shape)  # type: ignore[no-untyped-call]
+    return torch.stack([input.expand(shape), other.expand(shape)])
+
+
+def winner(call: Call, other: Call, *, largest: bool) -> Any:
+    """Winner takes the difference; see the function. Indices come along."""
+    x = call.carriers[0]
+    reference: Any = reference_of(x)
+    with torch.enable_grad():
+        # a pass of its own, whose gradients show which input won at either
+        own, theirs = (side.detach().clone().requires_grad_(True) for side in (x, reference))
+        out = replace(call, carriers=()).substituted({id(x): own}).run()
+        at_reference = replace(call, carriers=()).substituted({id(x): theirs}).run()
+    value, value_there = (
+        found if isinstance(found, Tensor) else found[0] for found in (out, at_reference)
+    )
+    found = Winner.apply(x, (own, theirs, value, value_there), largest)
+    if isinstance(out, Tensor):
+        return pair(found, at_reference.detach())
+    return pair(type(out)((found, *out[1:])), (value_there.detach(), *at_reference[1:]))
+
+
+def ordered(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """Linear where the order is the same at the reference."""
+    out, reference = call.run(), other.run()
+    if not torch.equal(out[1], reference[1]):
+        raise mode.refusal(call, "the order is another one at the reference")
+    return pair(out, reference)
+
+
+def linear(_: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in everything that carries: the gradient is the multiplier."""
     out = call.run()
     reference = other.run()
@@ -45,7 +172,7 @@ def linear(_: "RescaleMode", call: Call, other: Call) -> Any:
     return pair(written, other.args[0] if out is None else reference)
 
 
-def structural(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def structural(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Every output is one of the inputs; which one may depend on the values."""
     if "max_pool" in call.name:
         return winner(call, other, largest=True)
@@ -54,21 +181,21 @@ def structural(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return linear(mode, call, other)
 
 
-def mixing(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def mixing(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in the first argument."""
     if _carried(call) > 1 or not call.argument(0, "input", None).requires_grad:
         raise mode.refusal(call, "only its first argument may depend on the input")
     return linear(mode, call, other)
 
 
-def dropout(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def dropout(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Identity in evaluation."""
     if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
     return linear(mode, call, other)
 
 
-def quadratic(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def quadratic(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Products: linear in one carrier, else the gradient half way between both values."""
     carried = _carried(call)
     if carried <= 1:
@@ -78,23 +205,24 @@ def quadratic(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return _half_way(call, other)
 
 
-def division(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def division(mode: RescaleMode, call: Call, other: Call) -> Any:
     """By a carrier: a product with its reciprocal, whose quotient is -1 / (y y')."""
     if call.kwargs.get("rounding_mode") is not None:
         raise mode.refusal(call, "it rounds")
     above, below = call.argument(0, "input", None), call.argument(1, "other", None)
-    if call.name in _REFLECTED:
+    if operator_of(call.name).reflected:
         above, below = below, above
     reference = reference_of(below) if isinstance(below, Tensor) else None
     if reference is None:
         return linear(mode, call, other)
     one, two = wide(below.detach()), wide(reference)
+    # the mean of both reciprocals, whose difference is -d / (y y')
     rate = Multiplied.apply(below, lambda: (1 / one + 1 / two) / 2, -1 / (one * two))
     between = _between(above) if isinstance(above, Tensor) else above
     return _with_values(between * rate, call, other)
 
 
-def activation(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def activation(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function of one number: (f(x) - f(x')) / (x - x'), f' half way where they are the same."""
     x = call.carriers[0]
     if _carried(call) > 1:
@@ -106,7 +234,7 @@ def activation(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return pair(call.written(found), other.written(reference))
 
 
-def scale(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def scale(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Roots are functions of one number; variances are quadratic, norms the root of a square."""
     if call.name == "var":
         return _half_way(call, other)
@@ -119,19 +247,19 @@ def scale(mode: "RescaleMode", call: Call, other: Call) -> Any:
     return mode.again(_norm, call)
 
 
-def attention(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def attention(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Fused attention from inside: two products and a softmax."""
     del other
     if call.argument(4, "dropout_p", 0.0):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
-    return mode.again(opened.attention, call)
+    return mode.again(in_parts.attention, call)
 
 
-def composite(mode: "RescaleMode", call: Call, other: Call) -> Any:
+def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
     if call.name == "prelu" and _carried(call) == 1:
         return activation(mode, call, other)
-    return mode.again(opened.body(call.func, call.name), call)
+    return mode.again(in_parts.written_out(call.func, call.name), call)
 
 
 def _carried(call: Call) -> int:
@@ -166,6 +294,7 @@ def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor
     out = above / below
     if bool(same.any()):
         with torch.enable_grad():
+            # where both inputs agree the quotient is 0 / 0, and its limit is the slope
             middle = torch.where(same, (one + two) / 2, one).to(x.dtype).requires_grad_(True)
             at_middle = replace(call, carriers=()).substituted({id(x): middle}).out_of_place().run()
             slope = torch.autograd.grad(at_middle.sum(), middle)[0]
@@ -194,32 +323,3 @@ def _norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, **r
     squares = input.to(rest.get("dtype") or input.dtype).square()
     total = squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim)
     return torch.sqrt(total)
-
-
-RESCALE_RULES: dict[str, RescaleRule] = {
-    **dict.fromkeys(
-        (
-            *("reduction", "concat", "sum", "negation", "fill"),
-            *("assignment", "overwrite", "scatter", "pad"),
-        ),
-        linear,
-    ),
-    **dict.fromkeys(
-        ("linear", "addmm", "convolution", "product", "matmul", "einsum"),
-        quadratic,
-    ),
-    "structural": structural,
-    "extremum": extremum,
-    "mixing": mixing,
-    "dropout": dropout,
-    "division": division,
-    "activation": activation,
-    "scale": scale,
-    "softmax": softmax,
-    "layer_norm": layer_norm,
-    "rms_norm": rms_norm,
-    "group_norm": group_norm,
-    "batch_norm": batch_norm,
-    "attention": attention,
-    "composite": composite,
-}

@@ -1,50 +1,364 @@
-"""The rule of each operator kind in gradient form: this table says where each is written.
-
-A rule takes the mode and the call, computes the operator's own value, and arranges its backward:
-either by detaching what the composite holds constant, or by an autograd function. Constants are
-booked as leaves, and what a plain gradient makes or loses at a non-linear operator is measured
-there.
+"""Rules of the gradient form for operators without weights: moves, joins, functions, sums,
+products, scales.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from transexplain.engine import attention, elementwise, linear, normalisation, structure
+import torch
+from torch import Tensor
+
+from transexplain.engine import in_parts
 from transexplain.engine.call import Call
+from transexplain.engine.functions import IdentityRule, ScaledGradient
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operators import operator_of
+from transexplain.engine.tensor_record import (
+    Function,
+    forget_function,
+    function_of,
+    inherit_marks,
+    is_gate,
+    is_reduced,
+    mark_function,
+    mark_gate,
+    mark_reduced,
+    mark_seen,
+    tensors_in,
+)
+from transexplain.errors import EngineError
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
-Rule = Callable[["RelevanceMode", Call], Any]
+def structural(mode: RelevanceMode, call: Call) -> Any:
+    """Reshapes, slices, casts, maxima: every output is one of the inputs."""
+    out = call.run()
+    if len(call.carriers) == 1:
+        inherit_marks(call.carriers[0], out)
+        mode.follow_twin(call, out)
+    return out
 
-RULES: dict[str, Rule] = {
-    "structural": structure.structural,
-    "mixing": structure.mixing,
-    "extremum": structure.extremum,
-    "dropout": structure.dropout,
-    "concat": structure.concat,
-    "fill": structure.fill,
-    "assignment": structure.assignment,
-    "overwrite": structure.overwrite,
-    "scatter": structure.scatter,
-    "pad": structure.pad,
-    "composite": structure.composite,
-    "sum": elementwise.add,
-    "negation": elementwise.negation,
-    "product": elementwise.product,
-    "matmul": elementwise.matmul,
-    "einsum": elementwise.matmul,
-    "reduction": elementwise.reduction,
-    "scale": elementwise.scale,
-    "division": elementwise.division,
-    "activation": elementwise.activation,
-    "linear": linear.linear,
-    "addmm": linear.addmm,
-    "convolution": linear.convolution,
-    "softmax": attention.softmax,
-    "attention": attention.attention,
-    "layer_norm": normalisation.layer_norm,
-    "rms_norm": normalisation.rms_norm,
-    "group_norm": normalisation.group_norm,
-    "batch_norm": normalisation.batch_norm,
-}
+
+def mixing(mode: RelevanceMode, call: Call) -> Any:
+    """Averages, interpolation, Fourier transforms: linear in their first argument."""
+    check_linear(mode, call)
+    return call.run()
+
+
+def check_linear(mode: RelevanceMode, call: Call) -> None:
+    """Raise EngineError where an operator mixes in what is not its first argument."""
+    if not mode.carries(call.argument(0, "input", None)):
+        raise mode.refusal(call, "only its first argument may depend on the input")
+    if call.kwargs.get("prepend") is not None or call.kwargs.get("append") is not None:
+        raise mode.refusal(call, "it puts further values in")
+
+
+def extremum(mode: RelevanceMode, call: Call) -> Any:
+    """The largest along an axis, or the larger of two: winner takes all."""
+    other = call.argument(1, "other", None)
+    if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
+        return structural(mode, call)
+    return mode.again(in_parts.larger if "max" in call.name else in_parts.smaller, call)
+
+
+def dropout(mode: RelevanceMode, call: Call) -> Any:
+    """Identity in evaluation."""
+    if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    return structural(mode, call)
+
+
+def concat(mode: RelevanceMode, call: Call) -> Any:
+    """Joined constants (class tokens, registers) are booked."""
+    out = call.run()
+    pieces = call.argument(0, "tensors", ())
+    dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0)))
+    offset = 0
+    for index, piece in enumerate(pieces):
+        if piece.shape == (0,):  # what torch lets pass for an empty piece of any shape
+            continue
+        width = 1 if call.name == "stack" else piece.shape[dim]
+        if not mode.carries(piece):
+            constant = piece.unsqueeze(dim) if call.name == "stack" else piece
+            start = index if call.name == "stack" else offset
+            mode.books.constant(out, constant, "concat", window=(dim, start, width))
+        offset += width
+    return out
+
+
+def fill(mode: RelevanceMode, call: Call) -> Any:
+    """Masked fill and where: what is filled in is booked."""
+    out = call.run()
+    if call.name == "where":
+        condition, chosen = call.argument(0, "condition", None), call.argument(1, "input", None)
+        # as a method of the chosen tensor the condition comes second
+        if call.func is torch.Tensor.where:
+            condition, chosen = chosen, condition
+        other = call.argument(2, "other", None)
+        for operand, mask in ((chosen, condition), (other, ~condition)):
+            if not mode.carries(operand):
+                mode.books.constant(out, operand, "fill", where=mask)
+        return out
+    mask, value = call.argument(1, "mask", None), call.argument(2, "value", 0.0)
+    mode.books.constant(out, value, "fill", where=mask)
+    return out
+
+
+def assignment(mode: RelevanceMode, call: Call) -> Any:
+    """`x[index] = value`: what stays of x, or the value, is booked if constant."""
+    x, index, value = call.args
+    base = None if mode.carries(x) else x.detach().clone()
+    call.run()
+    forget_function(x)
+    # a mask written through the same index, whatever form that index has
+    kept = torch.ones_like(x, dtype=torch.bool)
+    kept[index] = False
+    if base is not None:
+        mode.books.constant(x, base, "fill", where=kept)
+    if not mode.carries(value):
+        mode.books.constant(x, x.detach().clone(), "fill", where=~kept)
+    mark_seen([x])
+
+
+def scatter(mode: RelevanceMode, call: Call) -> Any:
+    """Sums into chosen places: linear; what they start from is booked if constant."""
+    x = call.argument(0, "input", None)
+    source = call.argument(3, "source" if "index" in call.name else "src", None)
+    base = None if mode.carries(x) else x.detach().clone()
+    added = None if mode.carries(source) else call.substituted({id(x): torch.zeros_like(x)}).run()
+    out = call.run()
+    mode.books.constant(out, base, "sum")
+    mode.books.constant(out, added, "sum")
+    return out
+
+
+def pad(mode: RelevanceMode, call: Call) -> Any:
+    """Padding by copies, or with a constant, which is booked."""
+    x, value = call.argument(0, "input", None), call.argument(3, "value", None)
+    out = structural(mode, call)
+    if call.argument(2, "mode", "constant") == "constant":
+        kept = torch.nn.functional.pad(
+            torch.ones_like(x, dtype=torch.bool), call.argument(1, "pad", ())
+        )
+        mode.books.constant(out, value or 0.0, "fill", where=~kept)
+        mode.books.lost_twin(mode.peek_twin(out), ~kept)
+    return out
+
+
+def overwrite(_: RelevanceMode, call: Call) -> Any:
+    """`x.copy_(source)`: x is the source now, cast and broadcast."""
+    out = call.run()
+    forget_function(out)
+    return out
+
+
+def composite(mode: RelevanceMode, call: Call) -> Any:
+    """A function made of others: the mode sees it from inside."""
+    return mode.again(in_parts.written_out(call.func, call.name), call)
+
+
+Join = Callable[[Any, Any], Any]
+
+
+def activation(mode: RelevanceMode, call: Call) -> Any:
+    """Identity rule with f(0) booked, or the measured plain gradient."""
+    check_one_argument(mode, call)
+    if is_scale(call):
+        return constant_scale(mode, call)
+    x, function = call.argument(0, "input", None), call.elementwise()
+    found = function_of(x).then(function, gate=operator_of(call.name).gate)
+    if mode.composite.activation == "gradient":
+        # f(0) of this operator alone: under plain gradients each operator stands for itself
+        alone = function_of(x.detach()).then(function)
+        at_zero = alone.at_zero() if alone.finite else 0.0
+        out = mode.books.measured("activation", call.with_function(function), at_zero=at_zero)
+        return x.copy_(out) if call.in_place else out
+    if not found.finite:
+        raise mode.refusal(call, "it is not finite at 0")
+    out = one_function(mode, found, lambda: function(x.detach()))
+    return mark_function(x.copy_(out), found) if call.in_place else out
+
+
+def check_one_argument(mode: RelevanceMode, call: Call) -> None:
+    """Raise EngineError where an elementwise function has a second carrier."""
+    rest = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
+    if any(mode.carries(value) for value in rest):
+        raise mode.refusal(call, "it has a second argument that depends on the input")
+
+
+def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Tensor]) -> Tensor:
+    """`compute()` = f(root) in the graph as one operator on its root, f(0) booked."""
+    at_zero, slope = found.at_zero(), found.slope_at_zero()
+    out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
+    if isinstance(at_zero, Tensor) or at_zero:
+        # masked scores hold -inf, where f(0) says nothing of f
+        masked = found.root.detach().isinf()
+        if bool(masked.any()):  # exp(-inf): no input is there, only the value
+            at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
+        mode.books.constant(out, at_zero, "activation")
+    return mark_function(out, found)
+
+
+def add(mode: RelevanceMode, call: Call) -> Any:
+    """Sums pass relevance by value; an added constant is booked."""
+    found = sum_of(mode, call)
+    out = call.run()
+    sides = (call.argument(0, "input", None), call.argument(1, "other", None))
+    for operand, sign in zip(sides, signs(call), strict=True):
+        if not mode.carries(operand):
+            out = hidden_by(operand, out)
+            mode.books.constant(out, operand, "sum", scale=sign)
+    return mark_function(out, found)
+
+
+def hidden_by(mask: Any, scores: Tensor) -> Tensor:
+    """`scores` cut off where an added mask of the type's lowest number swallows them."""
+    if not isinstance(mask, Tensor) or mask.dim() < 3 or not mask.is_floating_point():
+        return scores
+    swallowed = mask < torch.finfo(mask.dtype).min / 2
+    return torch.where(swallowed, scores.detach(), scores) if bool(swallowed.any()) else scores
+
+
+def signs(call: Call) -> tuple[float, float]:
+    """The factors of both operands of a sum or difference."""
+    factor = float(call.kwargs.get("alpha", 1))
+    if operator_of(call.name).reflected:
+        return -factor, 1.0
+    return 1.0, -factor if "sub" in call.name else factor
+
+
+def sum_of(mode: RelevanceMode, call: Call) -> Function | None:
+    """A sum as one function of one carrier; None where it is of two."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    of_left, of_right = signs(call)
+    return _combined(mode, left, right, lambda a, b: of_left * a + of_right * b)
+
+
+def negation(_: RelevanceMode, call: Call) -> Any:
+    """Linear: the gradient is the rule."""
+    found = function_of(call.argument(0, "input", None)).then(torch.neg)
+    return mark_function(call.run(), found)
+
+
+def product(mode: RelevanceMode, call: Call) -> Any:
+    """A constant factor is a scale; functions of one carrier are one function; a gate is constant;
+    what remains is a product of two signals: half to each, or the measured plain gradient.
+    """
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    found = product_of(mode, call)
+    gates = [factor for factor in (left, right) if is_gate(factor)]
+    if not (mode.carries(left) and mode.carries(right)):
+        out = mark_function(call.run(), found)
+        return mark_gate(out) if gates else out
+    if call.in_place:
+        return _written_back(mode, call, left, right)
+    if mode.composite.product == "gradient":
+        return mode.books.measured("product", call)
+    if found is not None:
+        return one_function(mode, found, call.run_detached)
+    if len(gates) == 1:
+        return mark_function(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
+    return mark_function(halved(call), None)
+
+
+def product_of(mode: RelevanceMode, call: Call) -> Function | None:
+    """A product as one function of one carrier; None where it is of two."""
+    left, right = call.argument(0, "input", None), call.argument(1, "other", None)
+    return _combined(mode, left, right, lambda a, b: a * b)
+
+
+def _written_back(mode: RelevanceMode, call: Call, left: Tensor, right: Tensor) -> Tensor:
+    """`left *= right` as a product of copies, because autograd keeps the factors."""
+    copy = mark_function(left.clone(), function_of(left))
+    factors = (copy, copy if right is left else right)
+    out = product(mode, replace(call, func=torch.mul, name="mul", args=factors, carriers=factors))
+    return mark_function(left.copy_(out), function_of(out))
+
+
+def matmul(mode: RelevanceMode, call: Call) -> Any:
+    """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
+    # x @ x.T has a single carrier, and is quadratic in it all the same
+    if len(call.carriers) == 1 and not _is_square(call):
+        return call.run()
+    if mode.composite.product == "gradient":
+        return mode.books.measured("product", call)
+    return halved(call)
+
+
+def _is_square(call: Call) -> bool:
+    """Whether both factors are one tensor."""
+    given = [value for value in tensors_in((call.args, dict(call.kwargs))) if value.requires_grad]
+    return len(given) > 1
+
+
+def halved(call: Call) -> Any:
+    """A product of two signals with half of the relevance to each."""
+    return call.substituted({id(c): ScaledGradient.apply(c, 0.5) for c in call.carriers}).run()
+
+
+def division(mode: RelevanceMode, call: Call) -> Any:
+    """Division by a constant is a scale; functions of one carrier are one function."""
+    above, below, found = quotient_of(mode, call)
+    if not mode.carries(below):
+        return mark_function(call.run(), found)
+    if mode.composite.activation == "gradient":
+        return mode.books.measured("product", call)
+    if is_normaliser(above, below):
+        return call.substituted({id(below): below.detach()}).run()
+    if found is None or not found.finite or call.in_place:
+        raise mode.refusal(call, "the denominator carries relevance")
+    return one_function(mode, found, call.run_detached)
+
+
+def is_normaliser(above: Any, below: Tensor) -> bool:
+    """Whether a denominator is a scale: made of a reduction, or one for many numerators."""
+    return is_reduced(below) or (isinstance(above, Tensor) and below.numel() < above.numel())
+
+
+def quotient_of(mode: RelevanceMode, call: Call) -> tuple[Any, Any, Function | None]:
+    """Numerator, denominator, and the quotient as one function of one carrier if it is one."""
+    if call.kwargs.get("rounding_mode") is not None:
+        raise mode.refusal(call, "it rounds")
+    above, below = call.argument(0, "input", None), call.argument(1, "other", None)
+    if operator_of(call.name).reflected:
+        above, below = below, above
+    return above, below, _combined(mode, above, below, lambda a, b: a / b)
+
+
+def reduction(_: RelevanceMode, call: Call) -> Any:
+    """Sums and means over axes: linear; what scales are made of."""
+    return mark_reduced(call.run(), call.carriers[0])
+
+
+def scale(mode: RelevanceMode, call: Call) -> Any:
+    """A norm, or the root of a reduction, is a scale; any other root is a function."""
+    return constant_scale(mode, call) if is_scale(call) else activation(mode, call)
+
+
+def is_scale(call: Call) -> bool:
+    """Whether a call makes a scale: a norm, or a root of a reduction."""
+    operator = operator_of(call.name)
+    if operator.norm:
+        return True
+    # roots and reciprocals make scales; any other power is a function of its base
+    if operator.power and call.argument(1, "exponent", None) not in (-0.5, 0.5, -1):
+        return False
+    root = operator.power or operator.kind == "scale"
+    return root and is_reduced(call.argument(0, "input", None))
+
+
+def constant_scale(mode: RelevanceMode, call: Call) -> Any:
+    """A scale is constant, or has the measured plain gradient."""
+    if mode.composite.norm == "gradient":
+        return mark_reduced(mode.books.measured("norm", call))
+    return call.run_detached()
+
+
+def _combined(mode: RelevanceMode, left: Any, right: Any, join: Join) -> Function | None:
+    """What two operands make as one function of one carrier; None where they are of two."""
+    if mode.carries(left) and mode.carries(right):
+        first, second = function_of(left), function_of(right)
+        return first.joined(second, join) if first.root is second.root else None
+    if mode.carries(left):
+        return function_of(left).with_constant(right, join)
+    return function_of(right).with_constant(left, lambda a, b: join(b, a))

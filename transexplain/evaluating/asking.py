@@ -114,7 +114,7 @@ class Questions:
                 mask = masks[part.owner]
                 assert mask is not None
                 asked.append(_of_part(mask, part, owners[part.owner], own, self.encoded))
-            answers = presence.ask(range(len(parts)), asked)
+            answers = presence.logits_of(range(len(parts)), asked)
             for part, answer in zip(parts, answers, strict=True):
                 found[part.owner] += part.weight * answer
         return found

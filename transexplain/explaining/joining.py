@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.methods.records import content_mask
+from transexplain.methods.records import Array
 from transexplain.models.base import Encoded
 from transexplain.plans import Join
-from transexplain.types import Attribution, Ledger
+from transexplain.types import Attribution, Ledger, own_positions
 
-Array = NDArray[np.float64]
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -27,7 +26,7 @@ def window_weights(encoded: Encoded, join: Join) -> Array:
     by W.
     """
     readers = _readers(encoded)
-    own = content_mask(encoded, encoded.length)
+    own = own_positions(encoded.features, encoded.length)
     read = [window.places[own[window.places]] for window in encoded.windows]
     shares = np.array([(1.0 / readers[places]).sum() / max(1, len(places)) for places in read])
     return shares if join == "sum" else shares / shares.sum()
@@ -110,7 +109,7 @@ def _note(encoded: Encoded, join: Join) -> str:
         f"explained in {len(encoded.windows)} windows of at most {longest} positions, "
         f"{join} of their logits"
     )
-    shared = float((_readers(encoded) > 1)[content_mask(encoded, encoded.length)].mean())
+    shared = float((_readers(encoded) > 1)[own_positions(encoded.features, encoded.length)].mean())
     if shared:
         note += f"; {shared:.0%} of the tokens are in several, each counted once among them"
     return note

@@ -1,4 +1,4 @@
-"""What is asked for, and what becomes of one item."""
+"""What to explain and how, and the result of one item."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Request:
         )
 
     def encode(self, model: LoadedModel, items: Sequence[Item]) -> list[Encoded | ItemFailure]:
-        """Each item as the model takes it, long texts in windows where that was asked."""
+        """Each item as the model takes it, long texts in windows where that is wanted."""
         long_text: LongText = (
             Windows(stride=self.stride) if self.long_text == "window" else self.long_text
         )
@@ -105,7 +105,7 @@ class Member:
     label: int | None  #: class index of its label, where it has one
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the observer asked for it
+class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
     """The observer's `should_stop` ended the work before the shard was complete."""
 
 

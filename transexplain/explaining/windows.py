@@ -22,11 +22,11 @@ from transexplain.explaining.request import (
 from transexplain.methods import facts_of
 from transexplain.methods.batching import batches_of
 from transexplain.methods.leaf_forward import LeafForward
+from transexplain.methods.records import Array
 from transexplain.models.base import Batch, LoadedModel, Window
 from transexplain.supervision import Observer
 from transexplain.types import Attribution, ResolvedTarget
 
-Array = NDArray[np.float64]
 Targets = list[list[ResolvedTarget]]  #: of each member
 
 

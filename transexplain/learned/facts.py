@@ -1,4 +1,4 @@
-"""What an explainer's file says about itself: for which model, taught by what, how well."""
+"""The facts in an explainer's file: for which model, taught by what, how well."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ class Facts:
     base_name: str  #: where that model lay
     classes: tuple[str, ...]
     teacher: MethodSpec
-    at: str  #: leaf that the teacher measured at
+    at: str  #: input layer that the teacher measured at
     mode: str  #: `separate` or `joint`
     forwards: float  #: operations of an explanation, in forward passes of the base
     agreement: Agreement | None = None
@@ -71,7 +71,7 @@ class Facts:
             return cls._of(json.loads(text), where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
-                f"the explainer {where} is damaged: what it says of itself cannot be read "
+                f"the explainer {where} is damaged: its facts cannot be read "
                 f"({type(error).__name__}: {error}); copy it again or train it again"
             ) from None
 
@@ -113,11 +113,11 @@ def read_facts(path: str | Path) -> Facts:
     """
     file = Path(path).expanduser()
     try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
+        with file.open("rb") as handle:
+            length = int.from_bytes(handle.read(8), "little")
             if not 0 < length <= _LONGEST:
                 raise ValueError("its header has no plausible length")
-            header = json.loads(opened.read(length))
+            header = json.loads(handle.read(length))
             if not isinstance(header, dict):
                 raise ValueError("its header is no JSON object")
     except OSError as error:

@@ -22,7 +22,7 @@ _EPSILON = 1e-12  #: of an item whose relevance is zero everywhere
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """What an explainer says of a batch."""
+    """What an explainer predicts for a batch."""
 
     relevance: Tensor  #: (B, T, C) in logits; 0 at padding
     sizes: Tensor  #: (B, T) scale of the item at each position, in logits; 0 at padding
@@ -137,7 +137,7 @@ def explanation_loss(
     """Mean squared error on the items' own scales.
 
     Args:
-        explainer, prediction: the network, and what it said given the items' scales.
+        explainer, prediction: the network, and its prediction given the items' scales.
         relevance: (B, T, C) of the teacher, in logits; ignored where it is not known.
         known: (B, C) classes that the teacher explained.
         scale: (B, 2) of the items; see `item_scale`.

@@ -1,4 +1,4 @@
-"""Explanation methods; `table.py` is the list of what exists."""
+"""Explanation methods; `method_table` lists what exists."""
 
 import inspect
 from collections.abc import Callable

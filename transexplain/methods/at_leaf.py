@@ -1,4 +1,4 @@
-"""What methods that work at a leaf have in common: products to positions, and completeness."""
+"""What methods at the input layer have in common: products to positions, completeness."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,7 +10,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import LeafForward, is_double
 from transexplain.methods.passes import features_at, sum_hidden
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.types import Unit
 
 #: share of f(x) - f(baseline) that may be missing before an attribution says so
@@ -29,12 +29,12 @@ def explain_at_leaf(
     finish: Callable[[Tensor], Tensor] | None = None,
     difference: Array | None = None,
 ) -> BatchExplanation:
-    """Explain every target by what `relevance` gives at the leaf, summed over the hidden axis.
+    """Explain every target by what `relevance` gives there, summed over the hidden axis.
 
     Args:
-        passed: the model as a function of the leaf of B items.
+        passed: the model as a function of the input layer of B items.
         resolve: (B, C) logits -> targets per item.
-        relevance: a seed (B, C) -> the relevance of every element of the leaf, of its shape.
+        relevance: a seed (B, C) -> the relevance of every element of the input layer, of its shape.
         method, unit: what is written on the attributions.
         finish: done to the sums (B, T).
         difference: (B, C) logits minus those that the relevances of all positions shall sum to
@@ -43,7 +43,7 @@ def explain_at_leaf(
     encoded = passed.batch.encoded
     places = [features_at(passed.at, one) for one in encoded]
 
-    def take(seed: Array, _last: bool) -> Turn:
+    def take(seed: Array, _last: bool) -> SeedRelevance:
         found = relevance(torch.from_numpy(seed).to(passed.start.device))
         summed = sum_hidden(found, places[0])
         positions = (summed if finish is None else finish(summed)).cpu().numpy()
@@ -54,14 +54,14 @@ def explain_at_leaf(
                 completeness(method, float(positions[row, : width(passed, row)].sum()), total)
                 for row, total in enumerate(wanted.tolist())
             ]
-        return Turn(positions, notes=notes, features=places)
+        return SeedRelevance(positions, notes=notes, features=places)
 
     mark = Mark(method=method, at=passed.at, unit=unit, double=is_double(passed.start))
-    return explain_turns(passed.batch, passed.logits, resolve, take, mark)
+    return explain_targets(passed.batch, passed.logits, resolve, take, mark)
 
 
 def width(passed: LeafForward, row: int) -> int:
-    """How many positions of the leaf are the item's own: all but padding."""
+    """How many positions of the input layer are the item's own: all but padding."""
     if passed.at == "pixels":
         return int(np.prod(passed.start.shape[2:]))
     return passed.batch.encoded[row].length
@@ -74,12 +74,12 @@ def several(passed: LeafForward, times: int) -> Tensor:
 
 
 def like_rows(numbers: Tensor, passed: LeafForward) -> Tensor:
-    """(N,) numbers as (N, 1, ...), to be multiplied with values at the leaf."""
+    """(N,) numbers as (N, 1, ...), to be multiplied with values at the input layer."""
     return numbers.to(passed.start).view(-1, *[1] * (passed.start.dim() - 1))
 
 
 def summed_gradients(passed: LeafForward, points: Iterable[Point], seed: Tensor) -> Tensor:
-    """The sum of factor * gradient of the seeded logits over points at the leaf, float64."""
+    """The sum of factor * gradient of the seeded logits over points at the input layer, float64."""
     total = torch.zeros_like(passed.start, dtype=torch.float64)
     for rows, values, factor in points:
         add_rows(total, rows, passed.gradients(values, rows, seed).double() * factor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, rows_of
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -31,7 +31,7 @@ def explain(
     capacity (A + I) / 2, A the mean over heads. The same for every target.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer, stop_layer: layers from 0, the last exclusive; default: all.
         readout: `token` is the position that the classifier reads, `all` the sum over all (Ali
             et al. 2022).
@@ -56,7 +56,9 @@ def explain(
         weights = rows[item, :size].double().cpu().numpy()
         positions[item, :size] = _flows(own, weights, scaled=variant == "authors")
     mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)
+    return explain_targets(
+        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    )
 
 
 def _capacities(mean: Tensor) -> Array:

@@ -6,7 +6,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, Positions, layer_at, read
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, item_by_item, min_max, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.types import PatchGrid
 
@@ -26,7 +26,7 @@ def explain(
     Selvaraju et al. 2017, Eq. 1-2, with the heads of the last layer as channels.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         variant: `authors` scales the map from 0 to 1 and leaves position 0 out; where all entries
             are equal their code gives NaN, and this 0.
@@ -44,14 +44,14 @@ def explain(
     weights = maps.weights(chosen)
     rows = None if variant == "authors" else maps.rows_read()
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         (gradient,) = maps.gradients(seed, [chosen], last=last)
         if rows is None:
-            return Turn(_authors(batch, weights, gradient, padded_length))
-        return Turn(read(_cam(weights, gradient, maps.positions), rows))
+            return SeedRelevance(_authors(batch, weights, gradient, padded_length))
+        return SeedRelevance(read(_cam(weights, gradient, maps.positions), rows))
 
     mark = Mark(method, "attention", "score", double=weights.dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, take, mark)
+    return explain_targets(batch, maps.logits, resolve, take, mark)
 
 
 def _cam(weights: Tensor, gradient: Tensor, positions: Positions) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, Readout, layer_at, read, rows_of
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Mark, Turn, explain_turns
+from transexplain.methods.records import Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -24,7 +24,7 @@ def explain(
     """The mean over heads of one layer's attention, read at the classifier's row.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         readout: `token` is the row of the position that the classifier reads, `all` the sum over
             rows (A-Last of Ali et al. 2022).
@@ -51,4 +51,6 @@ def explain(
     else:
         positions = read(mean, rows_of(maps, readout))
     mark = Mark(method, "attention", "score", double=mean.dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)
+    return explain_targets(
+        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.engine.attention_maps import AttentionPass, open_attention
+from transexplain.engine.attention_maps import AttentionPass, read_attention
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.leaf_forward import as_array
 from transexplain.methods.records import Array, parts
@@ -45,8 +45,8 @@ class GlobalMaps:
 
     @classmethod
     def of(cls, model: LoadedModel, batch: Batch) -> "GlobalMaps":
-        """One forward pass with attention opened; see `check_maps` for errors."""
-        passed = open_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
+        """One forward pass that keeps the attention maps; see `check_maps` for errors."""
+        passed = read_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
         check_maps(model, batch, passed.maps)
         positions = Positions.of(batch, width_of(batch), passed.logits.device)
         return cls(passed, as_array(passed.logits), positions)

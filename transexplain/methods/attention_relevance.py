@@ -36,10 +36,10 @@ class RelevanceMaps:
 
         `baseline` is the LRP that the authors compare with.
         """
-        leaf = model.default_at
-        rules = chefer_rules("chefer-lrp", leaf, variant=variant, baseline=baseline)
+        input_layer = model.default_at
+        rules = chefer_rules("chefer-lrp", input_layer, variant=variant, baseline=baseline)
         passes = propagate(
-            lambda taps: model.run(batch, at=leaf, taps=taps),
+            lambda taps: model.run(batch, at=input_layer, taps=taps),
             rules,
             len(batch.encoded),
             module=model.module,

@@ -1,4 +1,4 @@
-"""What a leaf is compared with: baselines, and noise that belongs to an item."""
+"""What an input layer is compared with: baselines, and noise that belongs to an item."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.leaf_forward import LeafForward, as_array
-from transexplain.methods.records import Array, content_mask
+from transexplain.methods.records import Array
 from transexplain.methods.seeds import generator_of
+from transexplain.types import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side
 BLUR = 1 / 16
@@ -20,16 +21,17 @@ _TOKENS = {"mask": "mask_token_id", "pad": "pad_token_id", "unk": "unk_token_id"
 
 
 def baseline_of(passed: LeafForward, baseline: str | None) -> Tensor:
-    """What stands at the leaf of each item where it says nothing, of the shape of the leaf.
+    """What stands at the input layer of each item where it holds no information, of that shape.
 
-    Texts: `mask`, `pad`, `unk`: the leaf of the same text with all but its special tokens replaced
-    by that token. Pictures: `mean`, `black`, `blur`: the leaf of a picture of the mean colour of
-    the training pictures (zeros, as inputs are normalised), of a black one, and of the picture
-    itself blurred by a Gaussian of a sixteenth of its side. Both: `zero`, zeros at the leaf. None:
-    `mean` for pictures, for texts the first of those tokens that the tokenizer has, `zero` without
-    a tokenizer. Padding stays as it is.
+    Texts: `mask`, `pad`, `unk`: the input layer of the same text with all but its special tokens
+        replaced
+    by that token. Pictures: `mean`, `black`, `blur`: the input layer of a picture of the mean
+    colour of the training pictures (zeros, as inputs are normalised), of a black one, and of the
+    picture itself blurred by a Gaussian of a sixteenth of its side. Both: `zero`, zeros at the
+    input layer. None: `mean` for pictures, for texts the first of those tokens that the tokenizer
+    has, `zero` without a tokenizer. Padding stays as it is.
 
-    At `encoder` zeros are nothing that a model ever sees: norms and attention turn sharply on the
+    At `encoder` zeros are nothing that a model ever sees: norms and attention found sharply on the
     way there, and integrated gradients need many more steps.
 
     Raises:
@@ -54,7 +56,7 @@ def baseline_of(passed: LeafForward, baseline: str | None) -> Tensor:
 
 
 def logits_at(passed: LeafForward, values: Tensor) -> Array:
-    """(B, C) the logits with `values` (B, ...) at the leaf."""
+    """(B, C) the logits with `values` (B, ...) at the input layer."""
     rows = torch.arange(len(values), device=values.device)
     with torch.no_grad():
         found = [as_array(passed(values[part], rows[part])) for part in passed.chunks(rows)]
@@ -62,7 +64,7 @@ def logits_at(passed: LeafForward, values: Tensor) -> Array:
 
 
 def own_part(passed: LeafForward) -> Tensor:
-    """Which of the leaf's elements belong to an item and not to padding; broadcasts over it."""
+    """Which elements there belong to an item and not to padding; broadcasts."""
     start = passed.start
     if passed.at == "pixels":
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=start.device)
@@ -98,7 +100,7 @@ def _replaced(passed: LeafForward, baseline: str) -> Tensor:
             f"does not have; use {there}"
         )
     ids: Tensor = passed.batch.inputs["input_ids"]
-    content = [content_mask(one, ids.shape[1]) for one in passed.batch.encoded]
+    content = [own_positions(one.features, ids.shape[1]) for one in passed.batch.encoded]
     masks = torch.from_numpy(np.stack(content)).to(ids.device)
     return ids.masked_fill(masks, tokens[baseline])
 
@@ -138,7 +140,7 @@ _PICTURES: dict[str, Callable[[LeafForward], Tensor]] = {
 
 
 class Noise:
-    """Standard normal numbers for the leaves of a batch, the same for an item in every batch.
+    """Standard normal numbers for the input layers of a batch, the same for an item in every batch.
 
     An item's numbers follow from the seed, its id and how many draws were made for it; they are
     drawn for its own positions, in float64 on the CPU, and are 0 on padding.
@@ -167,12 +169,16 @@ class Noise:
         ]
         return torch.cat(drawn).to(start).view(-1, *[1] * (start.dim() - 1))
 
-    def _own(self, leaf: Tensor, row: int) -> Tensor:
-        return leaf if self.passed.at == "pixels" else leaf[: self.passed.batch.encoded[row].length]
+    def _own(self, input_layer: Tensor, row: int) -> Tensor:
+        return (
+            input_layer
+            if self.passed.at == "pixels"
+            else input_layer[: self.passed.batch.encoded[row].length]
+        )
 
 
 def value_range(passed: LeafForward) -> Tensor:
-    """(B, 1, ...) the largest minus the smallest value of each item's own part of the leaf."""
+    """(B, 1, ...) the largest minus the smallest value of each item's own positions."""
     start, own = passed.start, own_part(passed)
     high = torch.where(own, start, -torch.inf).flatten(1).amax(1)
     low = torch.where(own, start, torch.inf).flatten(1).amin(1)

@@ -6,7 +6,7 @@ from transexplain.models.base import Encoded, LoadedModel
 
 
 def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> list[list[int]]:
-    """Indices of items that may share a batch without changing what the model says of them.
+    """Indices of items that may share a batch without changing their logits.
 
     A model whose logits depend on padding gets batches of equal lengths, one whose logits depend
     on the other items gets every item alone. What the model does is measured once, and only when

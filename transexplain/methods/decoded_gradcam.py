@@ -27,7 +27,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.layer_gradcam import class_activation, layer_notes, mark_of
 from transexplain.methods.leaf_forward import as_array
-from transexplain.methods.records import Array, Turn, explain_turns
+from transexplain.methods.records import Array, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import Layers, run_layers
 from transexplain.models.lm_head import LMHead, lm_head
@@ -68,14 +68,14 @@ def explain(
     index = layers.index(layer)
     decoded = _Decoded(layers, decode, index, among)
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
         scores = class_activation(layers, index, gradient)
         positions = decoded.positions(scores.clamp(min=0), tau).cpu().numpy()
-        return Turn(positions, notes=layer_notes(batch, gradient, scores, index))
+        return SeedRelevance(positions, notes=layer_notes(batch, gradient, scores, index))
 
     mark = mark_of(layers, index, method)
-    return explain_turns(batch, as_array(layers.logits), resolve, take, mark)
+    return explain_targets(batch, as_array(layers.logits), resolve, take, mark)
 
 
 def _check(model: LoadedModel, tau: float, among: str) -> None:

@@ -22,8 +22,7 @@ from transexplain.methods.baselines import Noise, baseline_of, value_range
 from transexplain.methods.leaf_forward import LeafForward, as_array, repeated
 from transexplain.methods.records import Array
 from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.invariance import tolerance_of
+from transexplain.models.base import Batch, LoadedModel, tolerance_of
 
 #: how far the logits of both passes may lie apart, as a share of the largest
 _APART = 1e-3
@@ -48,7 +47,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         references: how many are averaged; 1 is plain DeepLIFT.
         baseline: the first reference; see `baseline_of`; default: what the model can make.
         sigma: the others have normal noise on it, of this share of the range of an item's values.
@@ -73,7 +72,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
-    """References of every item, a chunk at a time, the same ones whenever they are asked for."""
+    """References of every item, a chunk at a time, the same ones in every iteration."""
 
     passed: LeafForward
     base: Tensor  #: (B, ...), the first reference of every item

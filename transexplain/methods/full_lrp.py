@@ -22,8 +22,8 @@ def explain(
     sums, as their own method propagates.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
-        at: the leaf; their pictures are explained at `pixels`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
+        at: the input layer; their pictures are explained at `pixels`.
         variant: `authors` adds their 1e-9 to every denominator, whatever its sign. They also
             leave position 0 out, which here stays, flagged as special.
 
@@ -33,6 +33,6 @@ def explain(
     Raises:
         EngineError: an operator without a rule.
     """
-    leaf = at or model.default_at
-    rules = chefer_rules("chefer-lrp", leaf, variant=variant, baseline=True)
-    return explain_by(model, batch, resolve, rules, at=leaf, method=method)
+    input_layer = at or model.default_at
+    rules = chefer_rules("chefer-lrp", input_layer, variant=variant, baseline=True)
+    return explain_by(model, batch, resolve, rules, at=input_layer, method=method)

@@ -8,7 +8,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, layers_from, read
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -25,7 +25,7 @@ def explain(
     """R <- R + E_h[(dA * A)^+] R over the layers, from R = I (Chefer et al. 2021b, Eq. 5-6).
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer: the first layer, counted from 0.
         variant: `paper` takes the identity that R begins with off again, so that the position
             that is read has only what it attends to; `authors` leaves it, and reads position 0.
@@ -42,18 +42,18 @@ def explain(
     layers = layers_from(maps.layers, start_layer)
     rows = None if variant == "authors" else maps.rows_read()
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         gradients = maps.gradients(seed, layers, last=last)
         found = [
             (gradient * maps.weights(layer)).clamp(min=0).mean(dim=1)
             for gradient, layer in zip(gradients, layers, strict=True)
         ]
         if rows is None:
-            return Turn(_authors(batch, found, padded_length))
-        return Turn(read(accumulated(found), rows))
+            return SeedRelevance(_authors(batch, found, padded_length))
+        return SeedRelevance(read(accumulated(found), rows))
 
     mark = Mark(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, take, mark)
+    return explain_targets(batch, maps.logits, resolve, take, mark)
 
 
 def accumulated(layers: Sequence[Tensor]) -> Tensor:

@@ -43,5 +43,5 @@ def _passes(number: int, *, forwards: int) -> Cost:
 
 
 def _reading(params: Parameters) -> int:
-    """The forward that reads the leaf of a baseline made of other inputs."""
+    """The forward that reads the input layer of a baseline made of other inputs."""
     return int(params["baseline"] != "zero")

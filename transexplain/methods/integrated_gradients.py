@@ -41,7 +41,7 @@ def explain(
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         steps: points of the quadrature.
         baseline: see `baseline_of`; default: the first that the model can make.
 

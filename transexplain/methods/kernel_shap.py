@@ -67,9 +67,9 @@ def _estimates(
             )
             for row in items
         ]
-        asked = [np.insert(masks, 0, False, axis=0) for masks, _ in chosen]
+        masks_and_nothing = [np.insert(masks, 0, False, axis=0) for masks, _ in chosen]
         for row, (masks, kernel), answer in zip(
-            items, chosen, presence.ask(items, asked), strict=True
+            items, chosen, presence.logits_of(items, masks_and_nothing), strict=True
         ):
             nothing = answer[0]
             total = presence.logits[row] - nothing

@@ -16,9 +16,10 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import as_array, is_double
-from transexplain.methods.records import Array, Mark, Turn, content_mask, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import Layers, run_layers
+from transexplain.types import own_positions
 
 Weights = Literal["pooled", "local"]
 
@@ -33,7 +34,7 @@ def explain(
     weights: Weights = "pooled",
     relu: bool = True,
 ) -> BatchExplanation:
-    """Grad-CAM at one layer, as the module says.
+    """Grad-CAM at one layer; see the module.
 
     Args:
         model, batch, resolve, method: a model with a repeated layer list, B items.
@@ -51,14 +52,16 @@ def explain(
     layers = run_layers(model, batch)
     index = layers.index(layer)
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
         scores = class_activation(layers, index, gradient, weights=weights)
         positions = scores.clamp(min=0) if relu else scores
-        return Turn(positions.cpu().numpy(), notes=layer_notes(batch, gradient, scores, index))
+        return SeedRelevance(
+            positions.cpu().numpy(), notes=layer_notes(batch, gradient, scores, index)
+        )
 
     mark = mark_of(layers, index, method)
-    return explain_turns(batch, as_array(layers.logits), resolve, take, mark)
+    return explain_targets(batch, as_array(layers.logits), resolve, take, mark)
 
 
 def mark_of(layers: Layers, layer: int, method: str) -> Mark:
@@ -97,10 +100,10 @@ def layer_notes(
     moved, above = ((part > 0).cpu().numpy() for part in (gradient.abs().amax(dim=-1), scores))
     notes = []
     for row, encoded in enumerate(batch.encoded):
-        told = []
-        if not np.any(moved[row, content_mask(encoded, moved.shape[1])]):
-            told.append(f"the logits read layer {layer} at special positions only")
+        of_item = []
+        if not np.any(moved[row, own_positions(encoded.features, moved.shape[1])]):
+            of_item.append(f"the logits read layer {layer} at special positions only")
         if not np.any(above[row, : encoded.length]):
-            told.append(f"no position of layer {layer} speaks for the target")
-        notes.append(tuple(told))
+            of_item.append(f"no position of layer {layer} speaks for the target")
+        notes.append(tuple(of_item))
     return notes

@@ -1,8 +1,8 @@
-"""The model as a function of its leaf: for methods that ask it at many points."""
+"""The model as a function of its input layer: for methods that run it at many points."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,27 +11,27 @@ from torch import Tensor
 
 from transexplain.models.base import Batch, LoadedModel
 
-#: positions that one forward pass holds at once, where a method asks at many points
+#: positions that one forward pass holds at once, where a method runs many points
 POSITIONS_AT_ONCE = 4096
 
 
 class _Swap:
-    """Taps that note what stands at the leaf, and put something else there."""
+    """Taps that note what stands at the input layer, and put something else there."""
 
     def __init__(self, values: Tensor | None) -> None:
         self.values, self.found = values, torch.empty(0)
 
-    def leaf(self, tensor: Tensor) -> Tensor:
+    def input_layer(self, tensor: Tensor) -> Tensor:
         self.found = tensor.detach()
         return tensor if self.values is None else self.values.to(tensor.dtype)
 
     def encoder_begins(self) -> None:
-        """Of no use here."""
+        """Nothing depends on where the encoder begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafForward:
-    """Logits as a function of the tensor at a leaf, for rows of one batch."""
+    """Logits as a function of the tensor at an input layer, for rows of one batch."""
 
     model: LoadedModel
     batch: Batch
@@ -40,15 +40,15 @@ class LeafForward:
     logits: NDArray[np.float64]  #: (B, C) of the batch as it is
 
     @classmethod
-    def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> "LeafForward":
-        """One forward pass that reads the leaf."""
-        taps, leaf = _Swap(None), at or model.default_at
+    def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> Self:
+        """One forward pass that reads the input layer."""
+        taps, input_layer = _Swap(None), at or model.default_at
         with torch.no_grad():
-            logits = model.run(batch, at=leaf, taps=taps)
-        return cls(model, batch, leaf, taps.found, as_array(logits))
+            logits = model.run(batch, at=input_layer, taps=taps)
+        return cls(model, batch, input_layer, taps.found, as_array(logits))
 
     def __call__(self, values: Tensor, rows: Tensor) -> Tensor:
-        """Logits (N, C) with `values` (N, ...) at the leaf of the items `rows` (N,) of the batch.
+        """Logits (N, C) with `values` (N, ...) in the place of the items `rows` (N,) of the batch.
 
         The graph is recorded where the caller has gradients on.
         """

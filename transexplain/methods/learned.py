@@ -1,9 +1,9 @@
 """Relevance predicted by an explainer that learned from a relevance method.
 
-The explainer (`transexplain.learned.network`) reads hidden states of the forward pass that the
-prediction needs anyway, and gives the relevance of every position for every class at once. It
-approximates its teacher: there is no ledger, and how near it comes was measured when it was
-trained and is said by every attribution.
+The explainer, a small network, reads hidden states of the forward pass that the prediction needs
+anyway, and gives the relevance of every position for every class at once. It approximates its
+teacher: there is no ledger, and how near it comes was measured when it was trained and stands on
+every attribution.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from transexplain.learned.network import Explainer
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import as_array, is_double
 from transexplain.methods.learned_costs import explainer_of
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.states import read_states
 from transexplain.models.variants import kept
@@ -35,7 +35,7 @@ def explain(
     """What an explainer predicts that its teacher would say: one forward, whatever the targets.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         explainer: path of the explainer's file.
         sha256: of the file's bytes, where they shall be these.
 
@@ -50,12 +50,12 @@ def explain(
     mark = Mark(method=method, at=facts.at, unit="logits", double=is_double(states.logits))
     notes = [(_note(facts),)] * len(batch.encoded)
 
-    def take(seed: Array, _last: bool) -> Turn:
-        asked = torch.from_numpy(seed).to(predicted.device)
-        positions = torch.einsum("btc,bc->bt", predicted.double(), asked)
-        return Turn(positions.cpu().numpy(), notes=notes)
+    def take(seed: Array, _last: bool) -> SeedRelevance:
+        coefficients = torch.from_numpy(seed).to(predicted.device)
+        positions = torch.einsum("btc,bc->bt", predicted.double(), coefficients)
+        return SeedRelevance(positions.cpu().numpy(), notes=notes)
 
-    return explain_turns(batch, as_array(states.logits), resolve, take, mark)
+    return explain_targets(batch, as_array(states.logits), resolve, take, mark)
 
 
 def _explainer_of(
@@ -82,10 +82,10 @@ def _read(model: LoadedModel, where: str, sha256: str | None) -> tuple[Explainer
 
 
 def _note(facts: Facts) -> str:
-    told = facts.agreement
+    agreement = facts.agreement
     measured = (
-        f": rank correlation {told.rank_correlation:.2f} over {told.items} items held out"
-        if told
+        f": rank correlation {agreement.rank_correlation:.2f} over {agreement.items} items held out"
+        if agreement
         else ", how well was not measured"
     )
     return f"learned, approximates {facts.teacher.name}{measured}"

@@ -76,7 +76,7 @@ def _estimates(
             )
             for row in items
         ]
-        estimates += map(fit, masks, presence.ask(items, masks))
+        estimates += map(fit, masks, presence.logits_of(items, masks))
     return estimates
 
 

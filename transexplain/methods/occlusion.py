@@ -105,4 +105,4 @@ def _falls(presence: Presence, covered: list[Masks]) -> Array:
 def _logits(presence: Presence, covered: list[Masks], lost: Sequence[Absent]) -> Array:
     """(B, N, K) the logits of B items, each with the windows `lost` (N, W of the item) absent."""
     masks = [~(row @ over).astype(bool) for row, over in zip(lost, covered, strict=True)]
-    return np.stack(presence.ask(range(len(covered)), masks))
+    return np.stack(presence.logits_of(range(len(covered)), masks))

@@ -7,7 +7,7 @@ from transexplain.methods.attention_maps import GlobalMaps, layer_at, read
 from transexplain.methods.attention_relevance import RelevanceMaps
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -28,7 +28,7 @@ def explain(
     sums are not rescaled, stopped at the map.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
         gradient: multiply by the gradient of the map (an ablation in the authors' code).
         variant: `authors` keeps the positive part only, and leaves position 0 out.
@@ -47,17 +47,17 @@ def explain(
     chosen = layer_at(maps.layers, layer)
     rows = None if variant == "authors" else maps.rows_read()
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         (found,) = relevance.relevance(seed, [chosen], last=last)
         if gradient:
             found = found * maps.gradients(seed, [chosen], last=last)[0]
         if rows is None:
-            return Turn(_authors(batch, found.clamp(min=0).mean(dim=1), padded_length))
-        return Turn(read(found.mean(dim=1), rows))
+            return SeedRelevance(_authors(batch, found.clamp(min=0).mean(dim=1), padded_length))
+        return SeedRelevance(read(found.mean(dim=1), rows))
 
     double = maps.weights(0).dtype == torch.float64
     mark = Mark(method, "attention", "score" if gradient else "unit_relevance", double=double)
-    return explain_turns(batch, maps.logits, resolve, take, mark)
+    return explain_targets(batch, maps.logits, resolve, take, mark)
 
 
 def _authors(batch: Batch, mean: Tensor, length: int | None) -> Array:

@@ -3,20 +3,23 @@
 import dataclasses
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transexplain.engine.composites import Composite
 from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import EngineError
 from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.records import Features, Mark, Turn, explain_turns, parts
+from transexplain.methods.records import (
+    Array,
+    Features,
+    Mark,
+    SeedRelevance,
+    explain_targets,
+    parts,
+)
 from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.types import PatchGrid
-
-Array = NDArray[np.float64]
 
 
 def explain_by(
@@ -32,30 +35,32 @@ def explain_by(
 
     `method` is the name to record, where it is not the composite's.
     """
-    leaf = at or model.default_at
+    input_layer = at or model.default_at
     items = len(batch.encoded)
     passes = propagate(
-        lambda taps: model.run(batch, at=leaf, taps=taps), rules, items, module=model.module
+        lambda taps: model.run(batch, at=input_layer, taps=taps), rules, items, module=model.module
     )
     logits = passes.logits.detach().double().cpu().numpy()
-    places = [features_at(leaf, encoded) for encoded in batch.encoded]
+    places = [features_at(input_layer, encoded) for encoded in batch.encoded]
     mark = Mark(
         method=method or rules.name,
-        at=leaf,
+        at=input_layer,
         unit=rules.unit,
         double=passes.logits.dtype == torch.float64,
     )
     take = partial(_one_pass, passes, places)
-    return explain_turns(batch, logits, resolve, take, mark)
+    return explain_targets(batch, logits, resolve, take, mark)
 
 
-def _one_pass(passes: Propagation, places: list[Features], seed: Array, last: bool) -> Turn:
+def _one_pass(
+    passes: Propagation, places: list[Features], seed: Array, last: bool
+) -> SeedRelevance:
     product = passes.relevance(torch.from_numpy(seed), last=last)
     positions = sum_hidden(product, places[0]).cpu().numpy()
     inputs, special = parts(positions.shape[1], places)
     ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
     notes = [_notes(passes, item) for item in range(len(places))]
-    return Turn(positions, ledgers=ledgers, notes=notes, features=places)
+    return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
 
 
 def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
@@ -69,12 +74,12 @@ def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def features_at(leaf: str, encoded: Encoded) -> Features:
-    """What the positions of the leaf are: the item's own, single pixels, or nodes alone."""
+def features_at(input_layer: str, encoded: Encoded) -> Features:
+    """What the positions of the input layer are: the item's own, single pixels, or nodes alone."""
     features = encoded.features
-    if leaf == "nodes" and not isinstance(features, PatchGrid):
+    if input_layer == "nodes" and not isinstance(features, PatchGrid):
         return tuple(token for token in features if not token.special)
-    if leaf == "pixels" and isinstance(features, PatchGrid):
+    if input_layer == "pixels" and isinstance(features, PatchGrid):
         return dataclasses.replace(features, rows=features.height, cols=features.width, prefix=0)
     return features
 
@@ -87,6 +92,6 @@ def sum_hidden(product: Tensor, features: Features) -> Tensor:
         channels_last = tuple(product.shape[1:3]) == (features.rows, features.cols)
         return product.sum(dim=-1 if channels_last else 1).flatten(1)
     raise EngineError(
-        f"the leaf has shape {tuple(product.shape)}; expected (B, T, D) or a map of patches. "
-        "Choose another `at`"
+        f"the input layer has shape {tuple(product.shape)}; expected (B, T, D) or a map of "
+        "patches. Choose another `at`"
     )

@@ -1,4 +1,4 @@
-"""Forward passes of the perturbation methods; upper bounds, as what is asked twice runs once.
+"""Forward passes of the perturbation methods; upper bounds, as equal masks run once.
 
 All take every parameter and the T positions of an item; no target costs anything.
 """

@@ -12,7 +12,7 @@ from transexplain.methods.absence import Baseline
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.leaf_forward import as_array, is_double
 from transexplain.methods.presence import Over, Presence
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.types import ResolvedTarget
 
@@ -56,12 +56,14 @@ def explain_presence(
     targets = resolve(numbers)
     classes = _classes(targets)
     presence = Presence.of(model, batch, numbers, classes, baseline=baseline, over=over)
-    take = partial(_turn, presence, estimator(presence))
+    take = partial(_of_seed, presence, estimator(presence))
     mark = Mark(method=method, at="inputs", unit="logits", double=is_double(logits))
-    return explain_turns(batch, numbers, lambda _logits: targets, take, mark)
+    return explain_targets(batch, numbers, lambda _logits: targets, take, mark)
 
 
-def _turn(presence: Presence, estimates: Sequence[Estimate], seed: Array, _last: bool) -> Turn:
+def _of_seed(
+    presence: Presence, estimates: Sequence[Estimate], seed: Array, _last: bool
+) -> SeedRelevance:
     width = max(encoded.length for encoded in presence.batch.encoded)
     coefficients = seed[:, presence.classes]
     pairs = list(zip(estimates, coefficients, strict=True))
@@ -69,7 +71,7 @@ def _turn(presence: Presence, estimates: Sequence[Estimate], seed: Array, _last:
         presence.spread(row, one.weights @ wanted, width) for row, (one, wanted) in enumerate(pairs)
     ]
     notes = [_notes(presence.absent.note, one, wanted) for one, wanted in pairs]
-    return Turn(np.stack(positions), notes=notes)
+    return SeedRelevance(np.stack(positions), notes=notes)
 
 
 def whole_number(name: str, value: int) -> int:

@@ -1,4 +1,4 @@
-"""The model as a function of which positions are present: what perturbation methods ask."""
+"""The model as a function of which positions are present: what perturbation methods call."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.methods.absence import Absence, Baseline, absence
 from transexplain.methods.leaf_forward import POSITIONS_AT_ONCE, as_array, repeated
-from transexplain.methods.records import Array, content_mask
+from transexplain.methods.records import Array
 from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.types import PatchGrid, Token
+from transexplain.types import PatchGrid, Token, own_positions
 
 #: what is present or absent as one: `tokens` means patches where the item is a picture
 Over = Literal["tokens", "words"]
@@ -36,7 +36,7 @@ class Presence:
     model: LoadedModel
     batch: Batch
     logits: Array  #: (B, K) with everything present
-    classes: Sequence[int]  #: (K,) the logits that are asked for
+    classes: Sequence[int]  #: (K,) the logits that are wanted
     absent: Absence
     #: per item (T,) the feature that a position belongs to, -1 where it is always there
     owners: tuple[NDArray[np.int64], ...]
@@ -54,7 +54,7 @@ class Presence:
         over: Over = "tokens",
         beat: Callable[[], None] | None = None,
     ) -> "Presence":
-        """What the model says of `batch`, given its `logits` (B, C); raises ConfigurationError."""
+        """The model on `batch`, given its `logits` (B, C); raises ConfigurationError."""
         if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
             known = "tokens or words" if model.modality == "text" else "tokens: its patches"
             raise ConfigurationError(f"over={over!r} is unknown; a {model.modality} has {known}")
@@ -80,26 +80,26 @@ class Presence:
             return (grid.rows, grid.cols)
         return (self.features[row],)
 
-    def groups(self, asked: int) -> Iterator[range]:
-        """Items to ask together where each is asked `asked` times: the answers fit in memory."""
-        step = max(1, ANSWERS_AT_ONCE // max(1, asked * len(self.classes)))
+    def groups(self, number: int) -> Iterator[range]:
+        """Items to compute together where each has `number` masks: the answers fit in memory."""
+        step = max(1, ANSWERS_AT_ONCE // max(1, number * len(self.classes)))
         items = len(self.batch.encoded)
         for begin in range(0, items, step):
             yield range(begin, min(begin + step, items))
 
-    def ask(self, items: Sequence[int], masks: Sequence[Masks]) -> list[Array]:
+    def logits_of(self, items: Sequence[int], masks: Sequence[Masks]) -> list[Array]:
         """The logits of `items` where the features in `masks` are present.
 
         Args:
             items: rows of the batch.
-            masks: (N, F) for each of them; what is asked twice is computed once.
+            masks: (N, F) for each of them; equal masks are computed once.
 
         Returns:
             (N, K) float64 for each item. Raises ItemError where a logit is not finite.
         """
-        asked = [np.unique(mask, axis=0, return_inverse=True) for mask in masks]
-        whole = [unique.all(axis=1) for unique, _ in asked]
-        found = [np.empty((len(unique), len(self.classes))) for unique, _ in asked]
+        distinct = [np.unique(mask, axis=0, return_inverse=True) for mask in masks]
+        whole = [unique.all(axis=1) for unique, _ in distinct]
+        found = [np.empty((len(unique), len(self.classes))) for unique, _ in distinct]
         for row, everything, answers in zip(items, whole, found, strict=True):
             answers[everything] = self.logits[row]
         places = [
@@ -112,11 +112,12 @@ class Presence:
                 self.beat()
             part = places[chunk]
             rows = [items[one] for one, _ in part]
-            answers = self._logits(rows, [asked[one][0][number] for one, number in part])
+            answers = self._logits(rows, [distinct[one][0][number] for one, number in part])
             for (one, number), answer in zip(part, answers, strict=True):
                 found[one][number] = answer
         return [
-            answers[inverse.reshape(-1)] for answers, (_, inverse) in zip(found, asked, strict=True)
+            answers[inverse.reshape(-1)]
+            for answers, (_, inverse) in zip(found, distinct, strict=True)
         ]
 
     def spread(self, row: int, weights: Array, width: int) -> Array:
@@ -191,7 +192,7 @@ def cells(pixels: int, patches: int) -> Tensor:
 def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     """(T,) which feature a position belongs to, in reading order; -1: always there."""
     owners = np.full(encoded.length, -1)
-    content = content_mask(encoded, encoded.length)
+    content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))
     if over == "words" and not isinstance(encoded.features, PatchGrid):
         names = [_word(place, encoded.features[place]) for place in np.flatnonzero(content)]

@@ -9,14 +9,22 @@ from numpy.typing import NDArray
 
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.models.base import Batch, Encoded
-from transexplain.types import Attribution, Ledger, PatchGrid, ResolvedTarget, Token, Unit
+from transexplain.types import (
+    Attribution,
+    Ledger,
+    PatchGrid,
+    ResolvedTarget,
+    Token,
+    Unit,
+    own_positions,
+)
 
 Array = NDArray[np.float64]
 Features = tuple[Token, ...] | PatchGrid
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Turn:
+class SeedRelevance:
     """The relevance of a batch for one target per item."""
 
     positions: Array  #: (B, T), special positions included; what lies beyond an item is ignored
@@ -37,12 +45,12 @@ class Mark:
     double: bool = False  #: relevance in float64, as the model computes; else float32
 
 
-#: (B, C) coefficients of the targets, and whether this is the last call -> a Turn
-TakeTurn = Callable[[Array, bool], Turn]
+#: (B, C) coefficients of the targets, and whether this is the last call -> a SeedRelevance
+ExplainSeed = Callable[[Array, bool], SeedRelevance]
 
 
-def explain_turns(
-    batch: Batch, logits: Array, resolve: Resolve, take: TakeTurn, mark: Mark
+def explain_targets(
+    batch: Batch, logits: Array, resolve: Resolve, take: ExplainSeed, mark: Mark
 ) -> BatchExplanation:
     """Explain every target of every item, one target of each item at a time.
 
@@ -58,31 +66,25 @@ def explain_turns(
     rounds = max((len(of_item) for of_item in targets), default=0)
     explained: list[list[Attribution]] = [[] for _ in batch.encoded]
     for number in range(rounds):
-        asked = [of_item[number] if number < len(of_item) else None for of_item in targets]
-        seed = seed_of(asked, logits.shape)
-        turn = take(seed, number == rounds - 1)
-        explained_logits = (seed * logits).sum(axis=1) if turn.logits is None else turn.logits
-        for row, target in enumerate(asked):
+        row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
+        seed = seed_of(row_targets, logits.shape)
+        found = take(seed, number == rounds - 1)
+        explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
+        for row, target in enumerate(row_targets):
             if target is not None:
                 explained[row].append(
-                    _record(batch.encoded[row], target, turn, row, explained_logits[row], mark)
+                    _record(batch.encoded[row], target, found, row, explained_logits[row], mark)
                 )
     return BatchExplanation(logits, explained)
 
 
-def seed_of(asked: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
+def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
     """(B, C) the coefficient of every logit in what is explained; 0 where nothing is."""
     seed = np.zeros(shape)
-    for row, target in enumerate(asked):
+    for row, target in enumerate(targets):
         for class_index, coefficient in target.coefficients if target else ():
             seed[row, class_index] = coefficient
     return seed
-
-
-def content_mask(encoded: Encoded, width: int) -> NDArray[np.bool_]:
-    """(T,) which of `width` positions are the item's own content: not special, not padding."""
-    mask: NDArray[np.bool_] = parts(width, [encoded.features])[0][0]
-    return mask
 
 
 def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -90,22 +92,24 @@ def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], ND
 
     Padding is neither: what a model lets leak there shows in the ledger's gap.
     """
-    inputs, special = (np.zeros((len(places), width), dtype=bool) for _ in range(2))
+    inputs = np.stack([own_positions(features, width) for features in places])
+    special = ~inputs
     for row, features in enumerate(places):
-        if isinstance(features, PatchGrid):
-            inputs[row, features.prefix : features.prefix + features.rows * features.cols] = True
-            special[row] = ~inputs[row]
-        else:
-            special[row, : len(features)] = [token.special for token in features]
-            inputs[row, : len(features)] = ~special[row, : len(features)]
+        if not isinstance(features, PatchGrid):
+            special[row, len(features) :] = False
     return inputs, special
 
 
 def _record(
-    encoded: Encoded, target: ResolvedTarget, turn: Turn, row: int, logit: float, mark: Mark
+    encoded: Encoded,
+    target: ResolvedTarget,
+    found: SeedRelevance,
+    row: int,
+    logit: float,
+    mark: Mark,
 ) -> Attribution:
-    features = encoded.features if turn.features is None else turn.features[row]
-    relevance, prefix = split(turn.positions[row], features)
+    features = encoded.features if found.features is None else found.features[row]
+    relevance, prefix = split(found.positions[row], features)
     content = encoded.item.content
     dtype: type[np.floating[Any]] = np.float64 if mark.double else np.float32
     return Attribution(
@@ -120,10 +124,10 @@ def _record(
         unit=mark.unit,
         at=mark.at,
         features=features,
-        ledger=None if turn.ledgers is None else turn.ledgers[row],
+        ledger=None if found.ledgers is None else found.ledgers[row],
         text=content if isinstance(content, str) else None,
         prefix_relevance=prefix,
-        notes=turn.notes[row] if turn.notes else (),
+        notes=found.notes[row] if found.notes else (),
     )
 
 

@@ -38,7 +38,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Args:
         model, batch, resolve, method: B items, and the name of a composite.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         epsilon, gamma, gamma_form, alpha, beta: of linear operators; see `LinearRule`.
         input_rule: `zb`, `w2`, `flat` or `{rule: zb, low: ..., high: ...}`; see `InputRule`.
         overrides: (pattern, rule) pairs, matched against the names of weights in order.
@@ -99,20 +99,20 @@ def explain_chefer(
         batch: B items.
         resolve: (B, C) logits -> targets per item.
         method: name of the composite.
-        at: the leaf; at `pixels` the operator that reads it has the z^B rule.
+        at: the input layer; at `pixels` the operator that reads it has the z^B rule.
         variant: `authors` adds their 1e-9 to every denominator, whatever its sign.
         baseline: the LRP that the authors compare with: sums are not rescaled.
 
     Returns:
         Relevance in `unit_relevance`: the positions and what the rules lost sum to the seed.
     """
-    leaf = at or model.default_at
-    rules = chefer_rules(method, leaf, variant=variant, baseline=baseline)
-    return explain_by(model, batch, resolve, rules, at=leaf)
+    input_layer = at or model.default_at
+    rules = chefer_rules(method, input_layer, variant=variant, baseline=baseline)
+    return explain_by(model, batch, resolve, rules, at=input_layer)
 
 
 def chefer_rules(
-    method: str, leaf: str, *, variant: str = "paper", baseline: bool = False
+    method: str, input_layer: str, *, variant: str = "paper", baseline: bool = False
 ) -> Composite:
     """The composite `method` in one of Chefer's variants; raises ConfigurationError."""
     if variant not in ("paper", "authors"):
@@ -120,16 +120,16 @@ def chefer_rules(
     return dataclasses.replace(
         composite(method),
         chefer=ChefersRules(normalised=not baseline, authors=variant == "authors"),
-        input_rule=InputRule(name="zb", required=False) if leaf == "pixels" else None,
+        input_rule=InputRule(name="zb", required=False) if input_layer == "pixels" else None,
     )
 
 
-def rules_of(method: str, leaf: str, params: Mapping[str, Any]) -> Composite:
-    """The composite that a method propagates by, at one leaf.
+def rules_of(method: str, input_layer: str, params: Mapping[str, Any]) -> Composite:
+    """The composite that a method propagates by, at one input layer.
 
     Raises ConfigurationError for a method that propagates nothing, and for parameters that
     contradict each other.
     """
     if composite(method).relevance_form:
-        return chefer_rules(method, leaf, **params)
+        return chefer_rules(method, input_layer, **params)
     return lrp_rules(method, **params)

@@ -8,7 +8,7 @@ from torch import Tensor
 from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, read, rows_of
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.models.base import Batch, LoadedModel
 
 
@@ -29,7 +29,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Abnar & Zuidema 2020, Eq. 1 (their 0.5 W + 0.5 I is what row normalisation of A + I gives).
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer, stop_layer: layers from 0, the last exclusive; default: all.
         readout: `token` is the row of the position that the classifier reads, `all` the sum over
             rows (Ali et al. 2022).
@@ -51,7 +51,9 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     else:
         positions = read(rolled(means, normalise=True), rows_of(maps, readout))
     mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, lambda _seed, _last: Turn(positions), mark)
+    return explain_targets(
+        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    )
 
 
 def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:

@@ -26,7 +26,7 @@ def explain(
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         norm: `l2`, or `l1`: the sum of sizes. (The paper takes the largest colour channel.)
 
     Returns:

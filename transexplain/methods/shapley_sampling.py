@@ -71,7 +71,7 @@ def _estimates(
             )
             for row in items
         ]
-        answers = presence.ask(items, [prefixes(order) for order in orders])
+        answers = presence.logits_of(items, [prefixes(order) for order in orders])
         estimates += [
             Estimate(gains(order, answer), answer[0])
             for order, answer in zip(orders, answers, strict=True)

@@ -1,4 +1,4 @@
-"""Gradient x input with the gradient averaged over noisy copies of the leaf."""
+"""Gradient x input with the gradient averaged over noisy copies of the input layer."""
 
 from collections.abc import Iterator
 
@@ -33,12 +33,12 @@ def explain(
     """SmoothGrad times the input (Smilkov et al. 2017, section 3).
 
     R = sum over hidden of x * mean_k df/dx(x + e_k), e_k ~ N(0, s^2) with s = `sigma` times the
-    range of the item's own values at the leaf. The paper's 0.1 to 0.2 are for pixels: at the
+    range of the item's own values at the input layer. The paper's 0.1 to 0.2 are for pixels: at the
     encoder of a text model a quarter of the noisy copies are of another class by then.
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         samples: noisy copies of every item.
         sigma: the noise, as a share of the range of an item's values.
         seed: with the item's id it decides the noise, whatever the batch.

@@ -11,7 +11,7 @@ from transexplain.methods.attention_relevance import RelevanceMaps
 from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.gae import accumulated
 from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, Turn, explain_turns
+from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
 from transexplain.methods.rollout import rolled
 from transexplain.models.base import Batch, LoadedModel
 
@@ -33,7 +33,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Chefer et al. 2021a, Eq. 13-14; their ablations (Table 3) are parameters.
 
     Args:
-        model, batch, resolve, method: of every method; see `base`.
+        model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer: the first block, counted from 0 (their experiments on pictures use 1).
         gradient: False leaves dA out.
         only_block: one block instead of the product; -1 is their block 1 (nearest to the output),
@@ -55,7 +55,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     layers = _chosen(maps.layers, start_layer, only_block)
     rows = None if variant == "authors" else maps.rows_read()
 
-    def take(seed: Array, last: bool) -> Turn:
+    def take(seed: Array, last: bool) -> SeedRelevance:
         found = relevance.relevance(seed, layers, last=last)
         if gradient:
             found = [
@@ -64,11 +64,11 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         means = [of_layer.clamp(min=0).mean(dim=1) for of_layer in found]
         if rows is None:
             normalise = model.modality == "text"
-            return Turn(_authors(batch, means, padded_length, normalise=normalise))
-        return Turn(read(accumulated(means), rows))
+            return SeedRelevance(_authors(batch, means, padded_length, normalise=normalise))
+        return SeedRelevance(read(accumulated(means), rows))
 
     mark = Mark(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
-    return explain_turns(batch, maps.logits, resolve, take, mark)
+    return explain_targets(batch, maps.logits, resolve, take, mark)
 
 
 def _chosen(count: int, start: int, only: int | None) -> range:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, logits_of
 from transexplain.models.image import ImageEncoder
 from transexplain.models.kernels import attention_kernel
 from transexplain.models.leaves import Sites, find_embeddings
@@ -17,7 +17,7 @@ from transexplain.models.node_sites import NodeProbe
 from transexplain.models.nodes import NodeEncoder
 from transexplain.models.placement import dtype_name
 from transexplain.models.positions import capacity
-from transexplain.models.probe import logits_of, probing_pictures
+from transexplain.models.probe import probing_pictures
 from transexplain.models.sites import FORWARD_ERRORS, first_sites, image_sites, text_sites
 from transexplain.models.text import TextEncoder
 from transexplain.models.transform import Transform
@@ -43,9 +43,9 @@ def assemble_text(
     origin: Origin,
     usual: int | None = None,
 ) -> LoadedModel:
-    """A text model; its leaf `encoder` is dropped where the block takes no (B, T, D).
+    """A text model; its input layer `encoder` is dropped where the block takes no (B, T, D).
 
-    Texts are cut at `usual` positions unless told otherwise; None: at what the model takes.
+    Texts are cut at `usual` positions unless `max_length` is given; None: at what the model takes.
     """
     caller = Caller.of(module, "text")
     _check_fast(tokenizer)
@@ -115,7 +115,7 @@ def assemble_image(
 
 
 def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:
-    """A graph model; its first graph will show where the nodes are at the leaf `encoder`."""
+    """A graph model; its first graph will show where the nodes are at the input layer `encoder`."""
     caller = Caller.of(module, "nodes")
     probe = NodeProbe(module, caller)
     return LoadedModel(
@@ -172,7 +172,7 @@ def _checked_text(
     encoder: TextEncoder,
     classes: int,
 ) -> Sites:
-    """The leaves that a short batch shows; ModelLoadError where none holds one vector per token."""
+    """The input layers that a short batch shows; ModelLoadError where none fits its tokens."""
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
     try:
         made = encoder.encode(items, long_text="truncate", max_length=None)
@@ -196,7 +196,7 @@ def _checked_text(
 
 
 def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...]) -> Sites:
-    """The leaves that made-up ids show; the most likely ones where the module fails on these."""
+    """The input layers that made-up ids show; the most likely ones where the module fails."""
     rows = getattr(next(iter(embeddings), None), "num_embeddings", 16)
     # from the middle of the vocabulary, for special tokens are at its ends
     row = [(rows // 2 + step) % rows for step in range(5)]

@@ -112,8 +112,9 @@ class Layers:
 def run_layers(model: LoadedModel, batch: Batch) -> Layers:
     """One forward pass over a batch that keeps what every layer gave, with gradients.
 
-    The layers are the calls of the modules of the repeated list that begins at the leaf `encoder`
-    (one module may be called many times). Raises ConfigurationError for a model without one.
+    The layers are the calls of the modules of the repeated list that begins at the input layer
+    `encoder` (one module may be called many times). Raises ConfigurationError for a model without
+    one.
     """
     hooks = _Hooks()
     with torch.enable_grad():
@@ -134,7 +135,7 @@ def run_layers(model: LoadedModel, batch: Batch) -> Layers:
 
 
 def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
-    """The modules of the repeated layer list that begins at the leaf `encoder`, in order.
+    """The modules of the repeated layer list that begins at the input layer `encoder`, in order.
 
     Lists inside of the list count as one long list. Raises ConfigurationError where there is none.
     """
@@ -184,13 +185,13 @@ class _Hooks:
         self.replace = replace  #: number of a call, and what it gives instead
         self.thread = threading.get_ident()
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """Begin the graph here, whether or not the parameters ask for gradients."""
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Begin the graph here, whether or not the parameters require gradients."""
         self.width = tuple(tensor.shape[:2])
         return tensor.detach().requires_grad_(torch.is_grad_enabled())
 
     def encoder_begins(self) -> None:
-        """Of no use here."""
+        """Nothing depends on where the encoder begins."""
 
     @contextmanager
     def placed(self, blocks: tuple[nn.Module, ...], module: nn.Module) -> Iterator[None]:

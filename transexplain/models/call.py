@@ -97,3 +97,9 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
+    """Logits (B, C) of a plain forward pass."""
+    with torch.no_grad(), eval_mode(module):
+        return caller(module, inputs)

@@ -1,4 +1,4 @@
-"""The JSON files of a model directory: checked for what they ask before any library reads them.
+"""The JSON files of a model directory: checked before any library reads them.
 
 Whoever wrote the directory is not trusted. Its files may say numbers, switches and names; nothing
 in them may run code, open a file elsewhere or ask for more than its weights can fill.

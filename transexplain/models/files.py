@@ -123,7 +123,7 @@ def check_keys(
     missing: Iterable[str], unexpected: Iterable[str], wrong: Iterable[str], where: str
 ) -> None:
     """Raise ModelLoadError unless all three lists of weight names are empty."""
-    told = [
+    faults = [
         f"{what}: {_some(sorted(names))}"
         for what, names in (
             ("missing, so they would be random", missing),
@@ -132,9 +132,9 @@ def check_keys(
         )
         if names
     ]
-    if told:
+    if faults:
         raise ModelLoadError(
-            f"the weights of {where} do not fit its configuration ({'; '.join(told)}); "
+            f"the weights of {where} do not fit its configuration ({'; '.join(faults)}); "
             "audit a fine-tuned classifier, saved whole"
         )
 
@@ -145,7 +145,7 @@ def _some(names: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digests:
-    """What says that a model's files are still the same."""
+    """By what a model's files are known to be the same."""
 
     whole: str  #: sha256 over the sorted names and the contents
     files: tuple[SourceFile, ...]  #: each by itself, by name

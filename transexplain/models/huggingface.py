@@ -17,7 +17,7 @@ from transexplain.models.budget import Budget, WeightSize
 from transexplain.models.files import check_keys, digests_of_folder, weight_files
 from transexplain.models.lm_head import head_names
 from transexplain.models.positions import saved_truncation
-from transexplain.models.quiet import panics_told, quiet
+from transexplain.models.quiet import panics_as_errors, quiet
 from transexplain.models.timm_arguments import checked_arguments, plain_name
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -171,7 +171,7 @@ def _require(folder: Path, names: tuple[str, ...], pattern: str, what: str) -> N
 
 def _loaded(factory: Any, folder: Path, what: str) -> Any:
     try:
-        with quiet(), panics_told():
+        with quiet(), panics_as_errors():
             return factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises no class of its own
         raise ModelLoadError(f"the {what} in {folder} cannot be loaded: {error}") from error
@@ -193,7 +193,7 @@ def read_module(
     budget = Budget(WeightSize.of(weight_files(folder)), str(folder))
     try:
         with quiet(), _loading, budget:
-            module, told = factory.from_pretrained(
+            module, report = factory.from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=True,
@@ -204,16 +204,16 @@ def read_module(
             )
     except _LOAD_ERRORS as error:
         raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
-    return module, told
+    return module, report
 
 
 def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
-    module, told = read_module(folder, modality, dtype)
+    module, report = read_module(folder, modality, dtype)
     # many encoders are saved with a pooler that their classifier has no use for
-    unexpected = [name for name in told["unexpected_keys"] if ".pooler." not in f".{name}"]
+    unexpected = [name for name in report["unexpected_keys"] if ".pooler." not in f".{name}"]
     if unexpected and modality == "text":  # some keep the head that they were pretrained with
         known = head_names(module.config)
         unexpected = [name for name in unexpected if name not in known]
-    wrong = [str(entry[0]) for entry in told["mismatched_keys"]]
-    check_keys(told["missing_keys"], unexpected, wrong, str(folder))
+    wrong = [str(entry[0]) for entry in report["mismatched_keys"]]
+    check_keys(report["missing_keys"], unexpected, wrong, str(folder))
     return module

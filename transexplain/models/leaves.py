@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,27 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError
 from transexplain.models.call import Caller, eval_mode
 
-if TYPE_CHECKING:
-    from transexplain.models.base import Taps
-
 #: (B, T, D), (T, B, D), (B, H, W, D), (B, D, H, W)
 Layout = Literal["sequence", "positions_first", "channels_last", "channels_first"]
 
 
+class Taps(Protocol):
+    """What the engine does at the input layer of one forward pass."""
+
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Take the tensor at the input layer and give what the model shall use in its place.
+
+        Shape (B, T, D) at `encoder` and `words`, (B, 3, H, W) at `pixels`, (B, T, F) at `nodes`;
+        same shape back.
+        """
+
+    def encoder_begins(self) -> None:
+        """The first block of the model is entered (before `input_layer` where both are one)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sites:
-    """The places of one module that a leaf can be at."""
+    """The places of one module that an input layer can be at."""
 
     block: nn.Module | None  #: first module of the repeated layer list
     block_name: str = ""
@@ -108,23 +119,23 @@ def tapped(
     inputs: Mapping[str, Tensor],
     *,
     at: str,
-    taps: "Taps",
+    taps: Taps,
 ) -> Tensor:
-    """Logits (B, C) of one forward pass with `taps` at the leaf `at`.
+    """Logits (B, C) of one forward pass with `taps` at the input layer `at`.
 
     The hooks exist for this call only, answer only in the calling thread and, at a layer, only
     the first time (a model may use one layer many times).
     """
     hooks = _Hooks(sites, at, taps)
     if at in ("pixels", "nodes"):
-        inputs = {**inputs, caller.main: hooks.leaf(inputs[caller.main])}
+        inputs = {**inputs, caller.main: hooks.input_layer(inputs[caller.main])}
     with eval_mode(module), hooks.placed():
         logits = caller(module, inputs)
     if not hooks.reached:
         where = sites.block_name if at == "encoder" else "the input embedding"
         raise EngineError(
-            f"the forward pass never called {where}, so the leaf {at!r} was not reached; "
-            "measure at another leaf of the model"
+            f"the forward pass never called {where}, so the input layer {at!r} was not reached; "
+            "measure at another input layer of the model"
         )
     return logits
 
@@ -132,7 +143,7 @@ def tapped(
 class _Hooks:
     """The hooks of one forward pass, in one thread."""
 
-    def __init__(self, sites: Sites, at: str, taps: "Taps") -> None:
+    def __init__(self, sites: Sites, at: str, taps: Taps) -> None:
         self.sites, self.at, self.taps = sites, at, taps
         self.thread = threading.get_ident()
         self.begun = self.reached = False
@@ -156,9 +167,9 @@ class _Hooks:
             for handle in handles:
                 handle.remove()
 
-    def leaf(self, tensor: Tensor) -> Tensor:
+    def input_layer(self, tensor: Tensor) -> Tensor:
         self.reached = True
-        replaced = self.taps.leaf(tensor)
+        replaced = self.taps.input_layer(tensor)
         if replaced.shape != tensor.shape:
             raise EngineError(
                 f"the tap gave shape {tuple(replaced.shape)} for {tuple(tensor.shape)}"
@@ -179,15 +190,15 @@ class _Hooks:
             kwargs.get("hidden_states"),
         )
         if isinstance(found, Tensor) and found.is_floating_point():
-            leaf = self.as_sequence(found, self.sites.layout)
+            input_layer = self.as_sequence(found, self.sites.layout)
             # one tensor may be several arguments: query, key and value of an attention layer
             return (
-                tuple(leaf if value is found else value for value in args),
-                {name: leaf if value is found else value for name, value in kwargs.items()},
+                tuple(input_layer if value is found else value for value in args),
+                {name: input_layer if value is found else value for name, value in kwargs.items()},
             )
         raise EngineError(
             f"{self.sites.block_name} ({type(self.sites.block).__name__}) is called without a "
-            "float tensor, so there is no leaf 'encoder'; measure before it"
+            "float tensor, so there is no input layer 'encoder'; measure before it"
         )
 
     def on_embedding(self, _module: nn.Module, _args: Any, output: Any) -> Tensor | None:
@@ -201,7 +212,7 @@ class _Hooks:
         return self.embedded[1]
 
     def embedded_again(self, output: Any, before: Tensor, after: Tensor) -> Tensor | None:
-        """The leaf once more where a decoder reads the same tokens, most often one position on.
+        """The same values where a decoder reads the tokens again, most often one position on.
 
         What is no copy of them (special tokens that begin, other ids) stays as it is.
         """
@@ -215,7 +226,7 @@ class _Hooks:
 
     def as_sequence(self, tensor: Tensor, layout: Layout) -> Tensor:
         there, back = _REARRANGED[layout]
-        return back(self.leaf(there(tensor)), tensor)
+        return back(self.input_layer(there(tensor)), tensor)
 
 
 def sequence_of(tensor: Tensor, layout: Layout) -> Tensor:

@@ -131,10 +131,10 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
         )
     skeleton = _Skeleton.of(config)
     weights = _weights(_files(where, given=given), skeleton)
-    told = ", ".join(sorted(skeleton.aliases))
+    names = ", ".join(sorted(skeleton.aliases))
     if not (set(weights) - {skeleton.decoder} or weights.keys() == skeleton.aliases.keys()):
         raise ConfigurationError(
-            f"{where} holds no language-model head: looked for {told}; {_REMEDY}"
+            f"{where} holds no language-model head: looked for {names}; {_REMEDY}"
         )
     _complete(weights, skeleton, model, where)
     dtype, device = placed(model.module)
@@ -189,8 +189,8 @@ def _complete(
         if weights[name].shape != expected[name].shape
     ]
     if missing or wrong:
-        told = [f"it lacks {', '.join(missing)}"] if missing else []
+        faults = [f"it lacks {', '.join(missing)}"] if missing else []
         raise ConfigurationError(
             f"the language-model head at {where} does not fit {model.ref.source}: "
-            f"{'; '.join([*told, *wrong])}; {_REMEDY}"
+            f"{'; '.join([*faults, *wrong])}; {_REMEDY}"
         )

@@ -1,4 +1,4 @@
-"""Where the leaf of a graph model is: asked of the model itself, with the first graph it is given.
+"""Where the input layer of a graph model is: the first graph that it is given shows it.
 
 A module does not say how wide its nodes are or which inputs it needs, so nothing can be probed
 before there is a graph.
@@ -23,7 +23,7 @@ _REACTS = 1e-4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSites:
-    """The leaves of one graph model, and what stands before its nodes there."""
+    """The input layers of one graph model, and what stands before its nodes there."""
 
     sites: Sites
     prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
@@ -31,7 +31,7 @@ class NodeSites:
 
 
 class NodeProbe:
-    """Finds the leaf `encoder` of one module at the first graph, once for all threads."""
+    """Finds the input layer `encoder` of one module at the first graph, once for all threads."""
 
     def __init__(self, module: nn.Module, caller: Caller) -> None:
         self._module, self._caller = module, caller
@@ -39,14 +39,14 @@ class NodeProbe:
         self._found: NodeSites | None = None
 
     def sites(self) -> Sites:
-        """The leaves; before the first graph, the most likely ones."""
+        """The input layers; before the first graph, the most likely ones."""
         found = self._found
         return first_sites(self._module, ()) if found is None else found.sites
 
     def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
         """What the model shows for one graph: `inputs` (1, ...) each, on its device.
 
-        Raises ItemError `model-error` where the model fails on it; the next graph is then asked.
+        Raises ItemError `model-error` where the model fails on it; the next graph is then tried.
         """
         with self._lock:
             if self._found is None:
@@ -70,7 +70,10 @@ class NodeProbe:
         _, nodes, width = inputs[main].shape
         probe.run()  # a graph that the model fails on shows nothing
         for sites in sites_of_blocks(self._module):
-            first, second = probe.leaf(sites, "encoder"), swapped.leaf(sites, "encoder")
+            first, second = (
+                probe.input_layer(sites, "encoder"),
+                swapped.input_layer(sites, "encoder"),
+            )
             if first is None or second is None or first.shape != second.shape:
                 continue
             layout = _layout(first)
@@ -83,20 +86,20 @@ class NodeProbe:
         return NodeSites(sites=Sites(block=None), width=width)
 
 
-def _layout(leaf: Tensor) -> Layout | None:
-    if leaf.ndim != 3 or 1 not in leaf.shape[:2]:
+def _layout(input_layer: Tensor) -> Layout | None:
+    if input_layer.ndim != 3 or 1 not in input_layer.shape[:2]:
         return None
-    return "sequence" if leaf.shape[0] == 1 else "positions_first"
+    return "sequence" if input_layer.shape[0] == 1 else "positions_first"
 
 
 def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """(T,) how far each position of the leaf moved from one graph to the other."""
+    """(T,) how far each position of the input layer moved from one graph to the other."""
     moved = (first.double() - second.double()).abs().amax(-1)
     return moved[0] if layout == "sequence" else moved[:, 0]
 
 
 def _prefix(moved: Tensor, nodes: int) -> int | None:
-    """Positions before the nodes, which do not react to the nodes; None: it cannot be told."""
+    """Positions before the nodes, which do not react to the nodes; None: not known."""
     prefix = moved.shape[0] - nodes
     if prefix <= 0:
         return prefix if prefix == 0 else None

@@ -50,8 +50,8 @@ class NodeEncoder:
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Pad nodes on the right with 0 to the most of the batch: features (B, T, F).
 
-        A model that takes `attention_mask` (B, T) is told by zeros which nodes are padding; for
-        others `LoadedModel.invariance` says whether graphs of several sizes may share a batch.
+        A model that takes `attention_mask` (B, T) gets zeros where nodes are padding; for
+        others `LoadedModel.invariance` finds out whether graphs of several sizes may share a batch.
         """
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")

@@ -36,7 +36,7 @@ def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
 def saved_truncation(tokenizer: Any) -> int | None:
     """Positions that the tokenizer's own file cuts texts at; None where it does not say.
 
-    To be asked of a tokenizer fresh from its file: calling one changes this setting.
+    Only for a tokenizer fresh from its file: calling one changes this setting.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     length = (getattr(backend, "truncation", None) or {}).get("max_length")

@@ -1,10 +1,10 @@
-"""Find what the positions of a model are by asking the model, not its family."""
+"""Find what the positions of a model are by running the model, not by its family."""
 
 import torch
 from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.call import Caller, eval_mode
+from transexplain.models.call import Caller
 from transexplain.models.leaves import Layout, Sites, tapped
 from transexplain.types import PatchGrid
 
@@ -14,15 +14,15 @@ _PLAIN, _NOISE, _TOP_LEFT, _TOP_RIGHT, _BOTTOM_LEFT = range(5)
 
 
 class _ReachedError(Exception):
-    """Ends a forward pass at the leaf: nothing after it is needed."""
+    """Ends a forward pass at the input layer: nothing after it is needed."""
 
 
 class _Stop:
-    """Taps that keep the leaf and end the forward pass there."""
+    """Taps that keep the input layer and end the forward pass there."""
 
     kept: Tensor
 
-    def leaf(self, tensor: Tensor) -> Tensor:
+    def input_layer(self, tensor: Tensor) -> Tensor:
         self.kept = tensor.detach()
         raise _ReachedError
 
@@ -30,14 +30,14 @@ class _Stop:
         return None
 
 
-def leaf_of(
+def input_of(
     module: nn.Module,
     caller: Caller,
     sites: Sites,
     inputs: dict[str, Tensor],
     at: str = "encoder",
 ) -> Tensor:
-    """The tensor at the leaf `at` for `inputs`; EngineError where it is never reached."""
+    """The tensor at the input layer `at` for `inputs`; EngineError where it is never reached."""
     taps = _Stop()
     try:
         with torch.no_grad():
@@ -45,12 +45,6 @@ def leaf_of(
     except _ReachedError:
         pass
     return taps.kept
-
-
-def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits (B, C) of a plain forward pass."""
-    with torch.no_grad(), eval_mode(module):
-        return caller(module, inputs)
 
 
 def probing_pictures(
@@ -66,28 +60,28 @@ def probing_pictures(
     return pictures.to(device, dtype)
 
 
-def infer_grid(leaf: Tensor, shape: tuple[int, int, int]) -> tuple[PatchGrid, Layout]:
-    """Patch grid and layout from the leaf of the five probing pictures.
+def infer_grid(input_layer: Tensor, shape: tuple[int, int, int]) -> tuple[PatchGrid, Layout]:
+    """Patch grid and layout from the input layer of the five probing pictures.
 
     Positions that never react to a pixel are the prefix; where the corners show gives rows and
-    columns. `leaf` is (5, T, D), (5, rows, cols, D) or (5, D, rows, cols). Raises ModelLoadError
-    that says what was seen.
+    columns. `input_layer` is (5, T, D), (5, rows, cols, D) or (5, D, rows, cols). Raises
+    ModelLoadError with what was seen.
     """
-    moved = (leaf.double() - leaf[:1].double()).abs()
+    moved = (input_layer.double() - input_layer[:1].double()).abs()
     layout: Layout = "sequence"
-    if leaf.ndim == 4 and leaf.shape[0] == 5:
-        told = _by_aspect(leaf, shape)
-        layout = told or _layout(moved[_TOP_LEFT])
+    if input_layer.ndim == 4 and input_layer.shape[0] == 5:
+        by_shape = _by_aspect(input_layer, shape)
+        layout = by_shape or _layout(moved[_TOP_LEFT])
         patches = moved if layout == "channels_last" else moved.permute(0, 2, 3, 1)
         rows, cols = patches.shape[1:3]
-        if told:  # the shape says it all, and a corner may be silent behind a ReLU
-            return PatchGrid(rows=rows, cols=cols, height=shape[1], width=shape[2]), told
+        if by_shape:  # the shape is enough, and a corner may be silent behind a ReLU
+            return PatchGrid(rows=rows, cols=cols, height=shape[1], width=shape[2]), by_shape
         reacts = _reacts(patches.flatten(1, 2))
-    elif leaf.ndim == 3 and leaf.shape[0] == 5:
+    elif input_layer.ndim == 3 and input_layer.shape[0] == 5:
         reacts = _reacts(moved)
-        rows, cols = _rows_and_cols(reacts, leaf)
+        rows, cols = _rows_and_cols(reacts, input_layer)
     else:
-        raise _unknown(leaf, "its first dimension is not the batch, or it has no positions")
+        raise _unknown(input_layer, "its first dimension is not the batch, or it has no positions")
     prefix = reacts.shape[1] - rows * cols
     corners = {
         _TOP_LEFT: prefix,
@@ -95,7 +89,7 @@ def infer_grid(leaf: Tensor, shape: tuple[int, int, int]) -> tuple[PatchGrid, La
         _BOTTOM_LEFT: prefix + (rows - 1) * cols,
     }
     if not all(bool(reacts[picture, position]) for picture, position in corners.items()):
-        raise _unknown(leaf, f"{_seen(reacts)}; {rows} x {cols} patches do not explain that")
+        raise _unknown(input_layer, f"{_seen(reacts)}; {rows} x {cols} patches do not explain that")
     grid = PatchGrid(rows=rows, cols=cols, height=shape[1], width=shape[2], prefix=prefix)
     return grid, layout
 
@@ -106,27 +100,28 @@ def _reacts(moved: Tensor) -> Tensor:
     return (strength > _REACTS * most) & (most > 0)
 
 
-def _rows_and_cols(reacts: Tensor, leaf: Tensor) -> tuple[int, int]:
+def _rows_and_cols(reacts: Tensor, input_layer: Tensor) -> tuple[int, int]:
     positions = reacts.shape[1]
     patches = int(reacts[_NOISE].sum())
     prefix = positions - patches
     corner = reacts[_TOP_RIGHT, prefix:].nonzero().flatten().tolist()
     whole = patches > 1 and bool(reacts[_TOP_LEFT, prefix:].all())
     if not patches or not corner or whole or not bool(reacts[_NOISE, prefix:].all()):
-        raise _unknown(leaf, _seen(reacts))
+        raise _unknown(input_layer, _seen(reacts))
     last = corner[0]  # overlapping patches: the first unbroken run ends the first row
     while last + 1 in corner:
         last += 1
     cols = last + 1
     if patches % cols:
-        raise _unknown(leaf, f"{_seen(reacts)}; {patches} patches are no rows of {cols}")
+        raise _unknown(input_layer, f"{_seen(reacts)}; {patches} patches are no rows of {cols}")
     return patches // cols, cols
 
 
-def _by_aspect(leaf: Tensor, shape: tuple[int, int, int]) -> Layout | None:
+def _by_aspect(input_layer: Tensor, shape: tuple[int, int, int]) -> Layout | None:
     """The layout of a map whose sides are to each other as those of the picture, if only one is."""
     last, first = (
-        rows * shape[2] == cols * shape[1] for rows, cols in (leaf.shape[1:3], leaf.shape[2:4])
+        rows * shape[2] == cols * shape[1]
+        for rows, cols in (input_layer.shape[1:3], input_layer.shape[2:4])
     )
     if last == first:
         return None
@@ -142,11 +137,11 @@ def _layout(moved: Tensor) -> Layout:
 
 def _seen(reacts: Tensor) -> str:
     names = {_NOISE: "any pixel", _TOP_LEFT: "the top left pixel", _TOP_RIGHT: "the top right one"}
-    told = (
+    reactions = (
         f"{_few(reacts[picture].nonzero().flatten().tolist())} react to {name}"
         for picture, name in names.items()
     )
-    return "positions " + ", ".join(told)
+    return "positions " + ", ".join(reactions)
 
 
 def _few(numbers: list[int]) -> str:
@@ -154,9 +149,9 @@ def _few(numbers: list[int]) -> str:
     return f"[{shown}{', ...' if len(numbers) > 6 else ''}] ({len(numbers)})"
 
 
-def _unknown(leaf: Tensor, seen: str) -> ModelLoadError:
+def _unknown(input_layer: Tensor, seen: str) -> ModelLoadError:
     return ModelLoadError(
         "the patch grid cannot be inferred from the input of the first block, of shape "
-        f"{tuple(leaf.shape)} for 5 pictures: {seen}. Needed: special positions first, then one "
-        "position per patch in reading order"
+        f"{tuple(input_layer.shape)} for 5 pictures: {seen}. Needed: special positions first, then "
+        "one position per patch in reading order"
     )

@@ -10,7 +10,7 @@ _before: tuple[int, bool] = (0, False)
 
 
 @contextmanager
-def panics_told() -> Iterator[None]:
+def panics_as_errors() -> Iterator[None]:
     """A panic in the Rust code of a tokenizer becomes a RuntimeError.
 
     It is raised as a BaseException, which would end the process like Ctrl-C.

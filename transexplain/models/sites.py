@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.call import Caller
+from transexplain.models.call import Caller, logits_of
 from transexplain.models.leaves import Layout, Sites, find_blocks, tapped
-from transexplain.models.probe import infer_grid, leaf_of, logits_of
+from transexplain.models.probe import infer_grid, input_of
 from transexplain.types import PatchGrid
 
 #: what a forward pass raises on inputs it does not take
 FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, AssertionError)
-#: share of the difference between two items that may reach the logits beside the leaf
+#: share of the difference between two items that may reach the logits beside the input layer
 _BESIDE = 0.01
 
 
@@ -31,20 +31,20 @@ class Probe:
         """Logits (B, C) of the inputs; raises what the model raises."""
         return logits_of(self.module, self.caller, self.inputs)
 
-    def leaf(self, sites: Sites, at: str) -> Tensor | None:
+    def input_layer(self, sites: Sites, at: str) -> Tensor | None:
         """The tensor at `at`; None where the forward pass does not reach it."""
         try:
-            return leaf_of(self.module, self.caller, sites, self.inputs, at)
+            return input_of(self.module, self.caller, sites, self.inputs, at)
         except EngineError:
             return None
 
     def is_cut(self, sites: Sites, at: str) -> bool:
-        """Whether the logits follow from the leaf alone.
+        """Whether the logits follow from the input layer alone.
 
-        An item that gets the leaf of another one must get its logits too; else relevance flows
-        past the leaf (layers whose residual path is outside of them, a second branch) and what
-        is measured there is not the item's. Where the two items have the same logits nothing can
-        be said, and the leaf counts as a cut.
+        An item that gets the input layer of another one must get its logits too; else relevance
+        flows past the input layer (layers whose residual path is outside of them, a second branch)
+        and what is measured there is not the item's. Where the two items have the same logits
+        nothing can be said, and the input layer counts as a cut.
         """
         taken, given = _Exchange(), _Exchange()
         with torch.no_grad():
@@ -57,13 +57,13 @@ class Probe:
 
 
 class _Exchange:
-    """Taps that keep the leaf, or put another one in its place."""
+    """Taps that keep the input layer, or put another one in its place."""
 
     def __init__(self) -> None:
         self.seen: Tensor | None = None
         self.instead: Tensor | None = None
 
-    def leaf(self, tensor: Tensor) -> Tensor:
+    def input_layer(self, tensor: Tensor) -> Tensor:
         self.seen = tensor.detach().clone()
         return tensor if self.instead is None else self.instead
 
@@ -74,7 +74,7 @@ class _Exchange:
 def image_sites(
     module: nn.Module, caller: Caller, pictures: Tensor, shape: tuple[int, int, int]
 ) -> tuple[Sites, PatchGrid]:
-    """The leaf of an image model and its grid; pixels where no layer list has a grid of patches.
+    """The input layer of an image model and its grid; pixels where no layer has patches.
 
     `pictures` (5, 3, H, W) are the probing pictures, `shape` is (3, H, W).
     """
@@ -88,11 +88,11 @@ def image_sites(
     )
     every = replace(cut, inputs={caller.main: pictures})
     for sites in sites_of_blocks(module):
-        leaf = every.leaf(sites, "encoder")
-        if leaf is None:
+        input_layer = every.input_layer(sites, "encoder")
+        if input_layer is None:
             continue
         try:
-            grid, layout = infer_grid(leaf, shape)
+            grid, layout = infer_grid(input_layer, shape)
         except ModelLoadError:
             continue
         found = replace(sites, layout=layout)
@@ -109,9 +109,9 @@ def text_sites(
     embeddings: tuple[nn.Module, ...],
     inputs: dict[str, Tensor],
 ) -> Sites | None:
-    """The leaves of a text model over `inputs` (B, T), T > B; None: neither holds tokens.
+    """The input layers of a text model over `inputs` (B, T), T > B; None: neither holds tokens.
 
-    The leaf `encoder` is at the first layer list that reads one vector per token and nothing
+    The input layer `encoder` is at the first layer list that reads one vector per token and nothing
     else of the item; it is left out where only the word embedding is that. Where neither is a cut
     (a decoder that reads the tokens a second time) the first layer list stays.
     """
@@ -139,7 +139,7 @@ def text_sites(
 
 
 def first_sites(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Sites:
-    """The most likely leaves, for a module that cannot be run yet."""
+    """The most likely input layers, for a module that cannot be run yet."""
     return next(sites_of_blocks(module, embeddings), Sites(block=None, embeddings=embeddings))
 
 
@@ -157,12 +157,12 @@ def _reordered(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _layout(probe: Probe, sites: Sites, at: str) -> Layout | None:
-    leaf = probe.leaf(sites, at)
-    if leaf is None or leaf.ndim != 3:
+    input_layer = probe.input_layer(sites, at)
+    if input_layer is None or input_layer.ndim != 3:
         return None
     batch, positions = probe.inputs[probe.caller.main].shape
     shapes: dict[tuple[int, int], Layout] = {
         (positions, batch): "positions_first",
         (batch, positions): "sequence",  # last: it wins where both are the same
     }
-    return shapes.get((leaf.shape[0], leaf.shape[1]))
+    return shapes.get((input_layer.shape[0], input_layer.shape[1]))

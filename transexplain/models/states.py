@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
@@ -16,7 +15,7 @@ from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.blocks import blocks_of, first_float
 from transexplain.models.call import eval_mode
 from transexplain.models.leaves import sequence_of
-from transexplain.types import PatchGrid, Token
+from transexplain.types import own_positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +36,8 @@ def read_states(
     Args:
         model: one with a repeated list of layers.
         batch: B items.
-        layers: 0 is the input of the first layer (the leaf `encoder`), l the output of layer l.
+        layers: 0 is the input of the first layer (the input layer `encoder`), l the output of layer
+            l.
         training: run the module as it is, in train mode; else in eval mode.
 
     The graph is recorded where the caller has gradients on. Raises ConfigurationError where a
@@ -65,16 +65,6 @@ def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
         except ConfigurationError:
             continue
     return found
-
-
-def own_positions(features: tuple[Token, ...] | PatchGrid, width: int) -> NDArray[np.bool_]:
-    """(T,) which of `width` positions are an item's own content: not special, not padding."""
-    own = np.zeros(width, dtype=bool)
-    if isinstance(features, PatchGrid):
-        own[features.prefix : features.prefix + features.rows * features.cols] = True
-    else:
-        own[: len(features)] = [not token.special for token in features]
-    return own
 
 
 def positions_of(batch: Batch, width: int) -> Tensor:

@@ -11,10 +11,10 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.base import Batch, Encoded, LongText, Windows, failure
 from transexplain.models.encoded_text import encode_given
-from transexplain.models.quiet import panics_told
+from transexplain.models.quiet import panics_as_errors
 from transexplain.models.tokens import tokens_of
 from transexplain.models.windows import in_windows
-from transexplain.types import Item, ItemFailure
+from transexplain.types import Item, ItemFailure, own_positions
 
 
 class TextEncoder:
@@ -33,7 +33,7 @@ class TextEncoder:
     ) -> None:
         self.tokenizer = tokenizer
         self.limit = limit  #: positions the model takes; None: any number
-        self.usual = usual  #: positions that texts are cut at unless told otherwise
+        self.usual = usual  #: positions that texts are cut at unless `max_length` is given
         self.padding = padding  #: input name -> value on padded positions; others get 0
         self.vocabulary = vocabulary  #: ids below this exist; None: unknown
         self.device = device
@@ -153,7 +153,7 @@ class TextEncoder:
     ) -> dict[int, Encoded | ItemFailure]:
         if not strings or self.tokenizer is None:
             return {}
-        with self._lock, panics_told():
+        with self._lock, panics_as_errors():
             rows = self.tokenizer(
                 [item.content for _, item in strings],
                 truncation=room is not None and not isinstance(long_text, Windows),
@@ -183,7 +183,7 @@ class TextEncoder:
                 'shorten it or use long_text="window" or "truncate"',
             )
         tokens = tokens_of(item.content, encoding)
-        if all(token.special for token in tokens):
+        if not own_positions(tokens).any():
             raise ItemError("empty-text", "the tokenizer found no token in this text")
         inputs = {
             name: torch.tensor(values[row], dtype=torch.long)

@@ -23,7 +23,8 @@ def variant(model: LoadedModel, replaced: Mapping[str, Tensor]) -> LoadedModel:
 
     The modules are copied and the tensors are not: what is not replaced lies in the memory of the
     audited model, and a replacement on the model's device lies where it was given. Weights that
-    were tied stay tied: one name replaces all of them. The leaves are where the model's are now,
+    were tied stay tied: one name replaces all of them. The input layers are where the model's are
+        now,
     so a graph model should have seen a graph. Raises EngineError for an unknown name or shape.
     """
     memo = _shared(model.module)
@@ -64,10 +65,10 @@ def kept(model: LoadedModel, kind: str, key: Hashable, make: Callable[[], Any]) 
 def parameters_from_the_top(model: LoadedModel) -> tuple[tuple[str, ...], ...]:
     """The names of all parameters in steps, from the classifier down to the embeddings.
 
-    A step is one layer of the repeated list that holds the leaf `encoder`. What is outside of the
-    base model or registered behind the list is the step above it, what is registered before the
-    list the step below; what lies between two layers goes with the lower one. Without such a list
-    there are two steps: what is outside of the base model (else the last module that holds
+    A step is one layer of the repeated list that holds the input layer `encoder`. What is outside
+    of the base model or registered behind the list is the step above it, what is registered before
+    the list the step below; what lies between two layers goes with the lower one. Without such a
+    list there are two steps: what is outside of the base model (else the last module that holds
     parameters), and the rest. Tied parameters have the place of the first.
     """
     layers = _layers(model)

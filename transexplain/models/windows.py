@@ -9,11 +9,11 @@ from torch import Tensor
 
 from transexplain.errors import ItemError
 from transexplain.models.base import Encoded, LongText, Window, Windows
-from transexplain.types import PatchGrid, Token
+from transexplain.types import PatchGrid, Token, own_positions
 
 
 def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded:
-    """The text with its windows, where it needs more than `room` positions and windows are asked.
+    """The text with its windows, where it needs more than `room` positions and windows are wanted.
 
     A window ends where a word ends, unless one word fills it. All windows but the last are as
     long as that allows. Raises ItemError `too-long` where nothing but special positions fits.
@@ -86,8 +86,8 @@ def _inside_word(words: Sequence[int | None], at: int) -> bool:
 
 def _frame(tokens: Sequence[Token]) -> tuple[int, int]:
     """Where the text between the leading and the trailing special tokens begins and ends."""
-    own = [place for place, token in enumerate(tokens) if not token.special]
-    return (own[0], own[-1] + 1) if own else (0, 0)
+    own = np.flatnonzero(own_positions(tokens))
+    return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
 
 
 def _part(

@@ -42,8 +42,8 @@ def wrap(
     timm models bring their own, else only `pixel_values` items can be explained.
     `modality="nodes"`: the module's first input holds the features of the nodes (B, T, F); items
     are graphs, mappings by the names of its inputs. `classes` are the names by index (default: the
-    config's, else the indices; graph models have to be told), `input_size` = (3, H, W) is asked
-    for only where the module does not tell. Raises ModelLoadError.
+    config's, else the indices; graph models need them), `input_size` = (3, H, W) is needed
+    only where the module does not tell. Raises ModelLoadError.
     """
     if not isinstance(module, nn.Module):
         raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")

@@ -11,9 +11,10 @@ from transexplain.learned.network import Explainer
 from transexplain.metrics.ranks import is_constant, rank_correlation
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import eval_mode
-from transexplain.models.states import own_positions, read_states
+from transexplain.models.states import read_states
 from transexplain.training.objective import ExampleBatch
 from transexplain.training.teaching import Lesson
+from transexplain.types import own_positions
 
 #: positions below which a rank correlation says nothing
 MIN_POSITIONS = 3

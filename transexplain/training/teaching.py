@@ -16,9 +16,8 @@ from transexplain.learned.network import item_scale
 from transexplain.methods import bound, unit_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.states import own_positions
 from transexplain.training.objective import ExampleBatch
-from transexplain.types import Attribution, ResolvedTarget
+from transexplain.types import Attribution, ResolvedTarget, own_positions
 
 Array = NDArray[np.float32]
 

@@ -19,7 +19,7 @@ if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
     from sqlalchemy import Engine, event
 
     import workers.tasks
-    from transexplain.models import base
+    from transexplain.models.base import LoadedModel
     from transexplain.store import results
 
     FOLDER = Path(os.environ["CHAOS_FOLDER"])
@@ -27,7 +27,7 @@ if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
     KILLS, HANGS, EATS = (os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS"))
     ROOM, BITE = 2**30, 2**26  # bytes: what a worker may take, and how much the eater takes at once
 
-    collate = base.LoadedModel.collate
+    collate = LoadedModel.collate
     save = results.save
     saving = threading.local()
 
@@ -79,6 +79,6 @@ if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
             while not (FOLDER / "go").exists():
                 time.sleep(0.02)
 
-    base.LoadedModel.collate = poisonous
+    LoadedModel.collate = poisonous
     results.save = slow_save
     workers.tasks.STINT = 3.0  # messages matter more where one keeps a worker for less long

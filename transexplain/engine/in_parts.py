@@ -8,27 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_ASKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 def _no(*_: object) -> bool:
     return False
 
 
-def body(func: Callable[..., Any], name: str) -> Callable[..., Any]:
+def written_out(func: Callable[..., Any], name: str) -> Callable[..., Any]:
     """What `func` computes, as calls of other torch functions.
 
-    A function of torch that is written in Python asks first whether a mode is on, and hands itself
-    over whole; a copy that answers no goes on to its parts (`nn.MultiheadAttention` arrives as one
-    such call).
+    A function of torch that is written in Python first checks whether a mode is on, and then hands
+    itself over whole (`nn.MultiheadAttention` arrives as one such call). In a copy of it that check
+    always gives no, so it goes on to its parts.
     """
     written = _WRITTEN.get(name)
     if written is not None:
         return written
     if not isinstance(func, FunctionType):
         raise TypeError(f"{name!r} is not written in Python")
-    deaf = {**func.__globals__, **dict.fromkeys(_ASKS, _no)}
-    copy = FunctionType(func.__code__, deaf, func.__name__, func.__defaults__, func.__closure__)
+    unguarded = {**func.__globals__, **dict.fromkeys(_GUARDS, _no)}
+    copy = FunctionType(
+        func.__code__, unguarded, func.__name__, func.__defaults__, func.__closure__
+    )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 

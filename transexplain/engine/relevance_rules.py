@@ -6,43 +6,32 @@ half to each factor. Any other linear operator is put between two converters (R 
 g = R / z below), where its gradient is LRP-0.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from transexplain.engine import elementwise, linear, opened, structure
+from transexplain.engine import in_parts, layer_rules, rules
 from transexplain.engine.booking import Converted
 from transexplain.engine.call import Call
-from transexplain.engine.leaf_functions import AtLeaf
+from transexplain.engine.leaf_functions import AtInputLayer
 from transexplain.engine.linear_functions import LinearMap
-from transexplain.engine.operators import KIND
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operators import KIND, operator_of
 from transexplain.engine.positive_shares import PositiveShares
-from transexplain.engine.provenance import (
+from transexplain.engine.relevance_functions import How, PassOn, SumOfTwo, ToGradient, ToRelevance
+from transexplain.engine.tensor_record import (
+    forget_function,
     function_of,
     is_gate,
     is_reduced_from,
+    mark_function,
     mark_reduced,
-    tag,
-    untag,
-)
-from transexplain.engine.relevance_functions import (
-    How,
-    PassOn,
-    SumOfTwo,
-    ToGradient,
-    ToRelevance,
 )
 
-if TYPE_CHECKING:
-    from transexplain.engine.mode import RelevanceMode
 
-Rule = Callable[["RelevanceMode", Call], Any]
-
-
-def passed(mode: "RelevanceMode", call: Call) -> Any:
+def passed(mode: RelevanceMode, call: Call) -> Any:
     """Relevance goes whole to the one carrier."""
     return _passed_to(call, call.carriers[0])
 
@@ -56,28 +45,28 @@ def _written(call: Call, out: Tensor) -> Tensor:
     """`out` where the model expects it, no longer what an in-place form's argument was."""
     out = call.written(out)
     if call.in_place:
-        untag(out)
+        forget_function(out)
     return out
 
 
-def negation(_: "RelevanceMode", call: Call) -> Any:
+def negation(_: RelevanceMode, call: Call) -> Any:
     """A sign changes no share."""
     x = call.argument(0, "input", None)
-    return tag(_passed_to(call, x), function_of(x).then(torch.neg))
+    return mark_function(_passed_to(call, x), function_of(x).then(torch.neg))
 
 
-def activation(mode: "RelevanceMode", call: Call) -> Any:
+def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity for every elementwise function of one carrier."""
-    elementwise.check_one_argument(mode, call)
-    if elementwise.is_scale(call):
+    rules.check_one_argument(mode, call)
+    if rules.is_scale(call):
         return mark_reduced(call.run_detached())
     found = function_of(call.argument(0, "input", None)).then(
-        call.elementwise(), gate=call.name in elementwise.GATES
+        call.elementwise(), gate=operator_of(call.name).gate
     )
-    return tag(_passed_to(call, found.root), found)
+    return mark_function(_passed_to(call, found.root), found)
 
 
-def softmax(mode: "RelevanceMode", call: Call) -> Any:
+def softmax(mode: RelevanceMode, call: Call) -> Any:
     """Identity; what comes out is an attention map that can be recorded."""
     x = call.carriers[0]
     out = _passed_to(call, x)
@@ -86,14 +75,14 @@ def softmax(mode: "RelevanceMode", call: Call) -> Any:
     return out
 
 
-def scale(mode: "RelevanceMode", call: Call) -> Any:
+def scale(mode: RelevanceMode, call: Call) -> Any:
     """A norm, or the root of a reduction, is constant; any other root is a function."""
-    if elementwise.is_scale(call):
+    if rules.is_scale(call):
         return mark_reduced(call.run_detached())
     return activation(mode, call)
 
 
-def proportional(mode: "RelevanceMode", call: Call, share: float = 1.0) -> Any:
+def proportional(mode: RelevanceMode, call: Call, share: float = 1.0) -> Any:
     """LRP-0 in relevance form, R_i = x_i dz/dx_i R / z, `share` of it to each carrier."""
     axes = [mode.books.axis_of(c) for c in call.carriers]
     below = {
@@ -107,32 +96,33 @@ def proportional(mode: "RelevanceMode", call: Call, share: float = 1.0) -> Any:
     return _written(call, ToGradient.apply(out, mode.chefer, above))
 
 
-def mixing(mode: "RelevanceMode", call: Call) -> Any:
+def mixing(mode: RelevanceMode, call: Call) -> Any:
     """Averages, interpolation, Fourier transforms share by value."""
-    structure.check_linear(mode, call)
+    rules.check_linear(mode, call)
     return proportional(mode, call)
 
 
-def matmul(mode: "RelevanceMode", call: Call) -> Any:
+def matmul(mode: RelevanceMode, call: Call) -> Any:
     """Chefer et al. 2021, Eq. 11: half of the relevance to each of two carriers."""
     return proportional(mode, call, 1.0 / len(call.carriers))
 
 
-def reduction(mode: "RelevanceMode", call: Call) -> Any:
+def reduction(mode: RelevanceMode, call: Call) -> Any:
     """Sums and means share by value; what norms are made of."""
     return mark_reduced(proportional(mode, call), call.carriers[0])
 
 
-def with_weight(mode: "RelevanceMode", call: Call) -> Any:
+def with_weight(mode: RelevanceMode, call: Call) -> Any:
     """Linear layers and convolutions: z+ or alpha-beta, else the gradient-form rule converted."""
-    at: LinearMap = _MAPS[KIND[call.name]](mode, call)
-    x = linear.carrier_of(call)
+    kind = KIND[call.name]
+    at: LinearMap = _MAPS[kind](mode, call)
+    x = layer_rules.carrier_of(call)
     rule, twin = mode.linear_rule(call), mode.twin_of(x)
     axis = mode.books.axis_of(x)
-    to = mode.books.at(KIND[call.name], axis)
+    to = mode.books.at(kind, axis)
     value = partial(mode.linear_value, call)
     if twin is not None:
-        out = AtLeaf.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+        out = AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
         how = How(mode.chefer, mode.items, to)
@@ -140,42 +130,44 @@ def with_weight(mode: "RelevanceMode", call: Call) -> Any:
     if rule.plain:
         return proportional(mode, call)
     below = ToRelevance.apply(x, 1.0, to)
-    out = linear.function_for(rule).apply(below, value, rule, at, Converted(to))
+    out = layer_rules.function_for(rule).apply(below, value, rule, at, Converted(to))
     return ToGradient.apply(out, mode.chefer, to)
 
 
 _MAPS = {
-    "linear": linear.linear_map,
-    "addmm": linear.addmm_map,
-    "convolution": linear.convolution_map,
+    "linear": layer_rules.linear_map,
+    "addmm": layer_rules.addmm_map,
+    "convolution": layer_rules.convolution_map,
 }
 
 
-def add(mode: "RelevanceMode", call: Call) -> Any:
+def add(mode: RelevanceMode, call: Call) -> Any:
     """Two carriers share by value, as do the embeddings that are added before the encoder.
 
     Inside the encoder a constant (a mask, a position bias of the scores) takes nothing, as the
     biases of linear operators; nor does the mean of a norm.
     """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = elementwise.sum_of(mode, call)
+    found = rules.sum_of(mode, call)
     both = mode.carries(left) and mode.carries(right)
     if both and found is not None:
-        return tag(_passed_to(call, found.root), found)
+        return mark_function(_passed_to(call, found.root), found)
+    # x - mean(x), as norms written out begin: the mean takes nothing
     if both and is_reduced_from(right, left):
         return _passed_to(call, left)
     carrier, other = (left, right) if mode.carries(left) else (right, left)
     if not both and (mode.books.in_encoder or not isinstance(other, Tensor)):
-        return tag(_passed_to(call, carrier), found)
-    signs = elementwise.signs(call)
+        return mark_function(_passed_to(call, carrier), found)
+    signs = rules.signs(call)
+    # the operator is about to write into its first argument
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
     how = How(mode.chefer, mode.items, mode.books.at("sum", None))
     out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
-    return tag(_written(call, out), found)
+    return mark_function(_written(call, out), found)
 
 
-def _scaled(mode: "RelevanceMode", operand: Tensor, sign: float) -> Tensor:
+def _scaled(mode: RelevanceMode, operand: Tensor, sign: float) -> Tensor:
     if sign == 1:
         return operand
     if not mode.carries(operand):
@@ -184,63 +176,30 @@ def _scaled(mode: "RelevanceMode", operand: Tensor, sign: float) -> Tensor:
     return out
 
 
-def product(mode: "RelevanceMode", call: Call) -> Any:
+def product(mode: RelevanceMode, call: Call) -> Any:
     """A scale or a gate takes nothing, one function passes on, two signals take half each."""
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = elementwise.product_of(mode, call)
+    found = rules.product_of(mode, call)
     if not (mode.carries(left) and mode.carries(right)):
-        return tag(passed(mode, call), found)
+        return mark_function(passed(mode, call), found)
     if found is not None:
-        return tag(_passed_to(call, found.root), found)
+        return mark_function(_passed_to(call, found.root), found)
     gates = [is_gate(left), is_gate(right)]
     if sum(gates) == 1:
         return _passed_to(call, right if gates[0] else left)
     return proportional(mode, call, 0.5)
 
 
-def division(mode: "RelevanceMode", call: Call) -> Any:
+def division(mode: RelevanceMode, call: Call) -> Any:
     """By a constant or a scale: relevance stays with the numerator."""
-    above, below, found = elementwise.quotient_of(mode, call)
-    if not mode.carries(below) or (mode.carries(above) and elementwise.is_normaliser(above, below)):
-        return tag(_passed_to(call, above), None if mode.carries(below) else found)
+    above, below, found = rules.quotient_of(mode, call)
+    if not mode.carries(below) or (mode.carries(above) and rules.is_normaliser(above, below)):
+        return mark_function(_passed_to(call, above), None if mode.carries(below) else found)
     if found is None:
         raise mode.refusal(call, "the denominator carries relevance")
-    return tag(_passed_to(call, found.root), found)
+    return mark_function(_passed_to(call, found.root), found)
 
 
-def attention(mode: "RelevanceMode", call: Call) -> Any:
-    """Fused attention opened into its parts, each with its own rule."""
-    return mode.again(opened.attention, call)
-
-
-RELEVANCE_RULES: dict[str, Rule] = {
-    "structural": structure.structural,
-    "dropout": structure.dropout,
-    "concat": structure.concat,
-    "fill": structure.fill,
-    "assignment": structure.assignment,
-    "overwrite": structure.overwrite,
-    "scatter": proportional,
-    "pad": structure.pad,
-    "composite": structure.composite,
-    "mixing": mixing,
-    "extremum": structure.extremum,
-    "reduction": reduction,
-    "scale": scale,
-    "sum": add,
-    "negation": negation,
-    "product": product,
-    "matmul": matmul,
-    "einsum": matmul,
-    "division": division,
-    "activation": activation,
-    "softmax": softmax,
-    "attention": attention,
-    "linear": with_weight,
-    "addmm": with_weight,
-    "convolution": with_weight,
-    "layer_norm": passed,
-    "rms_norm": passed,
-    "group_norm": passed,
-    "batch_norm": passed,
-}
+def attention(mode: RelevanceMode, call: Call) -> Any:
+    """Fused attention in its parts, each with its own rule."""
+    return mode.again(in_parts.attention, call)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Live:
+class NonZero:
     """Rows (N,) and columns of a gradient (..., O) that hold something; None: all rows."""
 
     rows: Tensor | None
@@ -40,33 +40,31 @@ class Live:
         full[self.rows] = values
         return full.view(like.shape[:-1])
 
-    def same(self, other: "Live") -> bool:
+    def same(self, other: "NonZero") -> bool:
         """Whether both are the same part."""
         if self.columns != other.columns or (self.rows is None) != (other.rows is None):
             return False
         return self.rows is None or other.rows is None or torch.equal(self.rows, other.rows)
 
 
-def live_part(gradient: Tensor) -> Live:
-    """What of a gradient (..., O) is worth computing with; all of it on a device, where looking
-    would wait for it.
-    """
+def nonzero_part(gradient: Tensor) -> NonZero:
+    """What of a gradient (..., O) is not zero; on a device all of it, as looking would wait."""
     if gradient.device.type != "cpu" or gradient.dim() < 2:
-        return Live(None, slice(None))
+        return NonZero(None, slice(None))
     flat = gradient.reshape(-1, gradient.shape[-1])
-    rows = _live_rows(flat)
-    return Live(rows, _live_columns(flat if rows is None else flat[rows]))
+    rows = _nonzero_rows(flat)
+    return NonZero(rows, _nonzero_columns(flat if rows is None else flat[rows]))
 
 
-def _live_rows(flat: Tensor) -> Tensor | None:
+def _nonzero_rows(flat: Tensor) -> Tensor | None:
     # one column is cheap to read and nearly always tells
     if 2 * int(flat[:, 0].count_nonzero()) > flat.shape[0]:
         return None
-    live = flat.count_nonzero(dim=1).nonzero().flatten()
-    return None if 2 * live.shape[0] > flat.shape[0] else live
+    nonzero = flat.count_nonzero(dim=1).nonzero().flatten()
+    return None if 2 * nonzero.shape[0] > flat.shape[0] else nonzero
 
 
-def _live_columns(rows: Tensor) -> slice:
+def _nonzero_columns(rows: Tensor) -> slice:
     few = rows[:: max(1, rows.shape[0] // 8)]
     seen = few.count_nonzero(dim=0).nonzero().flatten()
     if not seen.numel():

@@ -1,0 +1,234 @@
+"""Rules of the gradient form for what layers are made of: linear operators, attention, norms."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine.alpha_beta import AlphaBeta
+from transexplain.engine.call import Call
+from transexplain.engine.constant_attention import ConstantAttention, recomputable
+from transexplain.engine.functions import (
+    ConstantScaleGroupNorm,
+    ConstantScaleLayerNorm,
+    ConstantScaleRmsNorm,
+    FixedScale,
+    ScaledGradient,
+)
+from transexplain.engine.leaf_functions import AtInputLayer
+from transexplain.engine.linear_functions import LinearMap, LinearZero, PaperGamma, SignedShares
+from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.mode import RelevanceMode
+from transexplain.errors import EngineError
+
+
+def linear(mode: RelevanceMode, call: Call) -> Any:
+    """A linear layer; the bias is booked."""
+    return _with_weight(
+        mode, call, "linear", linear_map(mode, call), call.argument(2, "bias", None)
+    )
+
+
+def addmm(mode: RelevanceMode, call: Call) -> Any:
+    """`addmm(bias, x, w)`: the linear layer of GPT-style code."""
+    at = addmm_map(mode, call)
+    return _with_weight(mode, call, "linear", at, at.bias)
+
+
+def convolution(mode: RelevanceMode, call: Call) -> Any:
+    """A convolution over a receptive field; the bias is booked."""
+    at = convolution_map(mode, call)
+    return _with_weight(mode, call, "convolution", at, at.bias)
+
+
+def _with_weight(
+    mode: RelevanceMode, call: Call, kind: str, at: LinearMap, bias: Tensor | None
+) -> Any:
+    x = carrier_of(call)
+    rule, twin = mode.linear_rule(call), mode.twin_of(x)
+    if twin is None and rule.plain:
+        # LRP-0 is the gradient; row by row, so that rows without relevance are left out
+        out = LinearZero.apply(x, call.run_detached, at) if at.rowwise else call.run()
+        mode.books.constant(out, bias, kind)
+        return out
+    to = mode.books.at(kind, mode.books.axis_of(x))
+    value = call.run_detached
+    # the operator reads the input itself, and an input rule is set
+    if twin is not None:
+        return AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+    return function_for(rule).apply(x, value, rule, at, to)
+
+
+def function_for(rule: LinearRule) -> Any:
+    """The autograd function of a rule."""
+    if rule.alpha is not None:
+        return AlphaBeta
+    if rule.gamma and rule.gamma_form == "transexplain":
+        return PaperGamma
+    return SignedShares
+
+
+def carrier_of(call: Call) -> Tensor:
+    """The input of a linear operator."""
+    return call.carriers[0]
+
+
+def linear_map(mode: RelevanceMode, call: Call) -> LinearMap:
+    """`F.linear(x, weight, bias)`."""
+    weight = call.argument(1, "weight", None)
+    if mode.carries(weight):
+        raise mode.refusal(call, "its weight depends on the input")
+    return _rowwise(weight, call.argument(2, "bias", None))
+
+
+def _rowwise(weight: Tensor, bias: Tensor | None) -> LinearMap:
+    return LinearMap(weight, bias, torch.nn.functional.linear, _pull_linear, rowwise=True)
+
+
+def _pull_linear(s: Tensor, weight: Tensor, _like: Tensor) -> Tensor:
+    return s @ weight
+
+
+def addmm_map(mode: RelevanceMode, call: Call) -> LinearMap:
+    """`addmm(bias, x, weight)`, with its factors alpha and beta."""
+    bias, x = call.argument(0, "input", None), call.argument(1, "mat1", None)
+    weight = call.argument(2, "mat2", None)
+    if mode.carries(bias) or mode.carries(weight) or not mode.carries(x):
+        raise mode.refusal(call, "only addmm(bias, x, weight) with x from the input has a rule")
+    alpha, beta = float(call.kwargs.get("alpha", 1)), float(call.kwargs.get("beta", 1))
+    return _rowwise(
+        weight.T if alpha == 1 else alpha * weight.T, bias if beta == 1 else beta * bias
+    )
+
+
+def convolution_map(mode: RelevanceMode, call: Call) -> LinearMap:
+    """`F.conv*d(x, weight, bias, stride, padding, dilation, groups)` and transposed ones."""
+    weight, bias = call.argument(1, "weight", None), call.argument(2, "bias", None)
+    if mode.carries(weight):
+        raise mode.refusal(call, "its weight depends on the input")
+    if bias is not None:
+        bias = bias.view(-1, *[1] * (weight.dim() - 2))
+    rest = {key: value for key, value in call.kwargs.items() if key not in _NOT_SETTINGS}
+    apply = partial(_convolved, call.func, call.args[3:], rest)
+    return LinearMap(weight, bias, apply, partial(_pulled, apply))
+
+
+_NOT_SETTINGS = ("input", "weight", "bias")
+
+
+def _convolved(
+    func: Callable[..., Tensor], args: tuple[Any, ...], rest: dict[str, Any], x: Tensor, w: Tensor
+) -> Tensor:
+    return func(x, w, None, *args, **rest)
+
+
+def _pulled(
+    apply: Callable[[Tensor, Tensor], Tensor], s: Tensor, weight: Tensor, like: Tensor
+) -> Tensor:
+    """The transpose by autograd: every stride, padding and layout that the operator knows."""
+    with torch.enable_grad():
+        x = torch.zeros_like(like, requires_grad=True)
+        return torch.autograd.grad(apply(x, weight), x, s)[0]
+
+
+def softmax(mode: RelevanceMode, call: Call) -> Any:
+    """AH-rule (Ali et al. 2022): attention weights are constants; else gradient x input.
+
+    Gradient x input of the softmax *is* AttnLRP's rule for it (Achtibat et al. 2024):
+    R_i = x_i (R_i - s_i sum_j R_j) with R_i = s_i g_i above.
+    """
+    x = call.argument(0, "input", None)
+    constant = mode.composite.attention == "constant"
+    out = call.run_detached() if constant else mode.books.measured("softmax", call)
+    mode.note_softmax(out, x)
+    return out
+
+
+def attention(mode: RelevanceMode, call: Call) -> Any:
+    """Fused attention: the AH rule needs no gradient of queries and keys.
+
+    AttnLRP: the product with the values halves (value and weights), the product of queries and
+    keys halves again.
+    """
+    if call.argument(4, "dropout_p", 0.0):
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    if mode.composite.attention == "constant":
+        value = call.argument(2, "value", None)
+        # torch's fused backward would compute the gradients of queries and keys too
+        if mode.carries(value) and recomputable(call):
+            return ConstantAttention.apply(value, call)
+        return call.run_detached(but=(2, "value"))
+    if mode.composite.attention == "softmax":
+        call = replace(call, func=partial(_halved_twice, call.func))
+    return mode.books.measured("attention", call)
+
+
+def _halved_twice(
+    func: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any
+) -> Any:
+    # half goes to the values and half to the weights, and of that half each to q and k
+    query, key = (ScaledGradient.apply(side, 0.25) for side in (query, key))
+    return func(query, key, ScaledGradient.apply(value, 0.5), *rest, **named)
+
+
+def layer_norm(mode: RelevanceMode, call: Call) -> Any:
+    """LN rule (Ali et al. 2022)."""
+    x = call.argument(0, "input", None)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call, constant=bias)
+    out = ConstantScaleLayerNorm.apply(x, shape, weight, bias, call.argument(4, "eps", 1e-5))
+    mode.books.constant(out, bias, "norm")
+    return out
+
+
+def rms_norm(mode: RelevanceMode, call: Call) -> Any:
+    """LN rule of a norm without mean and shift."""
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call)
+    shape = list(call.argument(1, "normalized_shape", ()))
+    x, weight = call.argument(0, "input", None), call.argument(2, "weight", None)
+    return ConstantScaleRmsNorm.apply(x, shape, weight, call.argument(3, "eps", None))
+
+
+def group_norm(mode: RelevanceMode, call: Call) -> Any:
+    """LN rule over groups of channels."""
+    x, groups = call.argument(0, "input", None), int(call.argument(1, "num_groups", 1))
+    weight, bias = call.argument(2, "weight", None), call.argument(3, "bias", None)
+    per_channel = None if bias is None else bias.view(-1, *[1] * (x.dim() - 2))
+    if mode.composite.norm == "gradient":
+        return mode.books.measured("norm", call, constant=per_channel)
+    out = ConstantScaleGroupNorm.apply(x, groups, weight, bias, call.argument(4, "eps", 1e-5))
+    mode.books.constant(out, per_channel, "norm")
+    return out
+
+
+def batch_norm(mode: RelevanceMode, call: Call) -> Any:
+    """Linear in evaluation; the value at x = 0 is booked."""
+    x, scale = call.argument(0, "input", None), batch_scale(call)
+    out = FixedScale.apply(x, call.run_detached, scale)
+    # what running mean and bias add is the value at x = 0
+    zero = call.substituted({id(x): x.detach().new_zeros(scale.shape)})
+    mode.books.constant(out, zero.run(), "norm")
+    return out
+
+
+def batch_scale(call: Call) -> Tensor:
+    """What a batch norm in evaluation multiplies each channel with, (1, C, 1, ...).
+
+    Raises EngineError where it takes its statistics from the batch.
+    """
+    x, mean = call.argument(0, "input", None), call.argument(1, "running_mean", None)
+    if call.argument(5, "training", False) or mean is None:
+        raise EngineError(
+            "a batch norm takes its statistics from the batch, so items depend on each other: put "
+            "the model in evaluation mode (model.eval()), or give the norm running statistics"
+        )
+    weight, eps = call.argument(3, "weight", None), call.argument(7, "eps", 1e-5)
+    scale: Tensor = (call.argument(2, "running_var", None) + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    return scale.view(1, -1, *[1] * (x.dim() - 2))
