@@ -12,9 +12,8 @@ from pathlib import Path
 def atomic_file(path: Path) -> Iterator[Path]:
     """A path in the same folder to write a file to, which takes the place of `path` at the end.
 
-    After an error `path` is as it was. The folder is made. Raises OSError.
+    After an error `path` is as it was. Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_file(path.parent) as temporary:
         yield temporary
         put_in_place(temporary, path)

@@ -22,8 +22,7 @@ from transexplain.bias.intervals import (
     welch,
 )
 from transexplain.bias.multiplicity import adjusted
-from transexplain.bias.permutation import permutation_p
-from transexplain.bias.sampling import poisson_weights
+from transexplain.bias.permutation import permutation_p, poisson_weights
 from transexplain.bias.verdicts import judge
 from transexplain.bias.within import Within
 from transexplain.findings import Correction, GroupStatistic, Robustness

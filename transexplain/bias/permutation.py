@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.bias.sampling import generator
+from transexplain.randomness import generator
 
 PERMUTATIONS = 9_999
 _FEWER = 1_999  #: for pools of entities so large that the permutations would take seconds
@@ -156,3 +157,20 @@ def _squared_error(
 
 def _portions(total: int, most: int) -> list[int]:
     return [min(most, total - done) for done in range(0, total, most)]
+
+
+def poisson_weights(names: Sequence[str], resamples: int, seed: int) -> NDArray[np.uint8]:
+    """Weights (len(names), resamples) of a Poisson bootstrap, drawn for each name by itself.
+
+    A name has the same weights in every table that it is in, so tables that are cut up and merged
+    in any order resample alike (Hanley and MacGibbon 2006 for the bootstrap; Chamandy et al. 2012
+    for weights by key).
+    """
+    if not names:
+        return np.empty((0, resamples), dtype=np.uint8)
+    return np.stack([_weights(name, resamples, seed) for name in names])
+
+
+@lru_cache(maxsize=10_000)  # of every class the same entities are resampled
+def _weights(name: str, resamples: int, seed: int) -> NDArray[np.uint8]:
+    return generator("bootstrap", seed, name).poisson(1.0, resamples).astype(np.uint8)

@@ -7,7 +7,7 @@ from transexplain.bias.cells import Cell
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.families import family
 from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.sampling import generator
+from transexplain.randomness import generator
 
 DRAWS = 20
 _PERMUTATIONS = 999

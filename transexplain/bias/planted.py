@@ -18,9 +18,9 @@ from transexplain.bias.group_table import Rules
 from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES, Interval, welch, wilson
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import PERMUTATIONS, welch_t
-from transexplain.bias.sampling import generator
 from transexplain.bias.verdicts import ALPHA
 from transexplain.errors import ConfigurationError
+from transexplain.randomness import generator
 
 LEXICONS = 200
 SIZES = (0.5, 1.0, 2.0)  #: of the difference that was asked for

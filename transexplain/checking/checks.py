@@ -6,17 +6,16 @@ from itertools import chain, islice
 
 from transexplain.bias.checked import Checked
 from transexplain.bias.matching import Match
-from transexplain.bias.sampling import generator
 from transexplain.checking.randomised import Randomised
 from transexplain.checking.regions import Regions
 from transexplain.checking.removals import Removals
 from transexplain.checking.swaps import Swaps
-from transexplain.data.sampling import number
 from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.methods import facts_of
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.randomness import generator, row_number
 from transexplain.supervision import Observer
 
 
@@ -40,7 +39,7 @@ class Checks:
         item, check = done.item, self._check
         if item is None or not (matches or (mentioned and check.whole)):
             return
-        drawn = number(item.index, check.seed) < check.share * 2**64
+        drawn = row_number(item.index, check.seed) < check.share * 2**64
         if drawn and self._randomised is not None:
             self._randomised.consider(done)
         if drawn and self._regions is not None:

@@ -10,12 +10,12 @@ from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.exact_sample import Agreement, ExactSample, PairedMentions
 from transexplain.bias.ranks import rank_correlation
 from transexplain.checking.again import Pair, explained_again, in_the_place_of
-from transexplain.data.sampling import number
 from transexplain.evaluations import ExactPlan
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan
+from transexplain.randomness import row_number
 from transexplain.supervision import Observer
 from transexplain.types import Attribution, Mention, PatchGrid
 
@@ -40,7 +40,7 @@ class ExactChecks:
         """Take note of an item that is drawn and was explained."""
         if done.item is None or done.outcome is None or not done.attributions:
             return
-        if number(done.item.index, self._seed) < self._below:
+        if row_number(done.item.index, self._seed) < self._below:
             self._drawn.append(done)
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> ExactSample:

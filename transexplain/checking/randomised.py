@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.randomised import RandomisedTotals
 from transexplain.checking.again import explained_again, in_the_place_of
-from transexplain.data.sampling import number
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.metrics.randomisation import randomised_model
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.randomness import row_number
 from transexplain.supervision import Observer
 from transexplain.types import Item
 
@@ -35,7 +35,7 @@ class Randomised:
     def consider(self, done: Explained) -> None:
         """Take note of an item that is drawn."""
         if done.item is not None:
-            draw = number(done.item.index, self._seed + _APART) % len(self._drawn)
+            draw = row_number(done.item.index, self._seed + _APART) % len(self._drawn)
             self._drawn[draw].append((done, done.item))
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:

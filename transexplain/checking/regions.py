@@ -11,12 +11,12 @@ from PIL import Image
 from transexplain.bias.answers import answers_of
 from transexplain.bias.families import references_of
 from transexplain.bias.regions import HiddenRegion
-from transexplain.bias.sampling import generator
 from transexplain.checking.hiding import WAYS, Pixels, region_pixels
 from transexplain.explaining import Explained
 from transexplain.metrics.evidence import Region
 from transexplain.models.image import picture
 from transexplain.plans import AuditPlan
+from transexplain.randomness import generator
 from transexplain.types import Annotation, Evidence, Item, ItemOutcome, PatchGrid
 
 MOST = 8  #: regions of one picture; of more some are drawn

@@ -10,9 +10,9 @@ from transexplain.bias.counterfactuals import NAMES, Observation
 from transexplain.bias.families import references_of
 from transexplain.bias.matching import Match
 from transexplain.bias.pairs import Partners
-from transexplain.data.sampling import number
 from transexplain.explaining import Explained
 from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.randomness import row_number
 from transexplain.types import EntityGroup, Item
 
 #: entities of a group in the data from which on those that nobody mentions are left out
@@ -62,7 +62,7 @@ class Swaps:
         if item.template:
             return False
         share = self._check.swaps.get(match.group, 0.0)
-        return number(item.index, self._check.seed + _APART) < share * 2**64
+        return row_number(item.index, self._check.seed + _APART) < share * 2**64
 
     def consider(
         self, done: Explained, matches: Sequence[Match], match: Match, random: np.random.Generator

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.sampling import places
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MetricSpec
 from transexplain.explaining import Request
 from transexplain.plans import AuditPlan
+from transexplain.randomness import row_places
 
 #: of these targets every item has exactly one class
 TARGETS = ("predicted", "label", "class")
@@ -39,7 +39,7 @@ class Evaluation:
         limits = [plan.items, *(one.items for one in plan.methods)]
         limits += [one.items for one in plan.metrics]
         limited = any(limit is not None for limit in limits)
-        drawn = places(self.rows, self.plan.seed) if limited else None
+        drawn = row_places(self.rows, self.plan.seed) if limited else None
         object.__setattr__(self, "_places", drawn)
 
     @classmethod

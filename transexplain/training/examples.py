@@ -1,6 +1,5 @@
 """Labelled examples of a dataset: encoded, split, and in batches that a seed decides."""
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from transexplain.data.reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.plans import DatasetRef, Shard
+from transexplain.randomness import keyed_number
 from transexplain.targets import ClassNames, label_index
 from transexplain.training.objective import ExampleBatch
 from transexplain.training.plan import digest_of
@@ -218,5 +218,5 @@ def _unlabelled(item: Item) -> ItemFailure:
     )
 
 
-def _rank(name: str, seed: int) -> bytes:
-    return hashlib.sha256(f"validation {seed} {name}".encode()).digest()
+def _rank(name: str, seed: int) -> int:
+    return keyed_number("validation", seed, name, bits=256, algorithm="sha256", separator=" ")
