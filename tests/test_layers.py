@@ -10,7 +10,16 @@ PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("types", "evaluations", "findings", "plans", "supervision"),
-    ("randomness", "atomic_write", "settings", "addresses", "parsing", "surroundings", "spans"),
+    (
+        "randomness",
+        "atomic_write",
+        "rank_correlation",
+        "settings",
+        "addresses",
+        "parsing",
+        "surroundings",
+        "spans",
+    ),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "learned", "data", "store"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transexplain.bias.exact import UNITS
+from transexplain.bias.exact_totals import UNITS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,8 @@
-"""Ranks: of a mention among the other words of its item, and of two measures of the same things."""
+"""The rank of a mention among the other words of its item."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from transexplain.types import Attribution, Mention, PatchGrid
 
@@ -42,11 +41,3 @@ def _middle_rank(size: float, others: np.ndarray[tuple[int], np.dtype[np.float64
         return None
     below, equal = np.count_nonzero(others < size), np.count_nonzero(others == size)
     return float((below + 0.5 * equal) / len(others))
-
-
-def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """Spearman's; None where either side has fewer than three different values."""
-    left, right = zip(*pairs, strict=True)
-    if min(len(set(left)), len(set(right))) < 3:
-        return None
-    return float(spearmanr(left, right).statistic)

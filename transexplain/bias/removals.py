@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval, wilson
-from transexplain.bias.ranks import rank_correlation
+from transexplain.rank_correlation import rank_correlation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -84,7 +84,9 @@ def _row(key: tuple[str, str, str], removals: Sequence[Removal]) -> RemovalStati
         interval=_rate_interval(rates),
         change=float(np.mean(changes)),
         change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
-        correlation=rank_correlation((one.change, one.relevance) for one in removals),
+        correlation=rank_correlation(
+            [one.change for one in removals], [one.relevance for one in removals], fewest=3
+        ),
     )
 
 

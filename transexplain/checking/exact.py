@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.exact_sample import Agreement, ExactSample, PairedMentions
-from transexplain.bias.ranks import rank_correlation
-from transexplain.checking.again import Pair, explained_again, in_the_place_of
+from transexplain.checking.again import AttributionPair, explained_pairs, in_the_place_of
 from transexplain.evaluations import ExactPlan
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan
 from transexplain.randomness import row_number
+from transexplain.rank_correlation import rank_correlation
 from transexplain.supervision import Observer
 from transexplain.types import Attribution, Mention, PatchGrid
 
@@ -51,7 +51,7 @@ class ExactChecks:
         """
         found = ExactSample()
         asked = [(done, done.item) for done in self._drawn if done.item is not None]
-        again = explained_again(self._model, self._request, asked, observer, alone)
+        again = explained_pairs(self._model, self._request, asked, observer, alone)
         for (done, _), pairs in zip(asked, again, strict=True):
             if len(pairs) < len(done.attributions):
                 found.failed += 1
@@ -61,7 +61,7 @@ class ExactChecks:
             found.mentions += self._mentions(done, pairs)
         return found
 
-    def _mentions(self, done: Explained, pairs: list[Pair]) -> Iterator[PairedMentions]:
+    def _mentions(self, done: Explained, pairs: list[AttributionPair]) -> Iterator[PairedMentions]:
         if self._mentioning is None or done.outcome is None:
             return
         _, cheap = self._mentioning.of(done, ShardAggregate())
@@ -87,12 +87,11 @@ class ExactChecks:
 def _agreement(cheap: Attribution, exact: Attribution) -> Agreement:
     mine, theirs = _own(cheap), _own(exact)
     size = float(np.linalg.norm(theirs))
-    some = len(mine) > 0
     return Agreement(
         item_id=cheap.item_id,
         target=cheap.target,
         class_name=cheap.class_name,
-        correlation=rank_correlation(zip(mine, theirs, strict=True)) if some else None,
+        correlation=rank_correlation(mine, theirs, fewest=3),
         error=float(np.linalg.norm(mine - theirs)) / size if size else None,
         cheap=float(mine.sum()),
         exact=float(theirs.sum()),

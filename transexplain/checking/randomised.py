@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.randomised import RandomisedTotals
-from transexplain.checking.again import explained_again, in_the_place_of
+from transexplain.checking.again import explained_pairs, in_the_place_of
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
@@ -60,7 +60,7 @@ class Randomised:
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
             found.failed += len(asked)
             return
-        again = explained_again(model, self._request, asked, observer, alone)
+        again = explained_pairs(model, self._request, asked, observer, alone)
         real, random = ShardAggregate(), ShardAggregate()
         for (done, _), pairs in zip(asked, again, strict=True):
             if len(pairs) < len(done.attributions) or not pairs:

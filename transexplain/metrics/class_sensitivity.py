@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.metrics.case import Bench, Case, Scored, unmeasured
-from transexplain.metrics.ranks import rank_correlation
+from transexplain.rank_correlation import rank_similarity
 from transexplain.types import Attribution
 
 #: below this a method gives nearly the same map whatever class is asked
@@ -30,7 +30,7 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
     scale may differ by class. A map that is constant ranks nothing: against another constant 0,
     else 0.5. `one` and `other` have one shape.
     """
-    return (1 - rank_correlation(one, other)) / 2
+    return (1 - rank_similarity(one, other)) / 2
 
 
 def of_attributions(one: Attribution, other: Attribution) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transexplain.metrics.case import Array, Bench, Case, Scored, unmeasured
-from transexplain.metrics.ranks import is_constant, rank_correlation
+from transexplain.rank_correlation import is_constant, rank_similarity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ def _scored(before: Array, after: Sequence[Array | str]) -> Scored:
     for step, values in enumerate(after, 1):
         if isinstance(values, str):
             return unmeasured(f"step {step} of {len(after)} of the randomisation: {values}")
-        points.append(rank_correlation(before, values))
+        points.append(rank_similarity(before, values))
     if not points:
         return unmeasured("the model has no parameters to randomise")
     return Scored(value=float(np.mean(points)), curve=tuple(points))

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from transexplain.learned.facts import Agreement
 from transexplain.learned.network import Explainer
-from transexplain.metrics.ranks import is_constant, rank_correlation
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import eval_mode
 from transexplain.models.states import own_positions, read_states
+from transexplain.rank_correlation import is_constant, rank_similarity
 from transexplain.training.objective import ExampleBatch
 from transexplain.training.teaching import Lesson
 
@@ -76,7 +76,7 @@ def _compared(
             continue
         said = predicted[: len(own), index][own]
         error = float(np.linalg.norm(said - taught) / np.linalg.norm(taught))
-        yield index, rank_correlation(said, taught), error
+        yield index, rank_similarity(said, taught), error
 
 
 def _mean(values: Sequence[float]) -> float:
