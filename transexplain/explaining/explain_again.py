@@ -14,12 +14,12 @@ from transexplain.types import Attribution, Item, ItemFailure
 def explain_again(
     model: LoadedModel,
     request: Request,
-    wanted: Sequence[tuple[Item | ItemFailure, Sequence[str]]],
+    wanted: Sequence[tuple[Item | ItemFailure, tuple[str, ...] | None]],
     *,
     observer: Observer | None = None,
     alone: Collection[str] = (),
 ) -> list[Explained]:
-    """Explain each item for its own targets, or for the request's where it names none.
+    """Explain each item for targets of its own; None stands for those of the request.
 
     Items of the same targets share batches. The results are in the order of `wanted`.
 
@@ -32,16 +32,17 @@ def explain_again(
 
     Raises as `explain_items`.
     """
-    by_targets: dict[tuple[str, ...], list[int]] = {}
-    for number, (_, targets) in enumerate(wanted):
-        by_targets.setdefault(tuple(targets), []).append(number)
+    by_targets: dict[tuple[str, ...] | None, list[int]] = {}
+    for number, (_, specs) in enumerate(wanted):
+        by_targets.setdefault(specs, []).append(number)
     found: dict[int, Explained] = {}
     for specs, numbers in by_targets.items():
-        own = tuple(parse_target(spec, request.names) for spec in specs) or request.targets
+        own = request
+        if specs is not None:
+            targets = tuple(parse_target(spec, request.names) for spec in specs)
+            own = replace(request, targets=targets)
         items = [wanted[number][0] for number in numbers]
-        ends = explain_items(
-            model, items, replace(request, targets=own), observer=observer, alone=alone
-        )
+        ends = explain_items(model, items, own, observer=observer, alone=alone)
         found.update(zip(numbers, ends, strict=True))
     return [found[number] for number in range(len(wanted))]
 

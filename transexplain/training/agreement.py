@@ -12,7 +12,7 @@ from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import eval_mode
 from transexplain.models.states import own_positions, read_states
 from transexplain.rank_correlation import is_constant, rank_similarity
-from transexplain.training.objective import ExampleBatch
+from transexplain.training.examples import ExampleBatch
 from transexplain.training.teaching import Lesson
 
 #: positions below which a rank correlation says nothing

@@ -15,7 +15,8 @@ from transexplain.learned.network import (
 from transexplain.models.base import LoadedModel
 from transexplain.models.states import States, read_states
 from transexplain.training.agreement import Taught, agreement_of
-from transexplain.training.objective import ClassifierObjective, ExampleBatch, ParameterGroup
+from transexplain.training.examples import ExampleBatch
+from transexplain.training.objective import ClassifierObjective, ParameterGroup
 from transexplain.training.plan import ExplainerPlan
 from transexplain.training.teaching import Lesson, Lessons, Teacher
 

@@ -15,11 +15,11 @@ from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.states import read_states, readable_layers
 from transexplain.training.agreement import Taught, agreement_of
 from transexplain.training.classifier import Prepared
-from transexplain.training.examples import Examples
+from transexplain.training.examples import ExampleBatch, Examples
 from transexplain.training.explainer_objectives import JointObjective, SeparateObjective
 from transexplain.training.fitting import fit
 from transexplain.training.history import FitResult
-from transexplain.training.objective import ClassifierObjective, ExampleBatch
+from transexplain.training.objective import ClassifierObjective
 from transexplain.training.plan import ExplainerPlan, FitObserver
 from transexplain.training.teaching import Lessons, Teacher
 

@@ -17,7 +17,7 @@ from transexplain.methods import bound, unit_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.states import own_positions
-from transexplain.training.objective import ExampleBatch
+from transexplain.training.examples import ExampleBatch
 from transexplain.types import Attribution, ResolvedTarget
 
 Array = NDArray[np.float32]

@@ -99,7 +99,7 @@ def _explained_again(
 ) -> Iterator[Explained]:
     plan = replace(plan, batch_tokens=asked.batch_tokens or plan.batch_tokens)
     if plan.task != "evaluation":
-        wanted = [(item, ()) for item in _items(plan, rows)]
+        wanted = [(item, None) for item in _items(plan, rows)]
         yield from explain_again(model, Request.from_plan(plan), wanted)
         return
     from transexplain.evaluating import Evaluation, evaluate_items
