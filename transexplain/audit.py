@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.checking import Checks, ExactChecks
+from transexplain.checking.checks import Checks
+from transexplain.checking.exact import ExactChecks
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore

@@ -48,7 +48,7 @@ def discover(
     draw.add_all(results.iter_explained(db, run.id, target=asked))
     names = _names(run, draw, asked, class_name)
     read = [_read(db, run.id, asked, name, draw) for name in names]
-    judged = [
+    classes = [
         one_class.judged(one, read[:place] + read[place + 1 :], seed)
         for place, one in enumerate(read)
         if class_name in (None, one.found.class_name)
@@ -59,7 +59,7 @@ def discover(
         modality=run.plan.dataset.modality,
         sample=sample,
         seed=seed,
-        classes=tuple(judged),
+        classes=tuple(classes),
         omitted=len(draw.counts) - len(names),
     )
 
