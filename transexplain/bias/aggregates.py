@@ -1,4 +1,4 @@
-"""What a shard adds to the tables of a whole run, in a form that merges exactly.
+"""The totals of a shard, which merge exactly into those of a run.
 
 Sums are kept as integers in units of 2**-50 (9e-16 logit): integer addition has no order, so
 the shards of a run give bit-identical totals however they are cut up or merged.

@@ -2,8 +2,8 @@
 
 Every observation is an answer to a text with some name in the place of a mention, the text's own
 name among them. A text in which names of a group and of its reference were put is compared with
-itself, so nothing but the name differs. Names of one group in one text say how much any other
-name changes: the noise that a difference between groups stands on.
+itself, so nothing but the name differs. Names of one group in one text show how much any other
+name changes the answer: that is the noise which a difference between groups has to exceed.
 """
 
 import math

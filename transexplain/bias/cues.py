@@ -1,4 +1,4 @@
-"""What tells a name from the ordinary word that is spelled alike: capitals and neighbours."""
+"""Is a word a name, or the ordinary word that is spelled alike? Capitals and neighbours decide."""
 
 import re
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ class EntityRow:
     share: float  #: mean over mentions of relevance / sum of |R| of the item
     positive: int  #: mentions with relevance above 0
     by_document: "DocumentSums"  #: of the entity with itself
-    rank: float | None = None  #: mean over mentions, see `ranks`; None: it was not measured
+    rank: float | None = None  #: mean over mentions, see `ranks_in_item`; None: it was not measured
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

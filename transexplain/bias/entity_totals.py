@@ -1,11 +1,11 @@
-"""What the mentions of every entity add up to, in a form that merges exactly.
+"""The totals of every entity's mentions, which merge exactly.
 
-Sums are integers in units of 2**-50, as in `aggregates`: any cut of a run into shards and any
+Sums are integers in units of 2**-50, see `exact_totals`: any cut of a run into shards and any
 order of merging gives the same bits. The stratum of a mention is what the statistics may be
 split by: target, explained class, predicted class, label and slice.
 
-What the two-way interval needs of documents are sums of squares and products. A cluster of items
-may span shards and strata, so its mentions are kept apart and squared when all are known.
+The two-way interval needs sums over documents of squares and products. A cluster of items may span
+shards and strata, so its mentions are kept as sums and squared when all shards are known.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -62,9 +62,9 @@ class EntityTotals:
         """Count the mentions of one item for one of its attributions.
 
         `magnitude` is the sum of |R| over the item's positions, `ranks` are those of the mentions
-        in the item (see `ranks`), or nothing where they were not measured. Items of one `cluster`
-        count as one in the two-way interval, those without one by themselves. Raises ValueError
-        for a relevance that is not finite.
+        in the item (see `ranks_in_item`), or nothing where they were not measured. Items of one
+        `cluster` count as one in the two-way interval, those without one by themselves. Raises
+        ValueError for a relevance that is not finite.
         """
         entities: ExactTable[EntityKey] = ExactTable()
         groups: ExactTable[str] = ExactTable()

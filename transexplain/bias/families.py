@@ -1,4 +1,4 @@
-"""Who is compared with whom: the families of groups, and the reference of every group.
+"""Families of groups, and the reference that every group is compared with.
 
 A group's family is what stands before the first slash of its name: `gender` of `gender/female`.
 Groups without a slash are one family, that has no name. Women are compared with men and not with

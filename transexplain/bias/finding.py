@@ -1,4 +1,4 @@
-"""Every entity of an item: of the lexicon, marked in the data, and the item as a whole."""
+"""All entities of an item: of the lexicon, marked in the data, and the item as a whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

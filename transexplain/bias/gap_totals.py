@@ -1,4 +1,4 @@
-"""How exactly ledgers close where a group is mentioned, in a form that merges exactly.
+"""Totals of the ledgers' gaps in items that mention a group; they merge exactly.
 
 A gap is a small part of its scale, in double precision as small as the unit of the other sums, so
 gaps are summed in units of 2**-100.

@@ -1,7 +1,7 @@
-"""The aggregates of all shards of a run together, straight from what is stored.
+"""The aggregates of all shards of a run merged, directly from their JSON.
 
-`ShardAggregate.merge` makes a list of every word and entity of every shard. Here each has a number
-for good, and the sums of a shard are added to columns at these numbers.
+`ShardAggregate.merge` makes a list for every word and entity of every shard, which is slow for a
+thousand shards. Here each has a fixed place, and a shard's sums are added to columns there.
 """
 
 from collections import defaultdict

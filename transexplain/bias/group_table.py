@@ -1,7 +1,7 @@
 """The group table: what the mentions of each group's entities add to a class, and its verdicts.
 
 The unit of analysis is the entity, not the mention: mentions of one name share that name's
-embedding, so tests and intervals over mentions are far too sure of themselves.
+embedding, so tests over mentions reject far too often, and intervals over them are far too narrow.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""What may be said of each group: answers and outcomes decide, relevance explains.
+"""The verdict on each group: answers and outcomes decide, relevance explains.
 
 Three kinds of evidence, in this order of authority: what swapping its mentions does to the answer
-(`counterfactuals`; of pictures what hiding its regions does, `regions`), how answers differ between
-the items that mention it and its reference (`outcomes`), and what its mentions add to the answer
-(the group table). The first two are in the answer's own units and decide; relevance alone accuses
-nobody.
+(`counterfactuals`; of pictures what hiding its regions does, `hidden_regions`), how answers differ
+between the items that mention it and its reference (`outcomes`), and what its mentions add to the
+answer (the group table). The first two are in the answer's own units and decide; relevance alone
+accuses nobody.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Sums of pictures' relevance, cell by cell, in a form that merges exactly."""
+"""Sums of pictures' relevance, cell by cell, which merge exactly."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Intervals of means over entities and of their differences; all at 95 % unless said otherwise."""
+"""Intervals of means over entities and of their differences; at 95 % where no level is given."""
 
 import math
 from collections.abc import Sequence

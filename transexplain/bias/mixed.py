@@ -1,4 +1,4 @@
-"""What a mixed audit says of its cheap method: agreement with the exact one, and corrections."""
+"""A mixed audit: how far its cheap method agrees with the exact one, and its corrected groups."""
 
 import math
 from collections.abc import Iterable, Sequence

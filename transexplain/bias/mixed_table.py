@@ -1,8 +1,8 @@
 """The group table of a mixed audit: differences of the cheap method, corrected by the exact sample.
 
 What is corrected is the mean over entities of entity means, so a mention weighs one over all the
-run's mentions of its entity. The error holds both chances: which entities there are, and which
-items were drawn. With z of an entity its part of the cheap mean plus its part of the correction,
+run's mentions of its entity. The error covers both chances: which entities there are, and which
+items were sampled. With z of an entity its part of the cheap mean plus its part of the correction,
 the sum of squares of z is the first and, at a whole sample, that of the exact method alone; items
 that mention several entities add to it (clusters two ways, as in `two_way`). Where the exact sample
 is used alone, the entities are those that were sampled, and no permutation is made: the test is t
@@ -250,9 +250,9 @@ def _too_few(row: GroupStatistic, side: _Side, own: bool) -> str:
             "too few to stand alone; a larger exact_sample would do"
         )
     needed = min(1.0, max(needed_share(side.size, MIN_EFFECTIVE), more))
-    told = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
+    why = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
     return (
-        f"not corrected: the exact sample has {items} items with {whose}, too few{told}; "
+        f"not corrected: the exact sample has {items} items with {whose}, too few{why}; "
         f"exact_sample: {needed:g} would do"
     )
 

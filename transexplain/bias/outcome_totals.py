@@ -1,8 +1,8 @@
-"""What the model answers for items by whom they mention, in a form that merges exactly.
+"""Totals of the model's answers by the groups that items mention; they merge exactly.
 
 Items are counted by the *set* of groups that they mention, so that any comparison (a group against
-one other, against all others of its family, two groups that meet in one item) comes out of one
-table. Sums of probabilities are integers in units of 2**-50, as in `aggregates`.
+one other, against all others of its family, two groups in one item) comes out of one
+table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

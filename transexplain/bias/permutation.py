@@ -1,4 +1,4 @@
-"""Whether entities differ by more than the luck of their labels, or of their signs."""
+"""Permutations of entities' labels, flips of their signs, and bootstrap weights: chance alone."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The control that should find nothing: groups whose members were drawn by lot."""
+"""The control that should find nothing: groups of randomly sampled entities."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
-"""The control that should find something: a difference planted into groups drawn by lot.
+"""The control that should find something: a difference planted into randomly sampled groups.
 
-It says what the run could have seen: with its entities, its groups' sizes and its rules, how often
-a true difference of a given size would have had the verdict *difference*.
+It measures the power of this run: with its entities, its groups' sizes and its rules, how often a
+true difference of a given size would have had the verdict *difference*.
 """
 
 import math

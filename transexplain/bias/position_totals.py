@@ -1,4 +1,4 @@
-"""Sums of relevance by place in the text, in a form that merges exactly."""
+"""Sums of relevance by place in the text, which merge exactly."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a run's attributions are of and how large their logits are, in a form that merges exactly.
+"""Totals of a run's attributions by target and class, and of their logits; they merge exactly.
 
 A report needs these few numbers of every attribution; a shard adds them up while it has the rows
 at hand, so that nobody has to read them all again. Logits are summed in units of 2**-50.

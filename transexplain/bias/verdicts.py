@@ -1,4 +1,4 @@
-"""What may be said of a group: a difference, none that matters, or nothing."""
+"""The verdict on one comparison: a difference, equivalent, inconclusive or suppressed."""
 
 from dataclasses import dataclass
 

@@ -19,14 +19,14 @@ from transexplain.rank_correlation import rank_correlation
 from transexplain.supervision import Observer
 from transexplain.types import Attribution, Mention, PatchGrid
 
-#: added to the seed, so that a seed shared with other samples does not draw their items
+#: added to the seed, so that a seed shared with other samples does not give the same items
 _APART = 0x45786163
 
 
 class ExactChecks:
-    """Draws items of one shard by their rows alone, so that any cut into shards draws the same.
+    """Samples items of one shard by their rows alone, so that any cut into shards gives one sample.
 
-    Items that mention nobody are drawn, too: how far the methods agree is asked of all.
+    Items that mention nobody are sampled, too: the methods' agreement is measured over all items.
     """
 
     def __init__(self, plan: AuditPlan, exact: ExactPlan, model: LoadedModel) -> None:
@@ -34,25 +34,25 @@ class ExactChecks:
         self._seed = exact.seed + _APART
         self._request = replace(Request.from_plan(plan), method=exact.method)
         self._mentioning = Mentioning(plan) if plan.groups else None
-        self._drawn: list[Explained] = []
+        self._sampled: list[Explained] = []
 
     def consider(self, done: Explained) -> None:
-        """Take note of an item that is drawn and was explained."""
+        """Note an item of the sample that was explained."""
         if done.item is None or done.outcome is None or not done.attributions:
             return
         if row_number(done.item.index, self._seed) < self._below:
-            self._drawn.append(done)
+            self._sampled.append(done)
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> ExactSample:
-        """Explain the drawn items by the exact method, for the same classes, and compare.
+        """Explain the sampled items by the exact method, for the same classes, and compare.
 
         An item on which the exact method fails is counted and leaves the sample. Raises as
         `explain_items`.
         """
         found = ExactSample()
-        asked = [(done, done.item) for done in self._drawn if done.item is not None]
-        again = explained_pairs(self._model, self._request, asked, observer, alone)
-        for (done, _), pairs in zip(asked, again, strict=True):
+        sampled = [(done, done.item) for done in self._sampled if done.item is not None]
+        again = explained_pairs(self._model, self._request, sampled, observer, alone)
+        for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions):
                 found.failed += 1
                 continue

@@ -1,4 +1,4 @@
-"""The drawn items explained by models that know nothing: their weights are drawn anew."""
+"""Sampled items explained by models whose weights are random."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,7 @@ from transexplain.randomness import row_number
 from transexplain.supervision import Observer
 from transexplain.types import Item
 
-#: added to the seed: which model explains an item must not hang on what drew the item
+#: added to the seed: which model explains an item must not depend on what sampled the item
 _APART = 0x52616E64
 
 
@@ -24,7 +24,7 @@ class Randomised:
 
     The weights depend on their names, the seed and the draw alone, so every shard has the same
     models, and an item's row says which of them explains it; the audited one is not touched. They
-    are made where an item was drawn for them, and kept as long as the model.
+    are made where an item was sampled for them, and kept as long as the model.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
@@ -33,13 +33,13 @@ class Randomised:
         self._drawn: list[list[tuple[Explained, Item]]] = [[] for _ in range(check.draws)]
 
     def consider(self, done: Explained) -> None:
-        """Take note of an item that is drawn."""
+        """Note an item of the sample."""
         if done.item is not None:
             draw = row_number(done.item.index, self._seed + _APART) % len(self._drawn)
             self._drawn[draw].append((done, done.item))
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:
-        """Who is mentioned, with the relevance of either model, over items that both explain."""
+        """Totals of the mentions by either model, over items that both explain."""
         found = RandomisedTotals()
         for draw, asked in enumerate(self._drawn):
             if asked:

@@ -1,4 +1,4 @@
-"""Regions of pictures hidden: what the model answers without them."""
+"""Regions of pictures hidden: the model's answers without them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Regions:
         self._asked: list[_Asked] = []
 
     def consider(self, done: Explained) -> None:
-        """Take note of a picture that is drawn; of its many regions of some, by lot."""
+        """Note a picture of the sample; of many regions a random sample."""
         item = done.item
         if item is None or not self._answers or not done.attributions:
             return

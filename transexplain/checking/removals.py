@@ -1,4 +1,4 @@
-"""Mentions taken out of their texts: what the model says without them."""
+"""Mention ablation: the model's answers to texts without one of their mentions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ class _Asked:
 
 
 class Removals:
-    """The removals of one shard: noted while it is explained, predicted when it is done."""
+    """The ablations of one shard: noted while it is explained, predicted when it is done."""
 
     def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
         self._model, self._request = model, Request.from_plan(plan)
         self._asked: list[_Asked] = []
 
     def consider(self, done: Explained, matches: Sequence[Match], match: Match) -> None:
-        """Take note of an item; all matches of `match`'s entity go.
+        """Note an item; all matches of `match`'s entity are ablated.
 
-        An item that has no words but these is left out.
+        An item that has no other words is left out.
         """
         item = done.item
         if item is None or not isinstance(item.content, str):
@@ -55,7 +55,7 @@ class Removals:
         return [one.item for one in self._asked]
 
     def compared(self, ends: Sequence[Explained]) -> Iterator[Removal]:
-        """What the model says without the mentions; `ends` are those of `items`."""
+        """The change by each ablation; `ends` are those of `items`."""
         for asked, end in zip(self._asked, ends, strict=True):
             if end.outcome is not None:
                 yield from self._compared(asked, end.outcome.predicted, end.outcome.logits)
@@ -65,11 +65,11 @@ class Removals:
     ) -> Iterator[Removal]:
         before = asked.done.outcome
         for attribution in asked.done.attributions:
-            told: dict[str, float] = {}
+            relevances: dict[str, float] = {}
             for one in mentions_of(attribution, asked.matches):
-                told[one.group] = told.get(one.group, 0.0) + one.relevance
+                relevances[one.group] = relevances.get(one.group, 0.0) + one.relevance
             change = attribution.logit - self._explained(attribution, np.asarray(logits))
-            for group, relevance in told.items():
+            for group, relevance in relevances.items():
                 yield Removal(
                     item_id=attribution.item_id,
                     target=attribution.target,

@@ -17,7 +17,7 @@ from transexplain.types import EntityGroup, Item
 
 #: entities of a group in the data from which on those that nobody mentions are left out
 _ENOUGH = 5
-_APART = 0x53776170  #: added to the seed, so that other samples do not draw the same items
+_APART = 0x53776170  #: added to the seed, so that other samples do not take the same items
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class _Asked:
 class Swaps:
     """The swaps of one shard: noted while it is explained, answered when it is done.
 
-    A text is drawn by its row, with a chance that its group has. It is read with `NAMES` names of
-    its own group and as many of its reference (or, where the mention is the reference's, of a
-    group that is compared with it), drawn from those that the data mentions. All mentions of the
-    entity in the text are replaced. A word of `groups.pairs` has its partner alone take its place.
-    The number of word pieces is free: what it does to the answer
-    is measured by names of one group, see `counterfactuals`.
+    A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
+    names of its own group and as many of its reference (or, where the mention is the reference's,
+    of a group that is compared with it), sampled from those that the data mentions. All mentions of
+    the entity in the text are replaced. A word of `groups.pairs` is replaced by its partner alone.
+    Names may have any number of word pieces: what that does to the answer is measured by the names
+    of one group, see `counterfactuals`.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
@@ -55,9 +55,9 @@ class Swaps:
         self._own: list[Observation] = []
 
     def wants(self, item: Item, match: Match) -> bool:
-        """Whether the item is drawn for its mention `match`.
+        """Whether the item is sampled for its mention `match`.
 
-        One that is made from a template is not: its pair says what another name does.
+        One that is made from a template is not: its pair shows what another name does.
         """
         if item.template:
             return False
@@ -67,7 +67,7 @@ class Swaps:
     def consider(
         self, done: Explained, matches: Sequence[Match], match: Match, random: np.random.Generator
     ) -> None:
-        """Take note of an item; all matches of `match`'s entity are replaced together."""
+        """Note an item; all matches of `match`'s entity are replaced together."""
         item = done.item
         if item is None or not isinstance(item.content, str) or not self._answers:
             return
@@ -90,7 +90,7 @@ class Swaps:
     def _consider_pair(
         self, done: Explained, item: Item, matches: Sequence[Match], match: Match
     ) -> bool:
-        """Take note of an item whose mention has a partner; whether it has one.
+        """Note an item whose mention has a partner; whether it has one.
 
         All words of its group that have partners change together, pronouns too.
         """

@@ -1,4 +1,4 @@
-"""One row of a file of attributions, checked: an attribution, or why it is none."""
+"""One row of a file of attributions, checked: an attribution, or the reason why it is not one."""
 
 import math
 from collections.abc import Mapping

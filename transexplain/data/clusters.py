@@ -1,4 +1,4 @@
-"""Which rows of a data set are alike: by a column that says so, and because their texts repeat."""
+"""Which rows of a data set belong together: by a column, and because their texts repeat."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

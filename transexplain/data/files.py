@@ -169,8 +169,8 @@ def format_of(path: Path) -> str:
 
 def open_table(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """The file at `path`, read as its suffix says; raises DataSourceError."""
-    opened: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
-    return opened
+    table: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
+    return table
 
 
 def _common_folder(paths: Sequence[Path]) -> str:

@@ -75,8 +75,8 @@ def _open_source(spec: DatasetSpec) -> Source:
         )
     if re.match(r"[a-z][a-z0-9+.-]+://", spec.source, re.IGNORECASE):
         raise DataSourceError(f"{spec.source!r}: remote files are not read; download it first")
-    opened: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
-    return opened
+    source: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
+    return source
 
 
 def snapshot_folder(snapshot_dir: Path) -> Path:

@@ -25,10 +25,10 @@ class Evaluation:
     request: Request  #: targets, long texts; its method is replaced by each of the plan's
     plan: EvaluationPlan
     rows: int  #: of the dataset
-    _places: NDArray[np.intp] | None = field(init=False, repr=False)  #: None: nothing is drawn
+    _places: NDArray[np.intp] | None = field(init=False, repr=False)  #: None: all rows are measured
 
     def __post_init__(self) -> None:
-        """Told before anything is computed."""
+        """Check before anything is computed."""
         for target in self.request.targets:
             if target.kind not in TARGETS:
                 raise ConfigurationError(
@@ -50,11 +50,11 @@ class Evaluation:
         return cls(request=Request.from_plan(targets), plan=plan.evaluation, rows=plan.dataset.rows)
 
     def wants(self, row: int) -> bool:
-        """Whether an item is among those that were drawn."""
+        """Whether an item is in the sample."""
         return self._is_drawn(row, self.plan.items)
 
     def measures(self, part: EvaluatedMethod | MetricSpec, row: int) -> bool:
-        """Whether a method is measured, or a metric computed, on an item that was drawn."""
+        """Whether a method is measured, or a metric computed, on an item of the sample."""
         return self._is_drawn(row, part.items)
 
     def _is_drawn(self, row: int, count: int | None) -> bool:

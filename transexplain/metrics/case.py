@@ -1,4 +1,4 @@
-"""What a metric is given, and what it gives back."""
+"""One explanation as a metric sees it, and its score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """What a metric says of one case."""
+    """The score of one case."""
 
     value: float | None  #: None: it cannot be computed, `reason` says why
     curve: tuple[float, ...] = ()  #: over the metric's axis
@@ -51,7 +51,7 @@ class Scored:
 
 
 def unmeasured(reason: str) -> Scored:
-    """A case that the metric says nothing about."""
+    """A case that the metric has no value for."""
     return Scored(value=None, reason=reason)
 
 

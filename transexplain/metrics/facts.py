@@ -1,4 +1,4 @@
-"""What is declared about a metric without running it: what it measures, how to read it, source."""
+"""The facts of a metric, known without running it: what it measures, how to read it, its source."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""How far an explanation moves when its input hardly does."""
+"""How much an explanation changes when its input changes very little."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Whether an explanation depends on what the model learned."""
+"""Parameter randomisation: does an explanation depend on what the model learnt?"""
 
 from collections.abc import Sequence
 from dataclasses import replace

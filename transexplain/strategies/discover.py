@@ -31,7 +31,7 @@ def discover(
         run_id: id, unique beginning of one, or `latest`.
         target: as asked in the audit; None: `predicted` where it was asked, else the first.
         class_name: report this class alone (the others are still what it is compared with).
-        sample: largest number of items of a class, drawn by a seeded hash of their ids.
+        sample: largest number of items of a class, sampled by a seeded hash of their ids.
         seed: of the sample, the clustering and the tests.
 
     Raises ConfigurationError for an unknown run, target or class, for a run without stored

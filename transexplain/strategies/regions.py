@@ -10,7 +10,7 @@ from transexplain.strategies.records import RegionEvidence
 
 #: of a cluster's positive relevance: most of it
 LARGE = 0.5
-FEWEST = 10  #: pictures of a cluster: fewer are a few odd ones
+FEWEST = 10  #: items of a cluster: fewer are a few odd ones
 #: how many times its area, and how many times the share of all other pictures
 TIMES_AREA, TIMES_ELSEWHERE = 3.0, 2.0
 LEVEL = 0.01  #: adjusted p

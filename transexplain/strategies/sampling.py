@@ -1,4 +1,4 @@
-"""Which items of a class are looked at: the same ones in whatever order a run was stored."""
+"""A random sample of a class's items: the same ones in whatever order a run was stored."""
 
 import heapq
 from collections import Counter
@@ -10,7 +10,7 @@ from transexplain.randomness import keyed_number
 
 @dataclass(slots=True)
 class Draw:
-    """A seeded sample of each class's items, drawn in one pass over a run.
+    """A seeded sample of each class's items, taken in one pass over a run.
 
     An item's place follows from the seed and its id alone, and the first `size` places are kept:
     memory grows with the classes and the sample, never with the run, and samples are nested.
@@ -37,5 +37,5 @@ class Draw:
         yield from sorted(self.counts, key=lambda name: (-self.counts[name], name))
 
     def of(self, class_name: str) -> list[str]:
-        """The ids drawn from one class, sorted."""
+        """The ids sampled from one class, sorted."""
         return sorted(item_id for _, item_id in self._kept[class_name])

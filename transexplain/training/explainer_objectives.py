@@ -186,10 +186,10 @@ def measured(
 def _explained(explainer: Explainer, states: States, lesson: Lesson) -> Tensor:
     """The loss of what an explainer says, given the true scales."""
     scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
-    said = explainer(states.hidden, states.mask, states.own, states.logits, scale)
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
     return explanation_loss(
         explainer,
-        said,
+        predicted,
         relevance=lesson.relevance,
         known=lesson.known,
         scale=scale,

@@ -1,4 +1,4 @@
-"""What a training is asked to do, and what it gives back; no torch here."""
+"""The plan of a training, and its result; no torch here."""
 
 import hashlib
 import json

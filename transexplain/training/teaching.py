@@ -1,4 +1,4 @@
-"""What a relevance method says of training examples: the targets that an explainer learns."""
+"""Relevance of training examples by a method: the targets that an explainer learns."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Told:
+class _Taught:
     """What the teacher says of one item."""
 
     classes: tuple[int, ...]
@@ -70,9 +70,9 @@ class Teacher:
 
     def lesson(self, batch: Batch, rows: Sequence[int]) -> Lesson:
         """The lesson of a batch whose items are `rows` of the examples."""
-        return assembled(self.told(batch, rows), len(self.model.classes)).to(batch.lengths.device)
+        return assembled(self.teach(batch, rows), len(self.model.classes)).to(batch.lengths.device)
 
-    def told(self, batch: Batch, rows: Sequence[int]) -> list[_Told]:
+    def teach(self, batch: Batch, rows: Sequence[int]) -> list[_Taught]:
         """What the method says of every item of a batch.
 
         Raises ConfigurationError where it does not measure the positions of the first layer.
@@ -111,18 +111,18 @@ class Lessons:
 
     def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
         self._classes = len(teacher.model.classes)
-        self._told: dict[int, _Told] = {}
+        self._taught: dict[int, _Taught] = {}
         for one in batches:
-            self._told.update(zip(one.rows, teacher.told(one.batch, one.rows), strict=True))
+            self._taught.update(zip(one.rows, teacher.teach(one.batch, one.rows), strict=True))
 
     def of(self, rows: Sequence[int]) -> Lesson:
         """The lesson of the items `rows`, on the CPU."""
-        return assembled([self._told[row] for row in rows], self._classes)
+        return assembled([self._taught[row] for row in rows], self._classes)
 
     def scales_and_constants(self) -> tuple[Tensor, Tensor]:
         """(N, 2) and (N, C) of all items, as an explainer is calibrated by."""
         scales, constants = [], []
-        for one in self._told.values():
+        for one in self._taught.values():
             lesson = assembled([one], self._classes)
             own = torch.from_numpy(one.own)[None]
             mask = torch.ones_like(own)
@@ -131,13 +131,13 @@ class Lessons:
         return torch.cat(scales), torch.cat(constants)
 
 
-def assembled(told: Sequence[_Told], classes: int) -> Lesson:
-    """One lesson of what was told of B items, padded on the right to the longest."""
-    longest = max(one.relevance.shape[1] for one in told)
-    relevance = torch.zeros(len(told), longest, classes)
-    known = torch.zeros(len(told), classes, dtype=torch.bool)
-    constants = torch.full((len(told), classes), torch.nan)
-    for row, one in enumerate(told):
+def assembled(taught: Sequence[_Taught], classes: int) -> Lesson:
+    """One lesson of B items, padded on the right to the longest."""
+    longest = max(one.relevance.shape[1] for one in taught)
+    relevance = torch.zeros(len(taught), longest, classes)
+    known = torch.zeros(len(taught), classes, dtype=torch.bool)
+    constants = torch.full((len(taught), classes), torch.nan)
+    for row, one in enumerate(taught):
         places = list(one.classes)
         values = torch.from_numpy(one.relevance)
         relevance[row, : values.shape[1], places] = values.T
@@ -152,9 +152,9 @@ def positions_of(attribution: Attribution) -> NDArray[np.float64]:
     return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
 
 
-def _told(attributions: Sequence[Attribution]) -> _Told:
+def _told(attributions: Sequence[Attribution]) -> _Taught:
     indices = tuple(int(one.class_index or 0) for one in attributions)
     relevance = np.stack([positions_of(one) for one in attributions]).astype(np.float32)
     logits = np.array([one.logit for one in attributions], dtype=np.float32)
     own = own_positions(attributions[0].features, relevance.shape[1])
-    return _Told(indices, relevance, logits, own)
+    return _Taught(indices, relevance, logits, own)
