@@ -13,6 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "randomness",
         "atomic_write",
+        "positions",
         "rank_correlation",
         "settings",
         "addresses",

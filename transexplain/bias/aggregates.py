@@ -18,6 +18,7 @@ from transexplain.bias.outcome_totals import OutcomeTotals
 from transexplain.bias.position_totals import PositionTotals
 from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.errors import ConfigurationError
+from transexplain.positions import own_positions
 from transexplain.types import Attribution, ItemOutcome, PatchGrid
 
 VERSION = 5
@@ -250,11 +251,10 @@ def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
 
 def _read(attribution: Attribution) -> list[float]:
     """The relevance of every position of a text but the special ones, in reading order."""
-    tokens = attribution.features
-    if isinstance(tokens, PatchGrid):
+    if isinstance(attribution.features, PatchGrid):
         return []
-    pairs = zip(tokens, attribution.relevance, strict=True)
-    return [float(value) for token, value in pairs if not token.special]
+    own = own_positions(attribution.features)
+    return [float(value) for value in attribution.relevance[own]]
 
 
 def _exact(value: float, item_id: str) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
+from transexplain.errors import ConfigurationError
+
 UNITS = 2**50  #: of 9e-16 in whatever is summed
 _STEP = math.log(1.01)  # width of a histogram's bin: 1 %
 _FLOOR = -745.0  # the logarithm of the smallest float is above it, so that no bin is the 0th
@@ -28,14 +30,18 @@ class ExactTable(dict[Key, list[int]]):
     """Rows of integers by key, all of one length; a row is never changed in place."""
 
     def add(self, key: Key, row: list[int]) -> None:
-        """Add a row to that of `key`, number by number; ValueError where one is longer."""
+        """Add a row to that of `key`, number by number.
+
+        Raises ConfigurationError where one is longer: what was stored is damaged.
+        """
         known = self.get(key)
         if known is None:
             self[key] = row
             return
         if len(known) != len(row):
-            raise ValueError(
-                f"a row of {len(row)} numbers for {key!r}, where others have {len(known)}"
+            raise ConfigurationError(
+                f"a shard's aggregate has a row of {len(row)} numbers, where others have "
+                f"{len(known)}: run the audit again"
             )
         self[key] = list(map(add, known, row))
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.bias.matching import Match
+from transexplain.positions import own_positions
 from transexplain.types import Annotation, Attribution, Mention, PatchGrid
 
 
@@ -24,7 +25,7 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     """
     if isinstance(attribution.features, PatchGrid):
         raise TypeError("mentions are found in texts; this attribution is of an image")
-    plain = np.array([not token.special for token in attribution.features], dtype=bool)
+    plain = own_positions(attribution.features)
     starts = np.array([token.start for token in attribution.features], dtype=np.int64)
     ends = np.array([token.end for token in attribution.features], dtype=np.int64)
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
@@ -46,7 +47,7 @@ def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     end = 0
     if not isinstance(attribution.features, PatchGrid):
-        plain = np.array([not token.special for token in attribution.features], dtype=bool)
+        plain = own_positions(attribution.features)
         relevance, end = relevance[plain], len(attribution.text or "")
     whole = Match(group=group, entity=attribution.item_id, surface=value, start=0, end=end)
     return _mention(attribution, whole, float(relevance.sum()))

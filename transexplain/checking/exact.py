@@ -14,6 +14,7 @@ from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan
+from transexplain.positions import own_positions
 from transexplain.randomness import row_number
 from transexplain.rank_correlation import rank_correlation
 from transexplain.supervision import Observer
@@ -103,4 +104,4 @@ def _own(attribution: Attribution) -> NDArray[np.float64]:
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     if isinstance(attribution.features, PatchGrid):
         return relevance.ravel()
-    return relevance[[not token.special for token in attribution.features]]
+    return relevance[own_positions(attribution.features)]

@@ -47,9 +47,7 @@ class Questions:
     beat: Beat
 
     @classmethod
-    def of(
-        cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat
-    ) -> Self:
+    def of(cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat) -> Self:
         """Encode once, run the unperturbed items once."""
         items = enumerate(encoded)
         parts = tuple(part for number, one in items for part in _parts(number, one, join))

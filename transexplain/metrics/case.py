@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.positions import own_positions
 from transexplain.types import Attribution, Item, PatchGrid
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Case:
         features = self.attribution.features
         if isinstance(features, PatchGrid):
             return np.ones(self.attribution.relevance.size, dtype=bool)
-        return np.array([not token.special for token in features], dtype=bool)
+        return own_positions(features)
 
     @property
     def relevance(self) -> Array:

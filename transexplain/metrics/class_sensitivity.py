@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.metrics.case import Bench, Case, Scored, unmeasured
+from transexplain.positions import own_positions
 from transexplain.rank_correlation import rank_similarity
 from transexplain.types import Attribution
 
@@ -37,7 +38,7 @@ def of_attributions(one: Attribution, other: Attribution) -> float:
     """The class sensitivity of two attributions of one item, over its own content."""
     if not isinstance(one.features, tuple):
         return class_sensitivity(one.relevance, other.relevance)
-    kept = np.array([not token.special for token in one.features], dtype=bool)
+    kept = own_positions(one.features)
     return class_sensitivity(one.relevance[kept], other.relevance[kept])
 
 

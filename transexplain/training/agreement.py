@@ -10,7 +10,8 @@ from transexplain.learned.facts import Agreement
 from transexplain.learned.network import Explainer
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import eval_mode
-from transexplain.models.states import own_positions, read_states
+from transexplain.models.states import read_states
+from transexplain.positions import own_positions
 from transexplain.rank_correlation import is_constant, rank_similarity
 from transexplain.training.examples import ExampleBatch
 from transexplain.training.teaching import Lesson

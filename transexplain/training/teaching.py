@@ -16,7 +16,7 @@ from transexplain.learned.network import item_scale
 from transexplain.methods import bound, unit_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.states import own_positions
+from transexplain.positions import own_positions
 from transexplain.training.examples import ExampleBatch
 from transexplain.types import Attribution, ResolvedTarget
 
