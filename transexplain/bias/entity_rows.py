@@ -8,7 +8,7 @@ from transexplain.bias.exact_totals import UNITS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EntityRow:
-    """The mentions of one entity of a group, over the strata that were asked for."""
+    """The mentions of one entity of a group, over some strata."""
 
     group: str
     entity: str

@@ -39,7 +39,7 @@ class Rules:
     practical: float = 0.1  #: smallest |difference| that matters, in the unit
     correction: Correction = "bh"
     seed: int = 0
-    permutations: int | None = None  #: None: what the size of the groups asks for
+    permutations: int | None = None  #: None: by the size of the groups
     bare: bool = False  #: p and verdict *difference* only: no bootstrap, no robustness
 
     def references(self, cells: Iterable[Cell]) -> dict[str, Reference]:
@@ -111,7 +111,7 @@ def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Com
 
 
 def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
-    """What makes a group's mentions say less than their number."""
+    """Why a group's mentions carry less information than their number suggests."""
     largest = max(members, key=lambda one: (one.mentions, one.entity))
     share = largest.mentions / sum(one.mentions for one in members)
     if share > _LARGE_SHARE:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from transexplain.bias.exact_totals import UNITS, ExactTable
 
-HeatmapKey = tuple[str, str, int, int]  #: target as asked, class name, rows, columns
+HeatmapKey = tuple[str, str, int, int]  #: target of the plan, class name, rows, columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

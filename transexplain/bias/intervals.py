@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest
 
-MIN_ENTITIES = 5  #: an interval over fewer entities says more about luck than about the group
+MIN_ENTITIES = 5  #: an interval over fewer entities is mostly chance
 BOOTSTRAP_FROM = 30  #: entities on each side; below, Student's t with Welch's freedom
 RESAMPLES = 2_000
 POWER = 0.8  #: of the minimum detectable difference

@@ -41,8 +41,8 @@ def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention
     """An item that belongs to a group as a whole: its relevance is the sum over its positions.
 
     Special positions never count. The item is the entity, because nothing smaller is in the
-    group; its span is the whole text (0 to 0 in a picture), and its surface `value`, what the
-    data says of it.
+    group; its span is the whole text (0 to 0 in a picture), and its surface is `value`, from
+    the data.
     """
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     end = 0

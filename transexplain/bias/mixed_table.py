@@ -27,8 +27,8 @@ from transexplain.bias.prediction_powered import MIN_SAMPLED, Corrected, Sampled
 from transexplain.bias.verdicts import judge
 from transexplain.findings import GroupStatistic
 
-#: sampled mentions, were all of one weight, that say as much; entities that are mentioned seldom
-#: weigh so much that a sample without them says little
+#: sampled mentions, were all of one weight, that carry as much information; entities that are
+#: mentioned seldom weigh so much that a sample without them is of little use
 MIN_EFFECTIVE = 10
 
 
@@ -38,7 +38,7 @@ class _Side:
 
     means: Sequence[float]  #: of entities, by the cheap method times lambda
     by: Corrected
-    size: float  #: mentions that all weigh the same and say as much as all of the run's
+    size: float  #: equally weighted mentions that carry as much information as all of the run's
     keys: Sequence[tuple[str, str]]
 
     @classmethod
@@ -52,12 +52,12 @@ class _Side:
 
     @property
     def found(self) -> Sampled:
-        """What the sample says."""
+        """The estimate by the sample."""
         return self.by.found
 
     @property
     def enough(self) -> bool:
-        """Whether the sample says what has to be corrected."""
+        """Whether the sample is large enough to correct by."""
         found = self.found
         if found.fraction == 1.0:
             return found.items > 1
@@ -100,7 +100,7 @@ def mixed_table(
     """As `group_table.table_of`, with means, differences and verdicts corrected by the sample.
 
     Robustness rows, ranks and quantiles stay those of the cheap method. A comparison that the
-    sample says too little about keeps the cheap figures and is *inconclusive*.
+    sample is too small for keeps the cheap figures and is *inconclusive*.
     """
     pairs = sample.by_class()
     by_key = {(cell.target, cell.class_name): cell for cell in cells}

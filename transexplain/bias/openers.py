@@ -106,7 +106,7 @@ def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
 
 
 def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
-    """Whether what follows says that `word`, which opens a sentence, is a name.
+    """Whether the words after `word`, which opens a sentence, show that it is a name.
 
     Args:
         word: in lower case.
@@ -137,7 +137,7 @@ def _past(word: str, verb: str) -> bool:
 
 
 def _is_somebody(keys: Sequence[str]) -> bool:
-    """Whether what stands after `is` is said of persons alone."""
+    """Whether what stands after `is` fits persons alone."""
     for key in keys[: _MODIFIERS + 1]:
         if not key[0].isalpha():
             return False

@@ -70,7 +70,7 @@ def _labellings(
 
 
 class _Orders:
-    """Random orders of the places of large pools; those asked for last stay in memory.
+    """Random orders of the places of large pools; those used last stay in memory.
 
     Groups of one table have pools of a dozen sizes, which come back in every table.
     """
@@ -127,7 +127,7 @@ def sign_flip_p(
 
 
 def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """|sum| (assignments,) of values whose sign is turned where `flips` say so."""
+    """|sum| (assignments,) of values whose sign is turned where `flips` is True."""
     sums = np.where(flips, -values, values).sum(axis=1)
     return np.asarray(np.abs(sums), dtype=np.float64)
 
@@ -160,7 +160,7 @@ def _portions(total: int, most: int) -> list[int]:
 
 
 def poisson_weights(names: Sequence[str], resamples: int, seed: int) -> NDArray[np.uint8]:
-    """Weights (len(names), resamples) of a Poisson bootstrap, drawn for each name by itself.
+    """Weights (len(names), resamples) of a Poisson bootstrap, sampled for each name by itself.
 
     A name has the same weights in every table that it is in, so tables that are cut up and merged
     in any order resample alike (Hanley and MacGibbon 2006 for the bootstrap; Chamandy et al. 2012

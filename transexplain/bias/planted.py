@@ -23,7 +23,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.randomness import generator
 
 LEXICONS = 200
-SIZES = (0.5, 1.0, 2.0)  #: of the difference that was asked for
+SIZES = (0.5, 1.0, 2.0)  #: of the difference that the plan names
 _BESIDE = 999  #: permutations of the comparisons that nothing is planted into
 _CLOSE = 1e-12  #: relative; as in `permutation`
 _Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Planted:
     """How often a planted difference is found."""
 
     difference: float  #: in the unit
-    lexicons: int  #: drawn by lot; it is planted into one comparison of each
+    lexicons: int  #: randomly sampled; it is planted into one comparison of each
     found: int  #: with the verdict *difference* and the right sign
     wrong: int  #: with the verdict and the wrong sign
     share: float  #: found / lexicons

@@ -9,7 +9,7 @@ from transexplain.bias.exact_totals import UNITS, ExactTable
 
 PARTS = 20  #: equal stretches of every text
 
-PositionKey = tuple[str, str]  #: target as asked, class name
+PositionKey = tuple[str, str]  #: target of the plan, class name
 _WIDTH = 4  # numbers of a part: texts, positions, exact sum, exact sum of sizes
 
 

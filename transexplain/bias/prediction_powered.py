@@ -84,7 +84,7 @@ class Sampled:
 
     @property
     def over_entities(self) -> Estimate:
-        """The mean with entities as the clusters, for at least two; any items may be drawn."""
+        """The mean with entities as the clusters, for at least two; any items may be sampled."""
         variance = _jackknife(self.by_entity, self.entity_sizes)
         freedom = _freedom(self.entity_sizes)
         return Estimate(difference=self.mean, error=math.sqrt(variance), freedom=freedom)

@@ -20,7 +20,7 @@ class RankedEntity:
     mentions: int
     documents: int
     mean: float  #: over its mentions, in the unit
-    shrunken: float  #: drawn towards the mean of all entities
+    shrunken: float  #: shrunk towards the mean of all entities
     interval: tuple[float, float]  #: 95 %, of the shrunken mean
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from transexplain.bias.exact_totals import UNITS, ExactTable, exact
 from transexplain.types import Attribution
 
-ClassKey = tuple[str, str]  #: target as asked, class name
+ClassKey = tuple[str, str]  #: target of the plan, class name
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class Precision:
 def draw(mentions: Iterable[Mention], count: int, seed: int = 0) -> list[Mention]:
     """`count` matches at random, each place in an item once, whatever was explained there.
 
-    The same seed draws the same matches of the same run. Memory does not grow with the run.
+    The same seed gives the same matches of the same run. Memory does not grow with the run.
     """
     best: dict[tuple[str, str, int, int], tuple[int, Mention]] = {}
     threshold: list[tuple[int, tuple[str, str, int, int]]] = []  # the largest rank first

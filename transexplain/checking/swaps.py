@@ -21,7 +21,7 @@ _APART = 0x53776170  #: added to the seed, so that other samples do not take the
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SwappedItem:
     """An item with another name in it, and whose name that is."""
 
     done: Explained
@@ -51,7 +51,7 @@ class Swaps:
             for other in one.groups:
                 self._against[other].add(name)
         self._partners = Partners(plan.pairs)
-        self._asked: list[_Asked] = []
+        self._swapped: list[_SwappedItem] = []
         self._own: list[Observation] = []
 
     def wants(self, item: Item, match: Match) -> bool:
@@ -85,7 +85,7 @@ class Swaps:
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
             text = _with(item.content, own, terms, self._lexicons[group])
-            self._asked.append(_Asked(done, replace(item, content=text), group, entity))
+            self._swapped.append(_SwappedItem(done, replace(item, content=text), group, entity))
 
     def _consider_pair(
         self, done: Explained, item: Item, matches: Sequence[Match], match: Match
@@ -105,7 +105,7 @@ class Swaps:
             if one.group == match.group and word is not None:
                 changed = f"{changed[: one.start]}{word}{changed[one.end :]}"
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
-        self._asked.append(_Asked(done, replace(item, content=changed), *home))
+        self._swapped.append(_SwappedItem(done, replace(item, content=changed), *home))
         return True
 
     def _home(self, word: str, group: str) -> tuple[str, str] | None:
@@ -119,14 +119,14 @@ class Swaps:
     @property
     def items(self) -> list[Item]:
         """The texts to be answered, in the order in which `observations` takes them."""
-        return [one.item for one in self._asked]
+        return [one.item for one in self._swapped]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
         """What was answered, to the texts as they came and to `items`; a failure is left out."""
         yield from self._own
-        for asked, end in zip(self._asked, ends, strict=True):
+        for swapped, end in zip(self._swapped, ends, strict=True):
             if end.outcome is not None:
-                yield self._observed(asked.done, end, asked.group, asked.entity, own=False)
+                yield self._observed(swapped.done, end, swapped.group, swapped.entity, own=False)
 
     def _observed(
         self, done: Explained, end: Explained, group: str, entity: str, *, own: bool

@@ -23,7 +23,7 @@ _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenAttribution:
-    """What one row says; the first eight fields are the same in every row of an item."""
+    """The content of one row; the first eight fields are the same in every row of an item."""
 
     text: str
     tokens: tuple[Token, ...]

@@ -37,9 +37,9 @@ class Clustering:
 
 @dataclass(slots=True)
 class Clusters:
-    """Collects the rows of a data set in order, then says which belong together."""
+    """Collects the rows of a data set in order, then finds which belong together."""
 
-    named: bool  #: whether a column says so
+    named: bool  #: whether by a column
     near: NearDuplicates | None
     _rows: int = 0
     _named: dict[str, list[int]] = field(default_factory=dict)

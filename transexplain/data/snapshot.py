@@ -19,7 +19,7 @@ from transexplain.data.writer import write_clusters, write_rows
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
 
-#: a plan lists the files of its data up to so many; the snapshot tells of a change in any
+#: a plan lists the files of its data up to so many; by the snapshot a change in any is found
 _LISTED = 100
 
 
@@ -52,7 +52,7 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
 def snapshot_ref(
     source: Source, spec: DatasetSpec, snapshot: Path, files: tuple[SourceFile, ...]
 ) -> DatasetRef:
-    """What a plan says of a source's snapshot."""
+    """The record of a source's snapshot in a plan."""
     return DatasetRef(
         source=spec.source,
         modality=source.modality,

@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-#: of a source that tells what people marked
+#: of a source with the rationales that people marked
 _EVIDENCE = pa.field("evidence", pa.string())
 #: of a source that names the entities in its items
 _ANNOTATIONS = pa.field("annotations", pa.string())

@@ -31,7 +31,7 @@ class Heartbeat:
         """Nothing: the item is done when everything about it is measured."""
 
     def should_stop(self) -> bool:
-        """As the observer says."""
+        """Whether the observer asks to stop."""
         return self.observer.should_stop()
 
 

@@ -29,8 +29,8 @@ def curve_scores(
     """The scores of every explanation by the metrics `specs`, all of kind `curve`.
 
     All curves over one baseline are run together, whatever methods and metrics the masks of an
-    item come from. `measures` says whether a metric is computed on an item of
-    the dataset.
+    item come from. `measures` gives whether a metric is computed on an item
+    of the dataset.
     """
     curves = [(spec, curve_of(spec)) for spec in specs]
     for place in dict.fromkeys((curve.baseline, curve.over) for _, curve in curves):

@@ -50,7 +50,7 @@ def bound_metric(spec: MetricSpec) -> "partial[Any]":
 
 
 def axis_of(spec: MetricSpec, points: int) -> tuple[float, ...]:
-    """(points,) places of a curve's points, in what `MetricFacts.axis` says.
+    """(points,) places of a curve's points, in the unit of `MetricFacts.axis`.
 
     The shares of a perturbation curve, the places that the metric declares, or steps from 1.
     Raises ConfigurationError for an unknown metric or parameter.

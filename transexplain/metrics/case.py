@@ -77,7 +77,7 @@ class Bench(Protocol):
             cases: what is explained again.
             classes: of each, the index of the class that is explained; default: as before.
             items: explained in their place, one for each case.
-            model: asked in the place of the audited one; of the same classes.
+            model: explained in the place of the audited one; of the same classes.
 
         Returns:
             For each case its attribution, or why there is none.

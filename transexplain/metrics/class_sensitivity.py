@@ -11,7 +11,7 @@ from transexplain.positions import own_positions
 from transexplain.rank_correlation import rank_similarity
 from transexplain.types import Attribution
 
-#: below this a method gives nearly the same map whatever class is asked
+#: below this a method gives nearly the same map whatever class is explained
 HARDLY = 0.05
 
 

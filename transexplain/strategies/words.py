@@ -103,7 +103,7 @@ def judged(
 
 
 def _p(one: WordEvidence, size: int, corpus: Vocabulary) -> float:
-    """How often so many texts, drawn from all, hold the word as often."""
+    """How often so many texts, sampled from all, hold the word as often."""
     held = corpus.documents[one.word]
     return float(hypergeom.sf(one.documents - 1, corpus.texts, held, size))
 

@@ -6,7 +6,7 @@ __all__ = ["train"]
 
 
 def __getattr__(name: str) -> Any:
-    """`train`, loaded when it is asked for: plans are read without torch."""
+    """`train`, loaded on first use: plans are read without torch."""
     if name == "train":
         from transexplain.training.course import train
 

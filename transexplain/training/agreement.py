@@ -16,9 +16,9 @@ from transexplain.rank_correlation import is_constant, rank_similarity
 from transexplain.training.examples import ExampleBatch
 from transexplain.training.teaching import Lesson
 
-#: positions below which a rank correlation says nothing
+#: positions below which a rank correlation is mostly chance
 MIN_POSITIONS = 3
-#: an example batch, and what the teacher says of it
+#: an example batch, and its lesson
 Taught = tuple[ExampleBatch, Lesson]
 
 

@@ -61,7 +61,7 @@ class Objective(Protocol):
 
 
 class ClassifierObjective:
-    """Cross-entropy of a classifier's logits, smoothed as asked (Szegedy et al. 2016)."""
+    """Cross-entropy of a classifier's logits, with label smoothing (Szegedy et al. 2016)."""
 
     monitor = "accuracy"
     higher_is_better = True

@@ -25,7 +25,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesson:
-    """What the teacher says of a batch."""
+    """The teacher's relevance of a batch."""
 
     relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
     known: Tensor  #: (B, C) classes that were explained
@@ -39,7 +39,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taught:
-    """What the teacher says of one item."""
+    """The teacher's relevance of one item."""
 
     classes: tuple[int, ...]
     relevance: Array  #: (K, T)
@@ -48,9 +48,9 @@ class _Taught:
 
 
 class Teacher:
-    """A relevance method in logits, asked about the predicted class and some of the others.
+    """A relevance method in logits, which explains the predicted class and some of the others.
 
-    The predicted class leads and the others are drawn by the item, so that an explainer sees all
+    The predicted class leads and the others are sampled by the item, so that an explainer sees all
     classes and the cost does not grow with their number.
     """
 
@@ -73,7 +73,7 @@ class Teacher:
         return assembled(self.teach(batch, rows), len(self.model.classes)).to(batch.lengths.device)
 
     def teach(self, batch: Batch, rows: Sequence[int]) -> list[_Taught]:
-        """What the method says of every item of a batch.
+        """The method's relevance of every item of a batch.
 
         Raises ConfigurationError where it does not measure the positions of the first layer.
         """
@@ -107,7 +107,7 @@ class Teacher:
 
 
 class Lessons:
-    """The lessons of all examples, asked once of a model that does not move."""
+    """The lessons of all examples, computed once from a model that does not change."""
 
     def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
         self._classes = len(teacher.model.classes)

@@ -60,8 +60,8 @@ def _shortcuts(found: Strategies) -> Iterator[str]:
             f"A cluster of at least {regions.FEWEST} pictures stands out where at least "
             f"{percent(regions.LARGE)} of its positive relevance lies {sides}, at least "
             f"{regions.TIMES_AREA:g} times the region's area and "
-            f"{regions.TIMES_ELSEWHERE:g} times the share in all other pictures looked at, of any "
-            f"class, with an adjusted p of at most {regions.LEVEL:g} "
+            f"{regions.TIMES_ELSEWHERE:g} times the share in all other pictures looked at, of "
+            f"any class, with an adjusted p of at most {regions.LEVEL:g} "
             f"({regions.PERMUTATIONS:,} permutations, Holm over the regions and clusters of the "
             "class)."
         )
@@ -70,7 +70,7 @@ def _shortcuts(found: Strategies) -> Iterator[str]:
             f"A cluster of at least {regions.FEWEST} texts stands out where one word type is at "
             f"least {percent(regions.LARGE)} of its positive relevance and in at least "
             f"{percent(words.COMMON)} of its texts, although at most "
-            f"{percent(words.RARE)} of all sampled texts hold it, with an adjusted p of at most "
-            f"{regions.LEVEL:g} (hypergeometric, Holm over the {words.LISTED} heaviest words of "
-            "each cluster of the class)."
+            f"{percent(words.RARE)} of all sampled texts hold it, with an adjusted p of at "
+            f"most {regions.LEVEL:g} (hypergeometric, Holm over the {words.LISTED} heaviest "
+            "words of each cluster of the class)."
         )
