@@ -19,7 +19,7 @@ import numpy as np
 from transexplain.bias.entity_totals import EntityTotals, Stratum
 from transexplain.bias.group_table import Rules, group_table
 from transexplain.bias.intervals import wilson
-from transexplain.bias.sampling import generator
+from transexplain.randomness import generator
 from transexplain.types import Mention
 
 _STRATUM = Stratum("contrast", "yes")

@@ -24,10 +24,10 @@ import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import Stratum
-from transexplain.bias.sampling import generator
 from transexplain.data import shards
 from transexplain.evaluations import MethodSpec
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.randomness import generator
 from transexplain.reports.tallies import groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store import shards as claims

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_ind
 
 from transexplain.bias.intervals import BOOTSTRAP_FROM, Estimate, bootstrapped, welch
-from transexplain.bias.permutation import permutation_p
-from transexplain.bias.sampling import generator, poisson_weights
+from transexplain.bias.permutation import permutation_p, poisson_weights
+from transexplain.randomness import generator
 
 _Array = NDArray[np.float64]
 SIZES = (10, 30, 100)

@@ -32,8 +32,8 @@ from orchestrator.plan import prepare_audit
 from transexplain.bias.cells import Cell, cells_of
 from transexplain.bias.group_table import table_of
 from transexplain.bias.placebo import Placebo, placebo
-from transexplain.bias.sampling import generator
 from transexplain.findings import GroupStatistic
+from transexplain.randomness import generator
 from transexplain.reports.tallies import merged, rules_of
 from transexplain.settings import Settings
 from transexplain.store import runs

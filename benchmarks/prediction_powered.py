@@ -30,7 +30,7 @@ from transexplain.bias.exact_sample import ExactSample, PairedMentions
 from transexplain.bias.group_table import Rules, table_of
 from transexplain.bias.mixed import MixedGroup, mixed_groups
 from transexplain.bias.mixed_table import mixed_table
-from transexplain.data.sampling import number
+from transexplain.randomness import row_number
 from transexplain.types import Mention
 
 _TARGET = "target"
@@ -116,7 +116,7 @@ def paired(cheap: Population, exact: Population) -> dict[int, list[PairedMention
 @cache
 def _numbers(rows: int, seed: int) -> NDArray[np.uint64]:
     """(rows,) what the audit's hash gives each row; the same for every share and method."""
-    return np.array([number(row, seed) for row in range(rows)], dtype=np.uint64)
+    return np.array([row_number(row, seed) for row in range(rows)], dtype=np.uint64)
 
 
 def study(

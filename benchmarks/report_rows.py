@@ -6,11 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.sampling import generator
 from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Explained
 from transexplain.mentioning import Mentioning
 from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.randomness import generator
 from transexplain.types import (
     Attribution,
     EntityGroup,

@@ -1,12 +1,12 @@
 """The end of a run: its reports on disk, its findings in a few lines, its exit code."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from transexplain.atomic_write import atomic_file
 from transexplain.bias.sheet import Precision, checked_precisions
 from transexplain.errors import ConfigurationError
 from transexplain.manifests import manifest_of
@@ -132,11 +132,10 @@ def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    partial = path.with_suffix(path.suffix + f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        with atomic_file(path) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"

@@ -10,7 +10,17 @@ PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "version"),
     ("types", "evaluations", "findings", "plans", "supervision"),
-    ("settings", "addresses", "parsing", "surroundings", "spans"),
+    (
+        "randomness",
+        "atomic_write",
+        "positions",
+        "rank_correlation",
+        "settings",
+        "addresses",
+        "parsing",
+        "surroundings",
+        "spans",
+    ),
     ("registry", "targets"),
     ("migrations",),
     ("engine", "models", "learned", "data", "store"),

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.checking import Checks, ExactChecks
+from transexplain.checking.checks import Checks
+from transexplain.checking.exact import ExactChecks
 from transexplain.data.reader import read_shard
 from transexplain.evaluating import Evaluation, Heartbeat, evaluate_items
 from transexplain.evaluations import MetricScore
@@ -41,10 +42,10 @@ def explain_shard(
     caution: Caution = NO_CAUTION,
     items: Given = None,
 ) -> ShardResult:
-    """Explain every item of one shard, and measure those that were drawn for it.
+    """Explain every item of one shard, and measure those of the samples.
 
-    `caution` says which items share no batch, and which are not run at all; `items` are those of
-    the shard, where somebody read them ahead.
+    `caution` names the items that share no batch, and those that are not run at all; `items` are
+    those of the shard, where they were read ahead.
 
     Raises:
         Stopped: the observer asked to stop; nothing of the shard is returned.
@@ -78,7 +79,7 @@ def explain_shard(
 
 
 class _Gathered:
-    """What became of the items of a shard, and what they add up to."""
+    """The records of a shard's items, and their totals."""
 
     def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
         self.aggregate = ShardAggregate()
@@ -150,7 +151,7 @@ def _given(
 
 
 class _Kept:
-    """The explained items that are looked at again once the shard is explained."""
+    """The items that are explained or measured again once the shard is explained."""
 
     def __init__(self, plan: AuditPlan) -> None:
         self.evaluation = Evaluation.from_plan(plan) if plan.evaluation else None
@@ -171,7 +172,7 @@ def _scores(
     observer: Observer,
     caution: Caution,
 ) -> Iterator[MetricScore]:
-    """What is measured of the drawn items; they are done already, so this finishes none."""
+    """The scores of the sampled items; these are done already, so this finishes none."""
     if kept.evaluation is None:
         return
     watch = Heartbeat(observer)

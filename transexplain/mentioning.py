@@ -1,4 +1,4 @@
-"""Who is mentioned in an explained item, what they add to it, and the totals of all of them."""
+"""The mentions of groups in explained items, and their totals."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class Mentioning:
     def of(
         self, done: Explained, aggregate: ShardAggregate
     ) -> tuple[Sequence[Match], list[Mention]]:
-        """What was matched in the item's text, and its mentions, which are added to `aggregate`."""
+        """The matches in the item's text, and its mentions, which are added to `aggregate`."""
         outcome, attributions = done.outcome, done.attributions
         if not attributions or outcome is None:
             return (), []
@@ -38,13 +38,13 @@ class Mentioning:
         aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
         mentions: list[Mention] = []
         for attribution in attributions:
-            told = self._finder.mentions(attribution, found, _regions(attribution, marked))
-            if told:
+            present = self._finder.mentions(attribution, found, _regions(attribution, marked))
+            if present:
                 magnitude = float(np.abs(attribution.relevance).sum())
-                ranks = ranks_in_item(attribution, told)
+                ranks = ranks_in_item(attribution, present)
                 stratum = self.stratum(attribution, outcome)
-                aggregate.entities.add(stratum, told, magnitude, ranks, _cluster_of(done))
-                mentions += told
+                aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
+                mentions += present
         self._count_answers(done, outcome, mentions, aggregate)
         self._count_second(done, outcome, aggregate)
         return found.matches, mentions
@@ -56,7 +56,7 @@ class Mentioning:
         mentions: Sequence[Mention],
         aggregate: ShardAggregate,
     ) -> None:
-        """Count what was answered to an item, by the groups that it mentions."""
+        """Count the answer to an item by the groups that it mentions."""
         groups = {one.group for one in mentions}
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
         template = done.item.template if done.item else ""
@@ -94,10 +94,10 @@ class Mentioning:
             return
         matches = self._second.find(text)
         for attribution in done.attributions:
-            if told := mentions_of(attribution, matches):
+            if present := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())
                 stratum = self.stratum(attribution, outcome)
-                aggregate.second.add(stratum, told, magnitude, cluster=_cluster_of(done))
+                aggregate.second.add(stratum, present, magnitude, cluster=_cluster_of(done))
 
     def stratum(self, attribution: Attribution | Mention, outcome: ItemOutcome) -> Stratum:
         """The cell of the statistics that an item's mentions for one target count in."""

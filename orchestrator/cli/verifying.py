@@ -1,7 +1,6 @@
 """Verbs about where a run's numbers came from: manifest, verify."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
+from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -52,10 +52,9 @@ def manifest(
     if output is None:
         typer.echo(made.text, nl=False)
         return
-    partial = output.with_name(f"{output.name}.{os.getpid()}")
     try:
-        partial.write_bytes(made.text)
-        partial.replace(output)
+        with atomic_file(output) as partial:
+            partial.write_bytes(made.text)
     except OSError as error:
         raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
     typer.echo(f"inputs {made.name}\nmanifest {made.sha256}")

@@ -12,8 +12,7 @@ from scipy import stats
 from transexplain.bias import permutation
 from transexplain.bias.intervals import Estimate, bootstrapped, t_interval, welch
 from transexplain.bias.multiplicity import adjusted
-from transexplain.bias.permutation import permutation_p
-from transexplain.bias.sampling import poisson_weights
+from transexplain.bias.permutation import permutation_p, poisson_weights
 from transexplain.bias.verdicts import judge
 from transexplain.errors import ConfigurationError
 

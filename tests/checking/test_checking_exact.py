@@ -117,13 +117,13 @@ def test_the_share_and_the_seed_say_which(tmp_path: Path) -> None:
 def test_a_failure_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = prepare(tmp_path)
     whole = sample_of(prepared)
-    again = exact_checks.explained_again
+    again = exact_checks.explained_pairs
 
     def failing(*args: object) -> object:
         found = again(*args)  # type: ignore[arg-type]
         return [[], *found[1:]]
 
-    monkeypatch.setattr(exact_checks, "explained_again", failing)
+    monkeypatch.setattr(exact_checks, "explained_pairs", failing)
     found = sample_of(prepared)
     assert (found.items, found.failed) == (whole.items - 1, 1)
     lost = {one.item_id for one in whole.agreements} - {one.item_id for one in found.agreements}

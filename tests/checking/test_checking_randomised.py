@@ -10,16 +10,16 @@ import pytest
 import torch
 from tiny_audit import make_audit
 
-from orchestrator.spec.check_sample import _draws
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
+from orchestrator.spec.check_sample import _draws
 from transexplain.audit import explain_shard
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.randomised import RandomisedTotals
-from transexplain.checking import again, randomised
+from transexplain.checking import randomised
 from transexplain.errors import EngineError
-from transexplain.explaining import Explained
+from transexplain.explaining import Explained, explain_items
 from transexplain.explaining.items import Silent
 from transexplain.models.base import LoadedModel
 from transexplain.plans import Shard, ShardResult
@@ -156,7 +156,7 @@ def test_a_failing_randomised_explanation_costs_no_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare(tmp_path)
-    original, audited = again.explain_items, prepared.model
+    original, audited = explain_items, prepared.model
 
     def failing(model: LoadedModel, *args: Any, **kwargs: Any) -> Iterator[Explained]:
         for place, one in enumerate(original(model, *args, **kwargs)):
@@ -169,7 +169,7 @@ def test_a_failing_randomised_explanation_costs_no_item(
                 yield Explained(item=one.item, failure=failure)
 
     whole = totals_of(prepared)
-    monkeypatch.setattr(again, "explain_items", failing)
+    monkeypatch.setattr("transexplain.explaining.explain_again.explain_items", failing)
     [done] = results_of(prepared)
     found = ShardAggregate.from_json(done.aggregate).checked.randomised
     assert len(done.outcomes) == 40 and not done.failures

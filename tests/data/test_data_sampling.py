@@ -7,10 +7,11 @@ import pytest
 
 from transexplain.data.reader import read_shard
 from transexplain.data.records import Record
-from transexplain.data.sampling import number, places, sample
+from transexplain.data.sampling import sample
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetSpec, Shard
+from transexplain.randomness import row_number, row_places
 
 
 def records(count: int) -> list[Record]:
@@ -31,7 +32,7 @@ def records(count: int) -> list[Record]:
 
 def test_numbers_are_those_of_the_generator() -> None:
     # the first numbers of SplitMix64 from state 0, as published
-    assert [hex(number(row, 0)) for row in range(3)] == [
+    assert [hex(row_number(row, 0)) for row in range(3)] == [
         "0xe220a8397b1dcdaf",
         "0x6e789e6aa1b965f4",
         "0x6c45d188009454f",
@@ -40,7 +41,7 @@ def test_numbers_are_those_of_the_generator() -> None:
 
 @pytest.mark.parametrize("seed", [0, 3, 2**63, -1])
 def test_a_stream_and_row_numbers_give_the_same_sample(seed: int) -> None:
-    order = np.argsort(places(100, seed))
+    order = np.argsort(row_places(100, seed))
     assert sorted(order) == list(range(100))
     for count in (1, 7, 100, 200):
         found = sample(iter(records(100)), count, seed)
@@ -49,7 +50,7 @@ def test_a_stream_and_row_numbers_give_the_same_sample(seed: int) -> None:
 
 
 def test_seeds_differ() -> None:
-    assert not np.array_equal(places(100, 3), places(100, 4))
+    assert not np.array_equal(row_places(100, 3), row_places(100, 4))
 
 
 def test_a_sampled_dataset_keeps_the_rows_names(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_sampled_dataset_keeps_the_rows_names(tmp_path: Path) -> None:
     path.write_text("text\n" + "".join(f"row {i}\n" for i in range(50)), encoding="utf-8")
     ref = prepare(DatasetSpec(source=str(path), sample=5, seed=2), tmp_path / "snaps")
     items = list(read_shard(ref, Shard(index=0, start=0, stop=ref.rows)))
-    wanted = sorted(np.argsort(places(50, 2))[:5])
+    wanted = sorted(np.argsort(row_places(50, 2))[:5])
     assert [item.content for item in items] == [f"row {row}" for row in wanted]
     assert [item.id for item in items] == [str(row) for row in wanted]
     assert [item.index for item in items] == [0, 1, 2, 3, 4]

@@ -9,7 +9,6 @@ import torch
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from transexplain.data.sampling import places
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import Evaluated, Evaluation, evaluate_items
 from transexplain.evaluating.bench import Stopwatch
@@ -24,6 +23,7 @@ from transexplain.explaining import Request, Stopped
 from transexplain.explaining.items import Silent
 from transexplain.metrics import curve_of
 from transexplain.models.base import LoadedModel
+from transexplain.randomness import row_places
 from transexplain.targets import ClassNames, parse_target
 from transexplain.types import Evidence, Item, ItemFailure
 
@@ -248,7 +248,7 @@ def test_limits_are_nested_samples(model: LoadedModel) -> None:
     metric = MetricSpec(name="activation", items=2)
     plan = plan_of((few, "random"), (metric, "sparsity"), seed=4)
     found = scores_of(evaluate(model, items, plan))
-    order = np.argsort(places(len(items), 4))
+    order = np.argsort(row_places(len(items), 4))
     ids = [items[row].id for row in order]
     measured = {key: {i for i, m, k in found if (m, k) == key} for key in {k[1:] for k in found}}
     assert measured == {

@@ -4,8 +4,7 @@ import pytest
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MetricSpec
-from transexplain.metrics import METRICS, metric_facts
-from transexplain.metrics.axes import axis_of
+from transexplain.metrics import METRICS, axis_of, metric_facts
 
 
 def test_a_perturbation_curve_lies_at_its_shares() -> None:

@@ -14,9 +14,9 @@ import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
 from transexplain.learned.facts import read_facts
-from transexplain.metrics.ranks import rank_correlation
 from transexplain.models.load import load_model
 from transexplain.models.states import own_positions
+from transexplain.rank_correlation import rank_similarity
 from transexplain.training import train
 from transexplain.training.classifier import prepare
 from transexplain.training.explainers import fresh_explainer
@@ -74,7 +74,7 @@ def test_agreement_is_that_of_the_attributions(tmp_path: Path) -> None:
         own = own_positions(other.features, len(other.relevance))
         said, wanted = one.relevance[own], other.relevance[own]
         if own.sum() >= 3:
-            ranks.append(rank_correlation(said, wanted))
+            ranks.append(rank_similarity(said, wanted))
             errors.append(np.linalg.norm(said - wanted) / np.linalg.norm(wanted))
     assert trained.agreement.items == len(ranks) > 5
     assert trained.agreement.rank_correlation == pytest.approx(np.mean(ranks), abs=1e-3)

@@ -199,7 +199,7 @@ def check_form(content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def reading_tables() -> Iterator[None]:
-    """Turn what Python says of long tables, which nobody checks first, into the same error."""
+    """Turn Python's errors on long tables, which are not checked first, into the same error."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

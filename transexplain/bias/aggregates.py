@@ -1,4 +1,4 @@
-"""What a shard adds to the tables of a whole run, in a form that merges exactly.
+"""The totals of a shard, which merge exactly into those of a run.
 
 Sums are kept as integers in units of 2**-50 (9e-16 logit): integer addition has no order, so
 the shards of a run give bit-identical totals however they are cut up or merged.
@@ -11,14 +11,14 @@ from typing import Any
 from transexplain.bias.aggregate_form import check_form
 from transexplain.bias.checked import Checked
 from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
 from transexplain.bias.gap_totals import GapTotals
 from transexplain.bias.heatmap_totals import HeatmapTotals, MeanHeatmap
 from transexplain.bias.outcome_totals import OutcomeTotals
 from transexplain.bias.position_totals import PositionTotals
 from transexplain.bias.seen_totals import ClassKey, SeenTotals
 from transexplain.errors import ConfigurationError
-from transexplain.types import Attribution, ItemOutcome, PatchGrid
+from transexplain.types import Attribution, ItemOutcome, PatchGrid, own_positions
 
 VERSION = 5
 #: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
@@ -44,10 +44,11 @@ class ShardAggregate:
     items: int = 0
     truncated: int = 0
     #: (label or None, predicted class) -> items
-    predictions: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    predictions: Counts[tuple[str | None, str]] = field(default_factory=Counts)
     #: class sensitivity: items that it was measured on, and the sum over them
     _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
-    _words: dict[ClassKey, dict[str, list[int]]] = field(default_factory=dict)
+    #: of every word: documents, mentions, relevance, |relevance|
+    _words: dict[ClassKey, ExactTable[str]] = field(default_factory=dict)
     _heatmaps: HeatmapTotals = field(default_factory=HeatmapTotals)
     positions: PositionTotals = field(default_factory=PositionTotals)  #: by place in the text
     entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
@@ -55,7 +56,7 @@ class ShardAggregate:
     second: EntityTotals = field(default_factory=EntityTotals)
     checked: Checked = field(default_factory=Checked)  #: a sample of items, looked at again
     #: (group, entity) -> how often it was left out as ambiguous
-    dropped: dict[tuple[str, str], int] = field(default_factory=dict)
+    dropped: Counts[tuple[str, str]] = field(default_factory=Counts)
     seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
     #: of items in which mentions were looked for; None: an older shard is among it
     gaps: GapTotals | None = field(default_factory=GapTotals)
@@ -70,8 +71,7 @@ class ShardAggregate:
         """
         self.items += 1
         self.truncated += outcome.truncated
-        key = (outcome.label, outcome.predicted)
-        self.predictions[key] = self.predictions.get(key, 0) + 1
+        self.predictions.add((outcome.label, outcome.predicted))
         for attribution in attributions:
             if self.seen is not None:
                 self.seen.add(attribution)
@@ -82,12 +82,12 @@ class ShardAggregate:
 
     def add_sensitivity(self, value: float) -> None:
         """Count the class sensitivity of one item."""
-        self._sensitivity = total(self._sensitivity, [1, round(value * UNITS)])
+        self._sensitivity = _sum(self._sensitivity, (1, round(value * UNITS)))
 
     def add_dropped(self, entities: Iterable[tuple[str, str]]) -> None:
         """Count (group, entity) that stand in an item but are not taken for mentions."""
         for key in entities:
-            self.dropped[key] = self.dropped.get(key, 0) + 1
+            self.dropped.add(key)
 
     @property
     def class_sensitivity(self) -> tuple[float, int] | None:
@@ -99,20 +99,15 @@ class ShardAggregate:
         """Add the totals of `other` to these, and return these."""
         self.items += other.items
         self.truncated += other.truncated
-        self._sensitivity = total(self._sensitivity, other._sensitivity)
-        for key, count in other.predictions.items():
-            self.predictions[key] = self.predictions.get(key, 0) + count
-        for class_key, words in other._words.items():
-            mine = self._words.setdefault(class_key, {})
-            for word, entry in words.items():
-                mine[word] = total(mine.get(word, [0, 0, 0, 0]), entry)
+        self._sensitivity = _sum(self._sensitivity, other._sensitivity)
+        self.predictions.merge(other.predictions)
+        merge_each(self._words, other._words, ExactTable)
         self._heatmaps.merge(other._heatmaps)
         self.positions.merge(other.positions)
         self.entities.merge(other.entities)
         self.second.merge(other.second)
         self.checked.merge(other.checked)
-        for entity, count in other.dropped.items():
-            self.dropped[entity] = self.dropped.get(entity, 0) + count
+        self.dropped.merge(other.dropped)
         self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
         self.gaps = self.gaps.merge(other.gaps) if self.gaps and other.gaps else None
         if self.outcomes is not None:
@@ -180,12 +175,14 @@ class ShardAggregate:
         return cls(
             items=content["items"],
             truncated=content["truncated"],
-            predictions={(label, said): count for label, said, count in content["predictions"]},
+            predictions=Counts(
+                {(label, predicted): count for label, predicted, count in content["predictions"]}
+            ),
             _sensitivity=list(content["sensitivity"]),
             _words={
-                (part["target"], part["class_name"]): {
-                    word: list(entry) for word, entry in part["words"].items()
-                }
+                (part["target"], part["class_name"]): ExactTable(
+                    {word: list(row) for word, row in part["words"].items()}
+                )
                 for part in content["words"]
             },
             _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
@@ -193,7 +190,9 @@ class ShardAggregate:
             entities=EntityTotals.from_json(content["entities"]),
             second=EntityTotals.from_json(content.get("second", ())),
             checked=Checked.from_json(content.get("checked", {})),
-            dropped={(group, entity): n for group, entity, n in content.get("dropped", ())},
+            dropped=Counts(
+                {(group, entity): count for group, entity, count in content.get("dropped", ())}
+            ),
             seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
             gaps=_gaps(content.get("gaps")),
             outcomes=_outcomes(content.get("outcomes")),
@@ -201,7 +200,7 @@ class ShardAggregate:
 
     def _add_text(self, attribution: Attribution) -> None:
         key = (attribution.target, attribution.class_name)
-        totals = self._words.setdefault(key, {})
+        totals = self._words.setdefault(key, ExactTable())
         seen: set[str] = set()
         for found in attribution.words():
             word = found.text.lower()
@@ -210,7 +209,7 @@ class ShardAggregate:
             amount = _exact(found.relevance, attribution.item_id)
             new = word not in seen
             seen.add(word)
-            totals[word] = total(totals.get(word, [0, 0, 0, 0]), [int(new), 1, amount, abs(amount)])
+            totals.add(word, [int(new), 1, amount, abs(amount)])
         self.positions.add(
             key, [_exact(value, attribution.item_id) for value in _read(attribution)]
         )
@@ -218,7 +217,7 @@ class ShardAggregate:
     def _add_image(self, attribution: Attribution) -> None:
         rows, cols = attribution.relevance.shape
         cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
-        self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), 1, cells)
+        self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), cells)
 
 
 def version_of(content: Any) -> int | None:
@@ -237,6 +236,10 @@ def check_versions(versions: Iterable[int | None]) -> None:
             )
 
 
+def _sum(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    return [one + other for one, other in zip(left, right, strict=True)]
+
+
 def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
     return None if content is None else GapTotals.from_json(content)
 
@@ -247,11 +250,10 @@ def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
 
 def _read(attribution: Attribution) -> list[float]:
     """The relevance of every position of a text but the special ones, in reading order."""
-    tokens = attribution.features
-    if isinstance(tokens, PatchGrid):
+    if isinstance(attribution.features, PatchGrid):
         return []
-    pairs = zip(tokens, attribution.relevance, strict=True)
-    return [float(value) for token, value in pairs if not token.special]
+    own = own_positions(attribution.features)
+    return [float(value) for value in attribution.relevance[own]]
 
 
 def _exact(value: float, item_id: str) -> int:

@@ -1,7 +1,7 @@
-"""The words that are in no group but as frequent as its entities: is the group special among them?
+"""Words of no group that are as frequent as its entities: does the group differ from them?
 
-A rare word adds more or less than a frequent one whatever it names. Each entity is matched with
-the words that are in half to twice as many documents, and stands beside their mean; a group's
+How much relevance a word carries depends on how frequent it is, whatever it names. Each entity is
+compared with the mean of the words that are in half to twice as many documents; a group's
 background is the mean over its entities, so that its own frequencies weigh the words.
 """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.histogram import Histogram
+from transexplain.bias.exact_totals import Histogram
 from transexplain.bias.intervals import Estimate
 from transexplain.bias.two_way import Pairs, two_way
 from transexplain.findings import Quantiles

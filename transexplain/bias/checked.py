@@ -1,8 +1,8 @@
-"""What looking at drawn items again gave: removals, swaps, regions, random and exact models."""
+"""Results of the controls: sampled items ablated, swapped, hidden, or explained by other models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from transexplain.bias.counterfactuals import (
     Observation,
@@ -17,7 +17,7 @@ from transexplain.bias.removals import Removal, removals_to_json
 
 @dataclass(slots=True)
 class Checked:
-    """The checks of one shard, or of shards merged into it; lists are in any order."""
+    """The results of one shard, or of shards merged into it; lists are in any order."""
 
     removals: list[Removal] = field(default_factory=list)
     #: of swapped mentions, and of items made from one template
@@ -26,7 +26,7 @@ class Checked:
     randomised: RandomisedTotals = field(default_factory=RandomisedTotals)
     exact: ExactSample | None = None  #: None: the run's method explains alone
 
-    def merge(self, other: "Checked") -> "Checked":
+    def merge(self, other: Self) -> Self:
         """Add what `other` holds to this, and return this."""
         self.removals += other.removals
         self.observations += other.observations
@@ -48,7 +48,7 @@ class Checked:
         return found if self.exact is None else {**found, "exact": self.exact.to_json()}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Checked":
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote; a check that is not there was not made."""
         randomised, exact = content.get("randomised"), content.get("exact")
         return cls(

@@ -2,8 +2,8 @@
 
 Every observation is an answer to a text with some name in the place of a mention, the text's own
 name among them. A text in which names of a group and of its reference were put is compared with
-itself, so nothing but the name differs. Names of one group in one text say how much any other
-name changes: the noise that a difference between groups stands on.
+itself, so nothing but the name differs. Names of one group in one text show how much any other
+name changes the answer: that is the noise which a difference between groups has to exceed.
 """
 
 import math
@@ -24,7 +24,7 @@ _Floats = NDArray[np.float64]
 _Ints = NDArray[np.intp]
 #: names of one side that a text is read with, its own among them; two show how much names matter
 NAMES = 2
-MIN_TEXTS = 5  #: compared; an interval over fewer says nothing
+MIN_TEXTS = 5  #: compared; an interval over fewer is mostly chance
 SHOWN = 5  #: examples of a comparison
 
 #: how the answer was changed: another name in its text, or a region of its picture hidden
@@ -361,7 +361,7 @@ def _p(like: Estimate, these: Estimate, limit: float) -> float:
 
     Each has its own test, and the larger p is that of both (an intersection-union test, Berger
     1982). So the size of an effect is that of the names of the lexicon, which are known, and
-    names drawn by lot, which differ by luck, are no effect of their group.
+    randomly sampled names, which differ by chance, are no effect of their group.
     """
     return max(these.p_beyond(limit), like.p_beyond(0.0))
 

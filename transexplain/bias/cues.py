@@ -1,4 +1,4 @@
-"""What tells a name from the ordinary word that is spelled alike: capitals and neighbours."""
+"""Is a word a name, or the ordinary word that is spelled alike? Capitals and neighbours decide."""
 
 import re
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _SMALL = frozenset(
     )
 )
 _NO_PROSE = re.compile(r"(?:https?://|www\.|[@#])\S+")
-#: of the words in prose, the share in small letters from which on a capital says something
+#: of the words in prose, the share in small letters from which on a capital is a cue
 _SMALL_SHARE = 1 / 8
 
 
-_SENTENCE = 12  #: pieces after a name that say whether it is one
+_SENTENCE = 12  #: pieces after a name that are read to decide whether it is one
 
 
 class Cues:
@@ -50,7 +50,7 @@ class Cues:
     def speak_for(self, first: int, last: int, exactly: bool, kind: Ambiguity) -> bool:
         """Whether the pieces `first` to `last` are meant as a name.
 
-        `exactly` says that their capitals are those of the lexicon.
+        `exactly`: their capitals are those of the lexicon.
         """
         if self._titled(first) or (kind == "place" and self._placed(first)):
             return True

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transexplain.bias.exact import UNITS
+from transexplain.bias.exact_totals import UNITS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EntityRow:
-    """The mentions of one entity of a group, over the strata that were asked for."""
+    """The mentions of one entity of a group, over some strata."""
 
     group: str
     entity: str
@@ -19,7 +19,7 @@ class EntityRow:
     share: float  #: mean over mentions of relevance / sum of |R| of the item
     positive: int  #: mentions with relevance above 0
     by_document: "DocumentSums"  #: of the entity with itself
-    rank: float | None = None  #: mean over mentions, see `ranks`; None: it was not measured
+    rank: float | None = None  #: mean over mentions, see `ranks_in_item`; None: it was not measured
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

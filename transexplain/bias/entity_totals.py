@@ -1,11 +1,11 @@
-"""What the mentions of every entity add up to, in a form that merges exactly.
+"""The totals of every entity's mentions, which merge exactly.
 
-Sums are integers in units of 2**-50, as in `aggregates`: any cut of a run into shards and any
+Sums are integers in units of 2**-50, see `exact_totals`: any cut of a run into shards and any
 order of merging gives the same bits. The stratum of a mention is what the statistics may be
 split by: target, explained class, predicted class, label and slice.
 
-What the two-way interval needs of documents are sums of squares and products. A cluster of items
-may span shards and strata, so its mentions are kept apart and squared when all are known.
+The two-way interval needs sums over documents of squares and products. A cluster of items may span
+shards and strata, so its mentions are kept as sums and squared when all shards are known.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transexplain.bias.entity_rows import DocumentSums, EntityRow, document_sums, entity_row
-from transexplain.bias.exact import exact, total
-from transexplain.bias.histogram import Histogram
+from transexplain.bias.exact_totals import Counts, ExactTable, Histogram, exact, merge_each
 from transexplain.errors import ConfigurationError
 from transexplain.types import Mention
 
@@ -31,23 +30,26 @@ class Stratum(NamedTuple):
     slice: str = ""
 
 
+EntityKey = tuple[str, str]  #: group, entity
+GroupPair = tuple[str, str]  #: two groups in order, or one twice
+_Clusters = dict[str, ExactTable[EntityKey]]  # by name of the cluster
+
+
 @dataclass(slots=True)
 class EntityTotals:
     """Totals of every entity in every stratum; of one shard, or of shards merged into it."""
 
     #: stratum -> (group, entity) -> [documents, mentions, sum, squares, share, positive,
     #: S S, S n, n n over documents without a cluster, sum of ranks, mentions with a rank]
-    _rows: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
+    _rows: dict[Stratum, ExactTable[EntityKey]] = field(default_factory=dict)
     #: stratum -> group -> documents that mention it
-    _documents: dict[Stratum, dict[str, int]] = field(default_factory=dict)
+    _documents: dict[Stratum, Counts[str]] = field(default_factory=dict)
     #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents without a cluster
-    _pairs: dict[Stratum, dict[tuple[str, str], list[int]]] = field(default_factory=dict)
+    _pairs: dict[Stratum, ExactTable[GroupPair]] = field(default_factory=dict)
     #: stratum -> group -> relevance of its mentions
     _sizes: dict[Stratum, dict[str, Histogram]] = field(default_factory=dict)
     #: stratum -> cluster -> (group, entity) -> [S, n]
-    _clusters: dict[Stratum, dict[str, dict[tuple[str, str], list[int]]]] = field(
-        default_factory=dict
-    )
+    _clusters: dict[Stratum, _Clusters] = field(default_factory=dict)
 
     def add(
         self,
@@ -60,56 +62,46 @@ class EntityTotals:
         """Count the mentions of one item for one of its attributions.
 
         `magnitude` is the sum of |R| over the item's positions, `ranks` are those of the mentions
-        in the item (see `ranks`), or nothing where they were not measured. Items of one `cluster`
-        count as one in the two-way interval, those without one by themselves. Raises ValueError
-        for a relevance that is not finite.
+        in the item (see `ranks_in_item`), or nothing where they were not measured. Items of one
+        `cluster` count as one in the two-way interval, those without one by themselves. Raises
+        ValueError for a relevance that is not finite.
         """
-        entities: dict[tuple[str, str], list[int]] = {}
-        groups: dict[str, list[int]] = {}
+        entities: ExactTable[EntityKey] = ExactTable()
+        groups: ExactTable[str] = ExactTable()
         sizes = self._sizes.setdefault(stratum, {})
         for one, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
-            key, amount = (one.group, one.entity), exact(one.relevance)
+            amount = exact(one.relevance)
             share = exact(one.relevance / magnitude if magnitude else 0.0)
             entry = [1, amount, exact(one.relevance**2), share, int(one.relevance > 0)]
             entry += [0, 0] if rank is None else [exact(rank), 1]
             sizes.setdefault(one.group, Histogram()).add(one.relevance)
-            entities[key] = total(entities[key], entry) if key in entities else entry
-            groups[one.group] = total(groups.get(one.group, [0, 0]), [amount, 1])
-        rows = self._rows.setdefault(stratum, {})
+            entities.add((one.group, one.entity), entry)
+            groups.add(one.group, [amount, 1])
+        rows = self._rows.setdefault(stratum, ExactTable())
         for key, entry in entities.items():
             n, amount = entry[:2]
             products = [0] * 3 if cluster else [amount * amount, amount * n, n * n]
-            whole = [1, *entry[:5], *products, *entry[5:]]
-            rows[key] = total(rows[key], whole) if key in rows else whole
-        documents = self._documents.setdefault(stratum, {})
+            rows.add(key, [1, *entry[:5], *products, *entry[5:]])
+        documents = self._documents.setdefault(stratum, Counts())
         for group in groups:
-            documents[group] = documents.get(group, 0) + 1
-        pairs = self._pairs.setdefault(stratum, {})
+            documents.add(group)
+        pairs = self._pairs.setdefault(stratum, ExactTable())
         if not cluster:
             _add_products(pairs, groups)
             return
-        kept = self._clusters.setdefault(stratum, {}).setdefault(cluster, {})
+        kept = self._clusters.setdefault(stratum, {}).setdefault(cluster, ExactTable())
         for key, (n, amount, *_) in entities.items():
-            kept[key] = total(kept.get(key, [0, 0]), [amount, n])
+            kept.add(key, [amount, n])
 
     def merge(self, other: "EntityTotals") -> "EntityTotals":
         """Add the totals of `other` to these, and return these."""
-        for mine, theirs in ((self._rows, other._rows), (self._pairs, other._pairs)):
-            for stratum, entries in theirs.items():
-                kept = mine.setdefault(stratum, {})
-                for key, entry in entries.items():
-                    known = kept.get(key)
-                    kept[key] = entry if known is None else total(known, entry)
-        for stratum, counts in other._documents.items():
-            documents = self._documents.setdefault(stratum, {})
-            for group, count in counts.items():
-                documents[group] = documents.get(group, 0) + count
+        merge_each(self._rows, other._rows, ExactTable)
+        merge_each(self._pairs, other._pairs, ExactTable)
+        merge_each(self._documents, other._documents, Counts)
         for stratum, histograms in other._sizes.items():
-            sizes = self._sizes.setdefault(stratum, {})
-            for group, histogram in histograms.items():
-                sizes.setdefault(group, Histogram()).merge(histogram)
+            merge_each(self._sizes.setdefault(stratum, {}), histograms, Histogram)
         for stratum, clusters in other._clusters.items():
-            _add_clusters(self._clusters.setdefault(stratum, {}), clusters)
+            merge_each(self._clusters.setdefault(stratum, {}), clusters, ExactTable)
         return self
 
     def without(self, groups: Collection[str]) -> "EntityTotals":
@@ -117,11 +109,15 @@ class EntityTotals:
         kept = EntityTotals()
         for stratum, rows in self._rows.items():
             if left := {key: row for key, row in rows.items() if key[0] not in groups}:
+                kept._rows[stratum] = ExactTable(left)
                 pairs = self._pairs.get(stratum, {}).items()
-                kept._rows[stratum] = left
-                kept._pairs[stratum] = {k: sums for k, sums in pairs if not set(k) & set(groups)}
+                kept._pairs[stratum] = ExactTable(
+                    {pair: sums for pair, sums in pairs if not set(pair) & set(groups)}
+                )
                 documents = self._documents.get(stratum, {}).items()
-                kept._documents[stratum] = {g: count for g, count in documents if g not in groups}
+                kept._documents[stratum] = Counts(
+                    {group: count for group, count in documents if group not in groups}
+                )
                 sizes = self._sizes.get(stratum, {}).items()
                 kept._sizes[stratum] = {g: one for g, one in sizes if g not in groups}
         return kept
@@ -134,49 +130,43 @@ class EntityTotals:
     def rows(self, strata: Iterable[Stratum]) -> list[EntityRow]:
         """One row per entity of a group over these strata together, by group and entity."""
         strata = list(strata)
-        sums: dict[tuple[str, str], list[int]] = {}
+        sums: ExactTable[EntityKey] = ExactTable()
         for stratum in strata:
-            for key, entry in self._rows.get(stratum, {}).items():
-                sums[key] = total(sums[key], entry) if key in sums else entry
+            sums.merge(self._rows.get(stratum, {}))
         for together in self._together(strata):
             for key, (amount, n) in together.items():
-                products = [amount * amount, amount * n, n * n]
                 if key not in sums:
                     raise ConfigurationError(
                         f"a saved aggregate has {key[1]!r} in a cluster and nowhere else: run the "
                         "audit again"
                     )
-                entry = sums[key]
-                sums[key] = [*entry[:6], *total(entry[6:9], products), *entry[9:]]
+                sums.add(key, [*[0] * 6, amount * amount, amount * n, n * n, 0, 0])
         return [entity_row(key, entry) for key, entry in sorted(sums.items())]
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
         """Items that mention each group; an item with several attributions counts for each."""
-        found: dict[str, int] = {}
+        found: Counts[str] = Counts()
         for stratum in strata:
-            for group, count in self._documents.get(stratum, {}).items():
-                found[group] = found.get(group, 0) + count
+            found.merge(self._documents.get(stratum, {}))
         return found
 
     def histograms(self, strata: Iterable[Stratum]) -> dict[str, Histogram]:
         """The relevance of each group's mentions over these strata together."""
         found: dict[str, Histogram] = {}
         for stratum in strata:
-            for group, histogram in self._sizes.get(stratum, {}).items():
-                found.setdefault(group, Histogram()).merge(histogram)
+            merge_each(found, self._sizes.get(stratum, {}), Histogram)
         return found
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents and clusters for pairs of groups that share one, names in order."""
         strata = list(strata)
-        sums: dict[tuple[str, str], list[int]] = {}
+        sums: ExactTable[GroupPair] = ExactTable()
         for stratum in strata:
-            for key, entry in self._pairs.get(stratum, {}).items():
-                sums[key] = total(sums[key], entry) if key in sums else entry
+            sums.merge(self._pairs.get(stratum, {}))
         for together in self._together(strata):
-            groups: dict[str, list[int]] = {}
+            groups: ExactTable[str] = ExactTable()
             for (group, _), entry in together.items():
-                groups[group] = total(groups.get(group, [0, 0]), entry)
+                groups.add(group, entry)
             _add_products(sums, groups)
         return {
             key: document_sums(s, left, right, n)
@@ -187,11 +177,11 @@ class EntityTotals:
         """How many clusters of items there are; items without one do not count."""
         return len({name for one in strata for name in self._clusters.get(one, ())})
 
-    def _together(self, strata: Iterable[Stratum]) -> Iterable[dict[tuple[str, str], list[int]]]:
+    def _together(self, strata: Iterable[Stratum]) -> Iterable[ExactTable[EntityKey]]:
         """The mentions of every cluster over these strata: (group, entity) -> [S, n]."""
-        found: dict[str, dict[tuple[str, str], list[int]]] = {}
+        found: _Clusters = {}
         for stratum in strata:
-            _add_clusters(found, self._clusters.get(stratum, {}))
+            merge_each(found, self._clusters.get(stratum, {}), ExactTable)
         return found.values()
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -222,40 +212,29 @@ class EntityTotals:
         found = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
-            found._rows[stratum] = rows = dict(_flat(part["rows"]))
-            if any(len(entry) < ROW_WIDTH for entry in rows.values()):
-                found._rows[stratum] = {key: _widened(entry) for key, entry in rows.items()}
-            found._documents[stratum] = dict(part["documents"])
-            found._pairs[stratum] = dict(_flat(part["pairs"]))
+            found._rows[stratum] = ExactTable(
+                (key, _widened(row)) for key, row in _flat(part["rows"])
+            )
+            found._documents[stratum] = Counts(part["documents"])
+            found._pairs[stratum] = ExactTable(_flat(part["pairs"]))
             found._sizes[stratum] = {
                 group: Histogram.from_json(counts)
                 for group, counts in part.get("sizes", {}).items()
             }
             if "clusters" in part:
                 found._clusters[stratum] = {
-                    name: dict(_flat(sums)) for name, sums in part["clusters"].items()
+                    name: ExactTable(_flat(sums)) for name, sums in part["clusters"].items()
                 }
         return found
 
 
-def _add_clusters(
-    mine: dict[str, dict[tuple[str, str], list[int]]],
-    theirs: Mapping[str, Mapping[tuple[str, str], list[int]]],
-) -> None:
-    for cluster, sums in theirs.items():
-        kept = mine.setdefault(cluster, {})
-        for key, entry in sums.items():
-            kept[key] = total(kept[key], entry) if key in kept else entry
-
-
-def _add_products(pairs: dict[tuple[str, str], list[int]], groups: Mapping[str, list[int]]) -> None:
+def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]]) -> None:
     """Add the products of one document or cluster, of whose `groups` [S, n] are given."""
     names = sorted(groups)
     for place, left in enumerate(names):
         for right in names[place:]:
             (s, n), (t, m) = groups[left], groups[right]
-            sums = [s * t, s * m, n * t, n * m]
-            pairs[left, right] = total(pairs.get((left, right), [0] * 4), sums)
+            pairs.add((left, right), [s * t, s * m, n * t, n * m])
 
 
 def _nested(entries: Mapping[tuple[str, str], list[int]]) -> dict[str, dict[str, list[int]]]:
@@ -273,5 +252,6 @@ def _flat(
             yield (first, second), entry
 
 
-def _widened(entry: list[int]) -> list[int]:
-    return entry + [0] * (ROW_WIDTH - len(entry))
+def _widened(row: list[int]) -> list[int]:
+    """A row as it is now; before version 3 it ended before the ranks."""
+    return row if len(row) == ROW_WIDTH else row + [0] * (ROW_WIDTH - len(row))

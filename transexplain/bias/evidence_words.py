@@ -1,4 +1,4 @@
-"""How a verdict speaks of what was done to the answer: names swapped, or regions hidden."""
+"""The words of a verdict's reason: what swapped names, or hidden regions, did to the answer."""
 
 import math
 from collections.abc import Mapping

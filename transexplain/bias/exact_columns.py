@@ -1,7 +1,7 @@
-"""Columns of exact sums by number: what a run's shards add up to, without an object per shard.
+"""Columns of exact sums: one place per row, so that adding a shard makes no object per row.
 
-Sums are the integers of `exact`, which outgrow 64 bits as a run goes on; those of squares do in
-one shard. A column of the first kind is kept in two halves, one of the second as Python's integers.
+Sums of numbers outgrow 64 bits over a long run, sums of squares within one shard. A column of the
+first kind is kept in two halves of 64 bits, one of the second as Python's integers.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The exact sample of a mixed audit: items that a cheap and an exact method both explained.
 
-Kept are single rows and no sums, because the weight of a mention is only known when the whole run
-is: one over all mentions of its entity. Rows have one order, so shards merge in any.
+Rows are kept and no sums, because a mention's weight (one over all mentions of its entity) is only
+known when the run is over. Rows are sorted, so that shards merge in any order.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,8 +41,8 @@ class PairedMentions:
 
 
 def _by_item(one: Agreement) -> tuple[object, ...]:
-    told = str(one.correlation), str(one.error)  # either may be None
-    return one.target, one.class_name, one.item_id, one.cheap, one.exact, *told
+    last = str(one.correlation), str(one.error)  # either may be None, which has no order
+    return one.target, one.class_name, one.item_id, one.cheap, one.exact, *last
 
 
 _BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "cheap", "exact")
@@ -53,7 +53,7 @@ class ExactSample:
     """The exact sample of one shard, or of shards merged into it; lists are in any order."""
 
     items: int = 0  #: explained by both
-    failed: int = 0  #: drawn and explained by the cheap method, but not by the exact one
+    failed: int = 0  #: sampled and explained by the cheap method, but not by the exact one
     agreements: list[Agreement] = field(default_factory=list)
     mentions: list[PairedMentions] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Who is compared with whom: the families of groups, and the reference of every group.
+"""Families of groups, and the reference that every group is compared with.
 
 A group's family is what stands before the first slash of its name: `gender` of `gender/female`.
 Groups without a slash are one family, that has no name. Women are compared with men and not with
@@ -37,7 +37,7 @@ def references_of(reference: PlanReference, names: Iterable[str]) -> dict[str, R
     in its family with all others there are.
 
     Args:
-        reference: as the plan says it.
+        reference: as the plan has it.
         names: of all groups of the plan, mentioned or not.
     """
     groups = tuple(dict.fromkeys(names))
@@ -50,9 +50,9 @@ def reference_name(names: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else "their references" if found else ALL_OTHERS
 
 
-def _reference(asked: PlanReference, name: str, groups: tuple[str, ...]) -> Reference:
+def _reference(planned: PlanReference, name: str, groups: tuple[str, ...]) -> Reference:
     own = family(name)
-    named = asked.get(own) if isinstance(asked, Mapping) else asked
+    named = planned.get(own) if isinstance(planned, Mapping) else planned
     if named is not None:
         return Reference(named, () if named == name else (named,))
     others = tuple(one for one in groups if one != name)

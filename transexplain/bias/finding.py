@@ -1,4 +1,4 @@
-"""Every entity of an item: of the lexicon, marked in the data, and the item as a whole."""
+"""All entities of an item: of the lexicon, marked in the data, and the item as a whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Found:
 
     matches: tuple[Match, ...] = ()  #: in its text
     dropped: tuple[Match, ...] = ()  #: ambiguous terms without a cue
-    #: groups of the whole item, each with the value that says so
+    #: groups of the whole item, each with the value that puts it there
     whole: tuple[tuple[str, str], ...] = ()
 
 

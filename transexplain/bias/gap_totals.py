@@ -1,4 +1,4 @@
-"""How exactly ledgers close where a group is mentioned, in a form that merges exactly.
+"""Totals of the ledgers' gaps in items that mention a group; they merge exactly.
 
 A gap is a small part of its scale, in double precision as small as the unit of the other sums, so
 gaps are summed in units of 2**-100.
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.exact_totals import UNITS, ExactTable, exact
 from transexplain.types import Attribution
 
 ALL = ""  #: stands for every item; no group is called so
@@ -19,7 +19,7 @@ class GapTotals:
     """Relative gaps of ledgers by group; of one shard, or of shards merged into it."""
 
     #: group or `ALL` -> [items, ledgers, sum of their relative gaps]
-    _sums: dict[str, list[int]] = field(default_factory=dict)
+    _sums: ExactTable[str] = field(default_factory=ExactTable)
 
     def add(self, attributions: Iterable[Attribution], groups: Collection[str]) -> None:
         """Count the ledgers of one item that mentions `groups`; without a ledger, nothing.
@@ -32,12 +32,11 @@ class GapTotals:
         if gaps:
             entry = [1, len(gaps), sum(gaps)]
             for group in (ALL, *groups):
-                self._sums[group] = total(self._sums.get(group, (0, 0, 0)), entry)
+                self._sums.add(group, entry)
 
     def merge(self, other: "GapTotals") -> "GapTotals":
         """Add the totals of `other` to these, and return these."""
-        for group, entry in other._sums.items():
-            self._sums[group] = total(self._sums.get(group, (0, 0, 0)), entry)
+        self._sums.merge(other._sums)
         return self
 
     def means(self) -> dict[str, tuple[int, float]]:
@@ -54,4 +53,4 @@ class GapTotals:
     @classmethod
     def from_json(cls, content: Iterable[Sequence[Any]]) -> "GapTotals":
         """Read what `to_json` wrote."""
-        return cls({group: list(entry) for group, *entry in content})
+        return cls(ExactTable({group: entry for group, *entry in content}))

@@ -1,7 +1,7 @@
-"""The aggregates of all shards of a run together, straight from what is stored.
+"""The aggregates of all shards of a run merged, directly from their JSON.
 
-`ShardAggregate.merge` makes a list of every word and entity of every shard. Here each has a number
-for good, and the sums of a shard are added to columns at these numbers.
+`ShardAggregate.merge` makes a list for every word and entity of every shard, which is slow for a
+thousand shards. Here each has a fixed place, and a shard's sums are added to columns there.
 """
 
 from collections import defaultdict
@@ -13,9 +13,9 @@ import numpy as np
 
 from transexplain.bias.aggregate_form import reading_tables
 from transexplain.bias.aggregates import VERSION, ShardAggregate, version_of
-from transexplain.bias.entity_totals import ROW_WIDTH, EntityTotals, Stratum
+from transexplain.bias.entity_totals import ROW_WIDTH, EntityKey, EntityTotals, Stratum
 from transexplain.bias.exact_columns import ExactColumn
-from transexplain.bias.histogram import Histogram
+from transexplain.bias.exact_totals import Counts, ExactTable, Histogram
 from transexplain.errors import ConfigurationError
 
 _Key = tuple[str, ...]
@@ -41,7 +41,7 @@ def gathered(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
             )
             entities.add(payload["entities"])
             second.add(payload["second"])
-    found = {(key[0], key[1]): entries for key, entries in words.parts()}
+    found = {(key[0], key[1]): ExactTable(entries) for key, entries in words.parts()}
     return total.merge(
         ShardAggregate(_words=found, entities=entities.total(), second=second.total())
     )
@@ -138,20 +138,20 @@ class _Entities:
         rows, pairs = (_by_stratum(table) for table in (self._rows, self._pairs))
         sizes: dict[Stratum, dict[str, Histogram]] = {}
         for (*stratum, group), counts in self._sizes.parts():
-            histogram = Histogram({place: count for place, (count,) in counts.items()})
+            histogram = Histogram(Counts({place: count for place, (count,) in counts.items()}))
             sizes.setdefault(Stratum(*stratum), {})[group] = histogram
-        clusters: dict[Stratum, dict[str, dict[tuple[str, str], list[int]]]] = {}
+        clusters: dict[Stratum, dict[str, ExactTable[EntityKey]]] = {}
         for (*stratum, cluster, group), sums in self._clusters.parts():
-            kept = clusters.setdefault(Stratum(*stratum), {}).setdefault(cluster, {})
+            kept = clusters.setdefault(Stratum(*stratum), {}).setdefault(cluster, ExactTable())
             kept.update({(group, entity): entry for entity, entry in sums.items()})
         return self._rest.merge(
             EntityTotals(_rows=rows, _pairs=pairs, _sizes=sizes, _clusters=clusters)
         )
 
 
-def _by_stratum(table: _Table) -> dict[Stratum, dict[tuple[str, str], list[int]]]:
-    found: dict[Stratum, dict[tuple[str, str], list[int]]] = {}
+def _by_stratum(table: _Table) -> dict[Stratum, ExactTable[EntityKey]]:
+    found: dict[Stratum, ExactTable[EntityKey]] = {}
     for (*stratum, first), entries in table.parts():
-        kept = found.setdefault(Stratum(*stratum), {})
+        kept = found.setdefault(Stratum(*stratum), ExactTable())
         kept.update({(first, second): entry for second, entry in entries.items()})
     return found

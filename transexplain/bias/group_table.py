@@ -1,7 +1,7 @@
 """The group table: what the mentions of each group's entities add to a class, and its verdicts.
 
 The unit of analysis is the entity, not the mention: mentions of one name share that name's
-embedding, so tests and intervals over mentions are far too sure of themselves.
+embedding, so tests over mentions reject far too often, and intervals over them are far too narrow.
 """
 
 import math
@@ -22,8 +22,7 @@ from transexplain.bias.intervals import (
     welch,
 )
 from transexplain.bias.multiplicity import adjusted
-from transexplain.bias.permutation import permutation_p
-from transexplain.bias.sampling import poisson_weights
+from transexplain.bias.permutation import permutation_p, poisson_weights
 from transexplain.bias.verdicts import judge
 from transexplain.bias.within import Within
 from transexplain.findings import Correction, GroupStatistic, Robustness
@@ -40,7 +39,7 @@ class Rules:
     practical: float = 0.1  #: smallest |difference| that matters, in the unit
     correction: Correction = "bh"
     seed: int = 0
-    permutations: int | None = None  #: None: what the size of the groups asks for
+    permutations: int | None = None  #: None: by the size of the groups
     bare: bool = False  #: p and verdict *difference* only: no bootstrap, no robustness
 
     def references(self, cells: Iterable[Cell]) -> dict[str, Reference]:
@@ -112,7 +111,7 @@ def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Com
 
 
 def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
-    """What makes a group's mentions say less than their number."""
+    """Why a group's mentions carry less information than their number suggests."""
     largest = max(members, key=lambda one: (one.mentions, one.entity))
     share = largest.mentions / sum(one.mentions for one in members)
     if share > _LARGE_SHARE:

@@ -1,10 +1,10 @@
-"""What may be said of each group: answers and outcomes decide, relevance explains.
+"""The verdict on each group: answers and outcomes decide, relevance explains.
 
 Three kinds of evidence, in this order of authority: what swapping its mentions does to the answer
-(`counterfactuals`; of pictures what hiding its regions does, `regions`), how answers differ between
-the items that mention it and its reference (`outcomes`), and what its mentions add to the answer
-(the group table). The first two are in the answer's own units and decide; relevance alone accuses
-nobody.
+(`counterfactuals`; of pictures what hiding its regions does, `hidden_regions`), how answers differ
+between the items that mention it and its reference (`outcomes`), and what its mentions add to the
+answer (the group table). The first two are in the answer's own units and decide; relevance alone
+accuses nobody.
 """
 
 import math
@@ -24,7 +24,7 @@ GroupFinding = Literal[
     "different answers", "different outcomes", "explained differently", "equivalent", "inconclusive"
 ]
 ALPHA = 0.05
-DOUBT = 0.10  #: unadjusted p of a stratum below which it says otherwise than all items together
+DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
 LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a word
 ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a word
 
@@ -42,7 +42,7 @@ class GroupVerdict:
     p: float | None  #: adjusted, of what decided
     counterfactual: Counterfactual | None  #: of `answer`; None: nothing was changed
     outcome: Outcome | None  #: of `answer`; None: too few items
-    missing: tuple[str, ...]  #: what keeps *equivalent* from being all that there is to say
+    missing: tuple[str, ...]  #: what was not tested, so that *equivalent* is not *clear*
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +192,7 @@ class _GroupEvidence:
         return self._made("different answers", reasons, judged, outcome, p)
 
     def _strata_of(self, answer: str) -> Iterator[str]:
-        """The strata in which swaps move an answer, where all texts together say less."""
+        """The strata in which swaps change an answer, where they do not over all texts."""
         found = {
             one.row.stratum: f"{signed(one.row.effect)} logit{_in(one.row.stratum)}"
             for one in self.swaps

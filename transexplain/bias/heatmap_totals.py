@@ -1,15 +1,15 @@
-"""Sums of pictures' relevance, cell by cell, in a form that merges exactly."""
+"""Sums of pictures' relevance, cell by cell, which merge exactly."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.bias.exact import UNITS, total
+from transexplain.bias.exact_totals import UNITS, ExactTable
 
-HeatmapKey = tuple[str, str, int, int]  #: target as asked, class name, rows, columns
+HeatmapKey = tuple[str, str, int, int]  #: target of the plan, class name, rows, columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -23,30 +23,19 @@ class MeanHeatmap:
 
 
 @dataclass(slots=True)
-class _Heatmap:
-    count: int
-    cells: list[int]  #: rows * cols sums, row by row
-
-
-@dataclass(slots=True)
 class HeatmapTotals:
     """The sums of every target, class and grid size."""
 
-    _sums: dict[HeatmapKey, _Heatmap] = field(default_factory=dict)
+    #: key -> [pictures, sum of every cell in turn, row by row]
+    _sums: ExactTable[HeatmapKey] = field(default_factory=ExactTable)
 
-    def add(self, key: HeatmapKey, count: int, cells: list[int]) -> None:
-        """Count pictures by their exact cells, row by row."""
-        mine = self._sums.get(key)
-        if mine is None:
-            self._sums[key] = _Heatmap(count, list(cells))
-        else:
-            mine.count += count
-            mine.cells = total(mine.cells, cells)
+    def add(self, key: HeatmapKey, cells: Sequence[int]) -> None:
+        """Count one picture by its exact cells, row by row."""
+        self._sums.add(key, [1, *cells])
 
     def merge(self, other: "HeatmapTotals") -> None:
         """Add the sums of `other` to these."""
-        for key, heatmap in other._sums.items():
-            self.add(key, heatmap.count, heatmap.cells)
+        self._sums.merge(other._sums)
 
     @property
     def class_keys(self) -> set[tuple[str, str]]:
@@ -59,37 +48,35 @@ class HeatmapTotals:
             MeanHeatmap(
                 target=target,
                 class_name=class_name,
-                count=heatmap.count,
+                count=count,
                 relevance=np.array(
-                    [cell / (UNITS * heatmap.count) for cell in heatmap.cells], dtype=np.float64
+                    [cell / (UNITS * count) for cell in cells], dtype=np.float64
                 ).reshape(rows, cols),
             )
-            for (target, class_name, rows, cols), heatmap in sorted(
-                self._sums.items(), key=lambda entry: entry[0]
-            )
+            for (target, class_name, rows, cols), (count, *cells) in sorted(self._sums.items())
         ]
 
     def to_json(self) -> list[dict[str, Any]]:
         """The sums as JSON values; equal sums give equal JSON."""
         return [
             {
-                "target": key[0],
-                "class_name": key[1],
-                "shape": list(key[2:]),
-                "count": self._sums[key].count,
-                "cells": self._sums[key].cells,
+                "target": target,
+                "class_name": class_name,
+                "shape": [rows, cols],
+                "count": count,
+                "cells": cells,
             }
-            for key in sorted(self._sums)
+            for (target, class_name, rows, cols), (count, *cells) in sorted(self._sums.items())
         ]
 
     @classmethod
     def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "HeatmapTotals":
         """Read what `to_json` wrote."""
         return cls(
-            {
-                (part["target"], part["class_name"], *part["shape"]): _Heatmap(
-                    part["count"], list(part["cells"])
-                )
-                for part in content
-            }
+            ExactTable(
+                {
+                    (one["target"], one["class_name"], *one["shape"]): [one["count"], *one["cells"]]
+                    for one in content
+                }
+            )
         )

@@ -1,7 +1,7 @@
-"""Groups that are the meeting of others: women who are black, not women and black people apart.
+"""Crossed groups: black women, beside women and black people.
 
 `gender x ethnicity/female x black` is of the family `gender x ethnicity`, so it is compared with
-the other meetings of genders and ethnicities (Crenshaw 1989 for why; the rates by sex and race
+the other pairs of a gender and an ethnicity (Crenshaw 1989 for why; the rates by sex and race
 that New York's Local Law 144 asks for are such a table, and leave out categories under 2 %).
 """
 

@@ -1,4 +1,4 @@
-"""Intervals of means over entities and of their differences; all at 95 % unless said otherwise."""
+"""Intervals of means over entities and of their differences; at 95 % where no level is given."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest
 
-MIN_ENTITIES = 5  #: an interval over fewer entities says more about luck than about the group
+MIN_ENTITIES = 5  #: an interval over fewer entities is mostly chance
 BOOTSTRAP_FROM = 30  #: entities on each side; below, Student's t with Welch's freedom
 RESAMPLES = 2_000
 POWER = 0.8  #: of the minimum detectable difference
@@ -100,7 +100,7 @@ def bootstrapped(
 ) -> Estimate:
     """mean(left) - mean(right) with the standard error of a Poisson bootstrap over entities.
 
-    `weights` are (entities, resamples) of either side, see `sampling.poisson_weights`. Intervals
+    `weights` are (entities, resamples) of either side, see `permutation.poisson_weights`. Intervals
     take Welch's freedom: percentiles alone are too narrow at thirty entities, see
     `benchmarks.null_study`.
     """

@@ -59,7 +59,7 @@ class _Reading:
     def __init__(self, where: str) -> None:
         self._where = where
         self._entities: dict[str, str] = {}  #: spelling -> entity
-        self._flags: dict[str, Ambiguity | bool | None] = {}  #: None: not said
+        self._flags: dict[str, Ambiguity | bool | None] = {}  #: None: not stated
 
     def add(self, entry: Any) -> None:
         """Take one entry of the list: a spelling, one with flags, or an entity with several."""

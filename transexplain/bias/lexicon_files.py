@@ -47,7 +47,7 @@ def read_lexicon(source: Path | str) -> dict[Any, Any]:
 
 
 def source_text(source: Path | str) -> tuple[str, str]:
-    """A name that says how a file is written, and its text; raises LexiconError."""
+    """A name whose suffix is the file's format, and its text; raises LexiconError."""
     if str(source).startswith(BUILTIN):
         return _shipped(str(source).removeprefix(BUILTIN))
     return str(source).lower().removesuffix(".gz"), _text(Path(source))

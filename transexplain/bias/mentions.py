@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.bias.matching import Match
-from transexplain.types import Annotation, Attribution, Mention, PatchGrid
+from transexplain.types import Annotation, Attribution, Mention, PatchGrid, own_positions
 
 
 def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Mention]:
@@ -24,7 +24,7 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     """
     if isinstance(attribution.features, PatchGrid):
         raise TypeError("mentions are found in texts; this attribution is of an image")
-    plain = np.array([not token.special for token in attribution.features], dtype=bool)
+    plain = own_positions(attribution.features)
     starts = np.array([token.start for token in attribution.features], dtype=np.int64)
     ends = np.array([token.end for token in attribution.features], dtype=np.int64)
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
@@ -40,13 +40,13 @@ def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention
     """An item that belongs to a group as a whole: its relevance is the sum over its positions.
 
     Special positions never count. The item is the entity, because nothing smaller is in the
-    group; its span is the whole text (0 to 0 in a picture), and its surface `value`, what the
-    data says of it.
+    group; its span is the whole text (0 to 0 in a picture), and its surface is `value`, from
+    the data.
     """
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     end = 0
     if not isinstance(attribution.features, PatchGrid):
-        plain = np.array([not token.special for token in attribution.features], dtype=bool)
+        plain = own_positions(attribution.features)
         relevance, end = relevance[plain], len(attribution.text or "")
     whole = Match(group=group, entity=attribution.item_id, surface=value, start=0, end=end)
     return _mention(attribution, whole, float(relevance.sum()))

@@ -1,4 +1,4 @@
-"""What a mixed audit says of its cheap method: agreement with the exact one, and corrections."""
+"""A mixed audit: how far its cheap method agrees with the exact one, and its corrected groups."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -57,11 +57,11 @@ class MixedGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixed:
-    """The exact sample of a run, and what it says."""
+    """The exact sample of a run, and its findings."""
 
     method: str  #: cheap, of every item
     exact: str
-    share: float  #: of items, as asked
+    share: float  #: of items, in the plan
     items: int  #: explained by both
     failed: int  #: the exact method could not; they left the sample
     classes: tuple[ClassAgreement, ...]

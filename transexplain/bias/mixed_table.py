@@ -1,8 +1,8 @@
 """The group table of a mixed audit: differences of the cheap method, corrected by the exact sample.
 
 What is corrected is the mean over entities of entity means, so a mention weighs one over all the
-run's mentions of its entity. The error holds both chances: which entities there are, and which
-items were drawn. With z of an entity its part of the cheap mean plus its part of the correction,
+run's mentions of its entity. The error covers both chances: which entities there are, and which
+items were sampled. With z of an entity its part of the cheap mean plus its part of the correction,
 the sum of squares of z is the first and, at a whole sample, that of the exact method alone; items
 that mention several entities add to it (clusters two ways, as in `two_way`). Where the exact sample
 is used alone, the entities are those that were sampled, and no permutation is made: the test is t
@@ -27,8 +27,8 @@ from transexplain.bias.prediction_powered import MIN_SAMPLED, Corrected, Sampled
 from transexplain.bias.verdicts import judge
 from transexplain.findings import GroupStatistic
 
-#: sampled mentions, were all of one weight, that say as much; entities that are mentioned seldom
-#: weigh so much that a sample without them says little
+#: sampled mentions, were all of one weight, that carry as much information; entities that are
+#: mentioned seldom weigh so much that a sample without them is of little use
 MIN_EFFECTIVE = 10
 
 
@@ -38,7 +38,7 @@ class _Side:
 
     means: Sequence[float]  #: of entities, by the cheap method times lambda
     by: Corrected
-    size: float  #: mentions that all weigh the same and say as much as all of the run's
+    size: float  #: equally weighted mentions that carry as much information as all of the run's
     keys: Sequence[tuple[str, str]]
 
     @classmethod
@@ -52,12 +52,12 @@ class _Side:
 
     @property
     def found(self) -> Sampled:
-        """What the sample says."""
+        """The estimate by the sample."""
         return self.by.found
 
     @property
     def enough(self) -> bool:
-        """Whether the sample says what has to be corrected."""
+        """Whether the sample is large enough to correct by."""
         found = self.found
         if found.fraction == 1.0:
             return found.items > 1
@@ -100,7 +100,7 @@ def mixed_table(
     """As `group_table.table_of`, with means, differences and verdicts corrected by the sample.
 
     Robustness rows, ranks and quantiles stay those of the cheap method. A comparison that the
-    sample says too little about keeps the cheap figures and is *inconclusive*.
+    sample is too small for keeps the cheap figures and is *inconclusive*.
     """
     pairs = sample.by_class()
     by_key = {(cell.target, cell.class_name): cell for cell in cells}
@@ -250,9 +250,9 @@ def _too_few(row: GroupStatistic, side: _Side, own: bool) -> str:
             "too few to stand alone; a larger exact_sample would do"
         )
     needed = min(1.0, max(needed_share(side.size, MIN_EFFECTIVE), more))
-    told = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
+    why = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
     return (
-        f"not corrected: the exact sample has {items} items with {whose}, too few{told}; "
+        f"not corrected: the exact sample has {items} items with {whose}, too few{why}; "
         f"exact_sample: {needed:g} would do"
     )
 

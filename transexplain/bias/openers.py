@@ -1,10 +1,10 @@
-"""What tells a name that opens a sentence from the ordinary word: what comes after it.
+"""Is the first word of a sentence a name, or the ordinary word? The words after it decide.
 
-There the capital says nothing. But `Frank is` cannot go on from the adjective, `Jasmine told us`
-not from the plant, while `Hope is` may go on from either, so it stays out. A word is of one of
-three kinds by what it can be without an article: nothing that a verb follows (`Frank`, `Mark`,
-`Jack`), a thing (`Hope`, `Jasmine`), or a person (`Judge`, `King`), of whom everything may be said
-that is said of a name.
+Every first word has a capital, so the capital decides nothing. But `Frank is` is not the adjective,
+and `Jasmine told us` not the plant, while `Hope is` may be either, so it is no match. A word is of
+one of three kinds by what it can be without an article: nothing that a verb follows (`Frank`,
+`Mark`, `Jack`), a thing (`Hope`, `Jasmine`), or a person (`Judge`, `King`), after which the same
+words may stand as after a name.
 """
 
 import re
@@ -106,7 +106,7 @@ def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
 
 
 def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
-    """Whether what follows says that `word`, which opens a sentence, is a name.
+    """Whether the words after `word`, which opens a sentence, show that it is a name.
 
     Args:
         word: in lower case.
@@ -137,7 +137,7 @@ def _past(word: str, verb: str) -> bool:
 
 
 def _is_somebody(keys: Sequence[str]) -> bool:
-    """Whether what stands after `is` is said of persons alone."""
+    """Whether what stands after `is` fits persons alone."""
     for key in keys[: _MODIFIERS + 1]:
         if not key[0].isalpha():
             return False

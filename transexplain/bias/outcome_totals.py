@@ -1,8 +1,8 @@
-"""What the model answers for items by whom they mention, in a form that merges exactly.
+"""Totals of the model's answers by the groups that items mention; they merge exactly.
 
 Items are counted by the *set* of groups that they mention, so that any comparison (a group against
-one other, against all others of its family, two groups that meet in one item) comes out of one
-table. Sums of probabilities are integers in units of 2**-50, as in `aggregates`.
+one other, against all others of its family, two groups in one item) comes out of one
+table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transexplain.bias.answers import Answer, probability
-from transexplain.bias.exact import UNITS, exact, total
+from transexplain.bias.exact_totals import UNITS, Counts, ExactTable, exact
 from transexplain.types import ItemOutcome
 
 
@@ -38,7 +38,7 @@ class OutcomeTotals:
     """Of one shard, or of shards merged into it."""
 
     #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn]
-    _rows: dict[Situation, list[int]] = field(default_factory=dict)
+    _rows: ExactTable[Situation] = field(default_factory=ExactTable)
 
     def add(
         self,
@@ -57,14 +57,11 @@ class OutcomeTotals:
         if answers and len(outcome.logits) > max(max(one.plus) for one in answers):
             chances = [float(probability(one.log_odds(outcome.logits))) for one in answers]
             entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
-        known = self._rows.get(key)
-        self._rows[key] = entry if known is None else total(known, entry)
+        self._rows.add(key, entry)
 
     def merge(self, other: "OutcomeTotals") -> "OutcomeTotals":
         """Add the totals of `other` to these, and return these."""
-        for key, entry in other._rows.items():
-            known = self._rows.get(key)
-            self._rows[key] = entry if known is None else total(known, entry)
+        self._rows.merge(other._rows)
         return self
 
     def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
@@ -85,11 +82,14 @@ class OutcomeTotals:
     @classmethod
     def from_json(cls, content: Iterable[Sequence[Any]]) -> "OutcomeTotals":
         """Read what `to_json` wrote."""
-        rows = {
-            Situation(tuple(groups), *map(str, rest)): list(entry)
-            for groups, *rest, entry in content
-        }
-        return cls(_rows=rows)
+        return cls(
+            ExactTable(
+                {
+                    Situation(tuple(groups), *map(str, rest)): list(entry)
+                    for groups, *rest, entry in content
+                }
+            )
+        )
 
     @classmethod
     def of_groups(
@@ -103,12 +103,12 @@ class OutcomeTotals:
         those that no group accounts for count as mentioning nobody.
         """
         found = cls()
-        left = dict(everything)
+        left: Counts[Any] = Counts(everything)
         for group, answers in counts.items():
             for (label, predicted), count in answers.items():
                 key = Situation((group,), label or "", "", "", predicted)
                 found._rows[key] = [count, 0]
-                left[label, predicted] = left.get((label, predicted), 0) - count
+                left.add((label, predicted), -count)
         for (label, predicted), count in left.items():
             if count > 0:
                 found._rows[Situation((), label or "", "", "", predicted)] = [count, 0]

@@ -1,8 +1,8 @@
 """How the model's answers differ between the items that mention a group and its reference.
 
-Rates say what happens to those who are mentioned, whatever the reason: a name, a word that goes
-along with it, other labels, other texts. What swapping the mention does (see `counterfactuals`)
-tells these apart.
+Rates show what happens to those who are mentioned, whatever the reason: a name, a word that often
+stands beside it, other labels, other texts. Swapping the mention (see `counterfactuals`) separates
+these reasons.
 """
 
 import math
@@ -18,7 +18,7 @@ from transexplain.bias.rates import Rate, Share, difference, p_outside, ratio
 from transexplain.findings import Practical
 
 _Rows = Sequence[tuple[Situation, Tally]]
-MIN_ITEMS = 10  #: on either side; a rate over fewer says nothing
+MIN_ITEMS = 10  #: on either side; the interval of a rate over fewer is too wide to be of use
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
-"""Two runs over the same mentions: whether a group's entities moved, and moved apart.
+"""Two runs over the same mentions: the change of a group's relevance, against its reference's.
 
-Mentions are paired by item, place in the text and entity, so that what is compared is the model
-and nothing else. The unit of analysis is the entity, as in `group_table`.
+Mentions are paired by item, place in the text and entity, so that nothing but the model differs.
+The unit of analysis is the entity, as in `group_table`.
 """
 
 import math

@@ -1,14 +1,15 @@
-"""Whether entities differ by more than the luck of their labels, or of their signs."""
+"""Permutations of entities' labels, flips of their signs, and bootstrap weights: chance alone."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.bias.sampling import generator
+from transexplain.randomness import generator
 
 PERMUTATIONS = 9_999
 _FEWER = 1_999  #: for pools of entities so large that the permutations would take seconds
@@ -69,7 +70,7 @@ def _labellings(
 
 
 class _Orders:
-    """Random orders of the places of large pools; those asked for last stay in memory.
+    """Random orders of the places of large pools; those used last stay in memory.
 
     Groups of one table have pools of a dozen sizes, which come back in every table.
     """
@@ -126,7 +127,7 @@ def sign_flip_p(
 
 
 def _flipped(values: NDArray[np.float64], flips: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """|sum| (assignments,) of values whose sign is turned where `flips` say so."""
+    """|sum| (assignments,) of values whose sign is turned where `flips` is True."""
     sums = np.where(flips, -values, values).sum(axis=1)
     return np.asarray(np.abs(sums), dtype=np.float64)
 
@@ -156,3 +157,20 @@ def _squared_error(
 
 def _portions(total: int, most: int) -> list[int]:
     return [min(most, total - done) for done in range(0, total, most)]
+
+
+def poisson_weights(names: Sequence[str], resamples: int, seed: int) -> NDArray[np.uint8]:
+    """Weights (len(names), resamples) of a Poisson bootstrap, sampled for each name by itself.
+
+    A name has the same weights in every table that it is in, so tables that are cut up and merged
+    in any order resample alike (Hanley and MacGibbon 2006 for the bootstrap; Chamandy et al. 2012
+    for weights by key).
+    """
+    if not names:
+        return np.empty((0, resamples), dtype=np.uint8)
+    return np.stack([_weights(name, resamples, seed) for name in names])
+
+
+@lru_cache(maxsize=10_000)  # of every class the same entities are resampled
+def _weights(name: str, resamples: int, seed: int) -> NDArray[np.uint8]:
+    return generator("bootstrap", seed, name).poisson(1.0, resamples).astype(np.uint8)

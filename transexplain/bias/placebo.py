@@ -1,4 +1,4 @@
-"""The control that should find nothing: groups whose members were drawn by lot."""
+"""The control that should find nothing: groups of randomly sampled entities."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from transexplain.bias.cells import Cell
 from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.families import family
 from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.sampling import generator
+from transexplain.randomness import generator
 
 DRAWS = 20
 _PERMUTATIONS = 999
@@ -15,7 +15,7 @@ _PERMUTATIONS = 999
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placebo:
-    """What the group table says of lexicons without any meaning."""
+    """The group table's verdicts on lexicons without any meaning."""
 
     lexicons: int  #: how often the entities were dealt out to the groups anew
     comparisons: int  #: tested, over all of them
@@ -74,10 +74,10 @@ def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
 def _moved(
     cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
 ) -> Iterator[tuple[str, EntityRow]]:
-    """The new groups of each entity, each with a row of it, in an order drawn for the entity.
+    """The new groups of each entity, each with a row of it, in a random order of the entity's own.
 
-    An entity of several groups has the same row in each where a lexicon says so, and rows of its
-    own where they are regions of one picture.
+    An entity of several groups has the same row in each where a lexicon has it there, and rows of
+    its own where they are regions of one picture.
     """
     rows: dict[str, list[EntityRow]] = {}
     for of in cell.groups.values():

@@ -1,7 +1,7 @@
-"""The control that should find something: a difference planted into groups drawn by lot.
+"""The control that should find something: a difference planted into randomly sampled groups.
 
-It says what the run could have seen: with its entities, its groups' sizes and its rules, how often
-a true difference of a given size would have had the verdict *difference*.
+It measures the power of this run: with its entities, its groups' sizes and its rules, how often a
+true difference of a given size would have had the verdict *difference*.
 """
 
 import math
@@ -18,12 +18,12 @@ from transexplain.bias.group_table import Rules
 from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES, Interval, welch, wilson
 from transexplain.bias.multiplicity import adjusted
 from transexplain.bias.permutation import PERMUTATIONS, welch_t
-from transexplain.bias.sampling import generator
 from transexplain.bias.verdicts import ALPHA
 from transexplain.errors import ConfigurationError
+from transexplain.randomness import generator
 
 LEXICONS = 200
-SIZES = (0.5, 1.0, 2.0)  #: of the difference that was asked for
+SIZES = (0.5, 1.0, 2.0)  #: of the difference that the plan names
 _BESIDE = 999  #: permutations of the comparisons that nothing is planted into
 _CLOSE = 1e-12  #: relative; as in `permutation`
 _Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Planted:
     """How often a planted difference is found."""
 
     difference: float  #: in the unit
-    lexicons: int  #: drawn by lot; it is planted into one comparison of each
+    lexicons: int  #: randomly sampled; it is planted into one comparison of each
     found: int  #: with the verdict *difference* and the right sign
     wrong: int  #: with the verdict and the wrong sign
     share: float  #: found / lexicons

@@ -3,11 +3,11 @@
 Prediction-powered inference (Angelopoulos et al. 2023), which for a mean is the difference
 estimator of survey sampling: lambda times the mean of the cheap method over everything plus the
 mean of exact - lambda cheap over the sample. Lambda, 0 to 1, is tuned to the sample (Angelopoulos,
-Duchi and Zrnic 2023, PPI++): a cheap method that says nothing about the exact one is left out
-instead of adding its noise.
+Duchi and Zrnic 2023, PPI++): a cheap method that is not related to the exact one is left
+out instead of adding its noise.
 The interval is about what the exact method would have given on all items of the run. Items are the
 clusters, and the freedom of the t distribution is that of the clusters' weights, because few heavy
-items say little.
+items carry little information.
 
 A sample of n items that shows no large error of the cheap method does not show that there is none:
 one in 3/n of all items has a chance of 5 % to be missed (the rule of three: Hanley and Lippman-Hand
@@ -84,7 +84,7 @@ class Sampled:
 
     @property
     def over_entities(self) -> Estimate:
-        """The mean with entities as the clusters, for at least two; any items may be drawn."""
+        """The mean with entities as the clusters, for at least two; any items may be sampled."""
         variance = _jackknife(self.by_entity, self.entity_sizes)
         freedom = _freedom(self.entity_sizes)
         return Estimate(difference=self.mean, error=math.sqrt(variance), freedom=freedom)
@@ -156,10 +156,10 @@ def _missing(
 
     As variance of the mean over a sample of this size: squares are summed by item and entity.
     """
-    told = [(weights[one.group, one.entity], one) for one in members]
-    total = math.fsum(w * one.mentions for w, one in told)
-    mean = math.fsum(w * one.mentions * one.mean for w, one in told) / total
-    squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in told)
+    weighted = [(weights[one.group, one.entity], one) for one in members]
+    total = math.fsum(w * one.mentions for w, one in weighted)
+    mean = math.fsum(w * one.mentions * one.mean for w, one in weighted) / total
+    squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in weighted)
     weight = math.fsum(weights.get((one.group, one.entity), 0.0) * one.mentions for one in rows)
     seen = _weighted(rows, weights, 0.0, [one.cheap for one in rows]).crossed
     return max(0.0, squares / (total * weight) - seen)

@@ -1,11 +1,11 @@
-"""The control that has learnt nothing: the same items explained by randomised models.
+"""The control of random weights: the same items explained by randomised models.
 
 A difference between groups that a model with random weights shows, too, comes from the words or
 the method and not from what the model learnt (Adebayo et al. 2018 for the idea). The logits of a
 randomised model have another scale, so differences are compared as shares of the |relevance| of
 their items, and what is judged is the ratio of the two. One draw of weights may have any difference
-by chance; several share the items out, so that they cost no more than one: each explains a part of
-its own, and how much the parts disagree is in the interval.
+by chance, so several are used. Each explains its own part of the items, so they cost no more than
+one, and the interval covers how much the parts disagree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ Shown = Literal["material", "small", "unknown"]
 
 @dataclass(slots=True)
 class RandomisedTotals:
-    """Totals of every entity over the drawn items, by the audited and the randomised models."""
+    """Totals of every entity over the sampled items, by the audited and the randomised models."""
 
     items: int = 0  #: explained by both
-    failed: int = 0  #: drawn, but the randomised model could not be explained on them
+    failed: int = 0  #: sampled, but the randomised model could not be explained on them
     real: EntityTotals = field(default_factory=EntityTotals)
     draws: list[EntityTotals] = field(default_factory=list)  #: of the weights: each its own items
 
@@ -86,13 +86,13 @@ class RandomisedTotals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One comparison by one of the two models, over the drawn items."""
+    """One comparison by one of the two models, over the sampled items."""
 
     difference: float  #: in the unit; the scales of two models are not the same
     interval: Interval  #: 95 %
     share: float  #: the difference of shares of |R|
     share_interval: Interval  #: 95 %
-    verdict: Verdict  #: by the rules of the group table, over the drawn items alone
+    verdict: Verdict  #: by the rules of the group table, over the sampled items alone
 
     @property
     def sees_a_difference(self) -> bool:
@@ -102,12 +102,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomisedRow:
-    """One comparison of the group table, over the drawn items, by both models."""
+    """One comparison of the group table, over the sampled items, by both models."""
 
     group: str
     target: str
     class_name: str
-    entities: int  #: of the group, in the drawn items
+    entities: int  #: of the group, in the sampled items
     real: Measured
     randomised: Measured
     ratio: float | None = None  #: randomised over real difference of shares; None: real is 0
@@ -118,8 +118,8 @@ class RandomisedRow:
 
         *material*: at least `MATERIAL` of it, and the interval of the ratio begins at `AT_LEAST` or
         above: it comes from the words or the method, at least in part. *small*: the interval ends
-        below `MATERIAL`. *unknown*: neither, or over the drawn items the audited model's difference
-        has the other sign or may be 0.
+        below `MATERIAL`. *unknown*: neither, or over the sampled items the audited model's
+        difference has the other sign or may be 0.
         """
         if self.ratio is None or self.ratio_interval is None or self.real.share * difference <= 0:
             return "unknown"
@@ -135,18 +135,18 @@ class RandomisedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Randomised:
-    """What the randomised model says of the groups."""
+    """The groups as the randomised models see them."""
 
     items: int
     failed: int
-    rows: tuple[RandomisedRow, ...]  #: comparisons with enough entities in the drawn items
-    differences: int  #: verdicts of *difference* of the audited model over the drawn items
+    rows: tuple[RandomisedRow, ...]  #: comparisons with enough entities in the sampled items
+    differences: int  #: verdicts of *difference* of the audited model over the sampled items
     randomised_differences: int  #: and of the randomised ones together
     draws: int = 1  #: of the weights, that explained an item with a mention
 
 
 def randomised_control(totals: RandomisedTotals, rules: Rules) -> Randomised | None:
-    """Both models judged over the same items by the same rules; None where no item was drawn."""
+    """Both models judged over the same items by the same rules; None where no item was sampled."""
     if not totals.items + totals.failed:
         return None
     cells = cells_of(totals.real)

@@ -1,4 +1,4 @@
-"""Entities ranked by what their mentions add, without being led by those seen once or twice."""
+"""Entities ranked by what their mentions add; those mentioned once or twice shrink to the mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from transexplain.bias.entity_rows import EntityRow
 from transexplain.bias.entity_totals import EntityTotals
 from transexplain.bias.shrinkage import mean_variances, shrink
 
-FEWEST = 10  #: entities; the spread between fewer says nothing
+FEWEST = 10  #: entities; the spread between fewer is not known well enough
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class RankedEntity:
     mentions: int
     documents: int
     mean: float  #: over its mentions, in the unit
-    shrunken: float  #: drawn towards the mean of all entities
+    shrunken: float  #: shrunk towards the mean of all entities
     interval: tuple[float, float]  #: 95 %, of the shrunken mean
 
 

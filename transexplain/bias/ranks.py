@@ -1,9 +1,8 @@
-"""Ranks: of a mention among the other words of its item, and of two measures of the same things."""
+"""The rank of a mention among the other words of its item."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from transexplain.types import Attribution, Mention, PatchGrid
 
@@ -11,7 +10,7 @@ from transexplain.types import Attribution, Mention, PatchGrid
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
     """For each mention the share of the item's other words with a smaller |relevance|.
 
-    Ties count half (a mid-rank percentile): 0.5 says "as relevant as any word", 1 "more than
+    Ties count half (a mid-rank percentile): 0.5 means "as relevant as any word", 1 "more than
     every other". A mention is one word however many it has; the words that it covers are no
     others. Punctuation is a word, as in `Attribution.words`. None where there is no other word
     (the mention is the whole item), and in pictures, whose regions and patches differ in size.
@@ -42,11 +41,3 @@ def _middle_rank(size: float, others: np.ndarray[tuple[int], np.dtype[np.float64
         return None
     below, equal = np.count_nonzero(others < size), np.count_nonzero(others == size)
     return float((below + 0.5 * equal) / len(others))
-
-
-def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """Spearman's; None where either side has fewer than three different values."""
-    left, right = zip(*pairs, strict=True)
-    if min(len(set(left)), len(set(right))) < 3:
-        return None
-    return float(spearmanr(left, right).statistic)

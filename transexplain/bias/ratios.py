@@ -35,7 +35,7 @@ def ratio_of(
     """The randomised models' difference of shares of |R| over the audited model's.
 
     Args:
-        left: entities of a group, by the audited model over the drawn items.
+        left: entities of a group, by the audited model over the sampled items.
         right: of its reference; either other entities or all the same ones.
         draws: the entities by every randomised model, each over its own part of the items.
 
@@ -134,7 +134,8 @@ class _Parts:
 def _freedom(entities: int, among: float, draws: int) -> float:
     """Satterthwaite's: the part of the variance that is among draws has their freedom.
 
-    That part is counted whole, although some of it is the entities': three draws cannot tell.
+    That part is counted whole, although some of it is the entities': three draws cannot separate
+    the two.
     """
     share = min(1.0, among)
     return 1.0 / (share**2 / max(1, draws - 1) + (1.0 - share) ** 2 / entities)

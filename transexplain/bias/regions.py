@@ -1,9 +1,9 @@
-"""What a region adds to the answer to its picture: hidden in some ways, group against reference.
+"""What hiding a region does to the answer to its picture, group against reference.
 
 A region of a picture cannot be replaced by another group's as a name can. It can be hidden: filled,
-blurred, in-painted. No way is neutral, so what a region adds is the mean over the ways, and how far
-they are apart is its noise. What is compared is what regions of a group add with what those of its
-reference do, mostly in other pictures; the unit of the intervals is the picture, or its cluster.
+blurred, in-painted. No way is neutral, so what a region adds is the mean over the ways, and their
+spread is its noise. The regions of a group are compared with those of its reference, which are
+mostly in other pictures; the unit of the intervals is the picture, or its cluster.
 """
 
 import math
@@ -241,11 +241,11 @@ class _Compared:
 
     def _examples(self, values: _Floats) -> Iterator[Change]:
         """The group's regions that add or take most, one of every picture."""
-        told: set[str] = set()
+        named: set[str] = set()
         pairs = zip(self._of(self.left), values[self.left].tolist(), strict=True)
         for one, change in sorted(pairs, key=lambda pair: -abs(pair[1])):
-            if one.document not in told and len(told) < SHOWN:
-                told.add(one.document)
+            if one.document not in named and len(named) < SHOWN:
+                named.add(one.document)
                 yield Change(
                     document=one.document,
                     entity=one.entity,

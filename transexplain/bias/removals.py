@@ -1,8 +1,8 @@
-"""What happens when a mention is taken out of its text: does the prediction change?
+"""Mention ablation: does the prediction change when a mention is taken out of its text?
 
-A removal is the bluntest of the checks: it needs no second group, and what it changes is the
-prediction itself. The text that is left may be an odd one, so a flip says that the answer hung on
-the mention being there, not that another name would have given another answer; swaps ask that.
+It needs no second group. The text that is left may be unusual, so a flip shows that the answer
+depended on the mention, not that another name would have given another answer: swaps test that.
+Stored and exported fields are called `removals`, as they were in the first version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.bias.intervals import MIN_ENTITIES, Interval, t_interval, wilson
-from transexplain.bias.ranks import rank_correlation
+from transexplain.rank_correlation import rank_correlation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -26,12 +26,12 @@ class Removal:
     entity: str
     flipped: bool  #: another class is predicted without the mention
     change: float  #: logit as it was minus logit without the mention
-    relevance: float  #: of all mentions that were taken out
+    relevance: float  #: of all mentions that were ablated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovalStatistic:
-    """Removals of one group's mentions for one target and class."""
+    """Ablations of one group's mentions for one target and class."""
 
     group: str
     target: str
@@ -48,15 +48,15 @@ class RemovalStatistic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removals:
-    """The removals of a run."""
+    """The mention ablations of a run."""
 
-    items: int  #: from which a mention was taken, each counted once
+    items: int  #: of which a mention was ablated, each counted once
     flips: int  #: of these
     rows: tuple[RemovalStatistic, ...]
 
 
 def removals_of(removals: Iterable[Removal]) -> Removals | None:
-    """One row per (target, class, group), sorted by these; None without any removal."""
+    """One row per (target, class, group), sorted by these; None without any ablation."""
     found: dict[tuple[str, str, str], list[Removal]] = {}
     items: dict[str, bool] = {}
     for one in sorted(removals):
@@ -84,7 +84,9 @@ def _row(key: tuple[str, str, str], removals: Sequence[Removal]) -> RemovalStati
         interval=_rate_interval(rates),
         change=float(np.mean(changes)),
         change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
-        correlation=rank_correlation((one.change, one.relevance) for one in removals),
+        correlation=rank_correlation(
+            [one.change for one in removals], [one.relevance for one in removals], fewest=3
+        ),
     )
 
 

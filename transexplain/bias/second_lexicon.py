@@ -1,4 +1,4 @@
-"""The group table's comparisons by a second lexicon: what hangs on the choice of words."""
+"""The group table's comparisons by a second lexicon: what depends on the choice of words."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,6 @@
 """A sheet of random matches in context for a person to check, and the precision it gives."""
 
 import csv
-import hashlib
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TextIO
 
 from transexplain.bias.intervals import wilson
 from transexplain.errors import ConfigurationError
+from transexplain.randomness import keyed_number
 from transexplain.types import Mention
 
 #: characters of context on each side
@@ -38,16 +38,16 @@ class Precision:
 def draw(mentions: Iterable[Mention], count: int, seed: int = 0) -> list[Mention]:
     """`count` matches at random, each place in an item once, whatever was explained there.
 
-    The same seed draws the same matches of the same run. Memory does not grow with the run.
+    The same seed gives the same matches of the same run. Memory does not grow with the run.
     """
-    best: dict[tuple[str, str, int, int], tuple[bytes, Mention]] = {}
+    best: dict[tuple[str, str, int, int], tuple[int, Mention]] = {}
     threshold: list[tuple[int, tuple[str, str, int, int]]] = []  # the largest rank first
     for one in mentions:
         key = (one.item_id, one.group, one.start, one.end)
         if key in best:
             continue
-        rank = hashlib.sha256(repr((seed, *key)).encode()).digest()
-        entry = (-int.from_bytes(rank), key)
+        rank = keyed_number(repr((seed, *key)), bits=256, algorithm="sha256")
+        entry = (-rank, key)
         if len(best) < count:
             heapq.heappush(threshold, entry)
         elif entry > threshold[0]:

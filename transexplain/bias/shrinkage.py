@@ -13,7 +13,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shrunken:
-    """Entities' mean relevance drawn towards the mean of all, the more the less was seen."""
+    """Entities' mean relevance, shrunk towards the mean of all: the fewer mentions, the more."""
 
     mean: _Array  #: (entities,), posterior means, in the unit of what was given
     low: _Array  #: (entities,), 95 % intervals

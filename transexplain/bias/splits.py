@@ -50,7 +50,7 @@ class Split:
     def apart(self, overall: Iterable[GroupStatistic]) -> Iterator[tuple[str, GroupStatistic]]:
         """(value, row) where a part is decided otherwise than all items together.
 
-        A part that is inconclusive or suppressed has fewer entities, which says nothing.
+        A part that is inconclusive or suppressed has fewer entities, so that is no contradiction.
         """
         known = {_key(row): row.verdict for row in overall}
         for part in self.parts:

@@ -22,8 +22,8 @@ def two_way(
     The variance is that of entities plus that of documents minus that of their meeting (Cameron,
     Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. Documents of one
     cluster are one. Freedom is the least number of entities or documents of a side, less one, where
-    k of unequal size count as the (sum n)^2 / sum n^2 of equal size that say as much (Carter,
-    Schnepel and Steigerwald 2017, for clusters that differ in size alone).
+    k of unequal size count as the (sum n)^2 / sum n^2 of equal size that carry as much information
+    (Carter, Schnepel and Steigerwald 2017, for clusters that differ in size alone).
 
     Args:
         left: entities of a group.

@@ -1,4 +1,4 @@
-"""What may be said of a group: a difference, none that matters, or nothing."""
+"""The verdict on one comparison: a difference, equivalent, inconclusive or suppressed."""
 
 from dataclasses import dataclass
 
@@ -38,6 +38,8 @@ def judge(
     if p <= ALPHA and size > practical and not vetoed:
         reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
         return Judged(verdict="difference", reason=reason)
+    # Stricter than `Estimate.inside`, which accepts an interval that ends on the limit itself: with
+    # a practical limit of 0, entities without any spread would be called equivalent.
     if -practical < low and high < practical:
         reason = f"the 90 % interval lies within ±{practical:g} {unit}"
         return Judged(verdict="equivalent", reason=reason)

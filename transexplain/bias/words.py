@@ -1,4 +1,4 @@
-"""Where words begin and end: the one reading of text that lexicon terms and texts share.
+"""Where words begin and end, for lexicon terms and for the texts that they are looked up in.
 
 A piece is a run of letters and digits with their combining marks, or one other visible
 character. Scripts written without spaces (Han, Hiragana) give one piece per character, and a

@@ -8,25 +8,25 @@ from numpy.typing import NDArray
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.exact_sample import Agreement, ExactSample, PairedMentions
-from transexplain.bias.ranks import rank_correlation
-from transexplain.checking.again import Pair, explained_again, in_the_place_of
-from transexplain.data.sampling import number
+from transexplain.checking.again import AttributionPair, explained_pairs, in_the_place_of
 from transexplain.evaluations import ExactPlan
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan
+from transexplain.randomness import row_number
+from transexplain.rank_correlation import rank_correlation
 from transexplain.supervision import Observer
-from transexplain.types import Attribution, Mention, PatchGrid
+from transexplain.types import Attribution, Mention, PatchGrid, own_positions
 
-#: added to the seed, so that a seed shared with other samples does not draw their items
+#: added to the seed, so that a seed shared with other samples does not give the same items
 _APART = 0x45786163
 
 
 class ExactChecks:
-    """Draws items of one shard by their rows alone, so that any cut into shards draws the same.
+    """Samples items of one shard by their rows alone, so that any cut into shards gives one sample.
 
-    Items that mention nobody are drawn, too: how far the methods agree is asked of all.
+    Items that mention nobody are sampled, too: the methods' agreement is measured over all items.
     """
 
     def __init__(self, plan: AuditPlan, exact: ExactPlan, model: LoadedModel) -> None:
@@ -34,25 +34,25 @@ class ExactChecks:
         self._seed = exact.seed + _APART
         self._request = replace(Request.from_plan(plan), method=exact.method)
         self._mentioning = Mentioning(plan) if plan.groups else None
-        self._drawn: list[Explained] = []
+        self._sampled: list[Explained] = []
 
     def consider(self, done: Explained) -> None:
-        """Take note of an item that is drawn and was explained."""
+        """Note an item of the sample that was explained."""
         if done.item is None or done.outcome is None or not done.attributions:
             return
-        if number(done.item.index, self._seed) < self._below:
-            self._drawn.append(done)
+        if row_number(done.item.index, self._seed) < self._below:
+            self._sampled.append(done)
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> ExactSample:
-        """Explain the drawn items by the exact method, for the same classes, and compare.
+        """Explain the sampled items by the exact method, for the same classes, and compare.
 
         An item on which the exact method fails is counted and leaves the sample. Raises as
         `explain_items`.
         """
         found = ExactSample()
-        asked = [(done, done.item) for done in self._drawn if done.item is not None]
-        again = explained_again(self._model, self._request, asked, observer, alone)
-        for (done, _), pairs in zip(asked, again, strict=True):
+        sampled = [(done, done.item) for done in self._sampled if done.item is not None]
+        again = explained_pairs(self._model, self._request, sampled, observer, alone)
+        for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions):
                 found.failed += 1
                 continue
@@ -61,7 +61,7 @@ class ExactChecks:
             found.mentions += self._mentions(done, pairs)
         return found
 
-    def _mentions(self, done: Explained, pairs: list[Pair]) -> Iterator[PairedMentions]:
+    def _mentions(self, done: Explained, pairs: list[AttributionPair]) -> Iterator[PairedMentions]:
         if self._mentioning is None or done.outcome is None:
             return
         _, cheap = self._mentioning.of(done, ShardAggregate())
@@ -87,12 +87,11 @@ class ExactChecks:
 def _agreement(cheap: Attribution, exact: Attribution) -> Agreement:
     mine, theirs = _own(cheap), _own(exact)
     size = float(np.linalg.norm(theirs))
-    some = len(mine) > 0
     return Agreement(
         item_id=cheap.item_id,
         target=cheap.target,
         class_name=cheap.class_name,
-        correlation=rank_correlation(zip(mine, theirs, strict=True)) if some else None,
+        correlation=rank_correlation(mine, theirs, fewest=3),
         error=float(np.linalg.norm(mine - theirs)) / size if size else None,
         cheap=float(mine.sum()),
         exact=float(theirs.sum()),
@@ -104,4 +103,4 @@ def _own(attribution: Attribution) -> NDArray[np.float64]:
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     if isinstance(attribution.features, PatchGrid):
         return relevance.ravel()
-    return relevance[[not token.special for token in attribution.features]]
+    return relevance[own_positions(attribution.features)]

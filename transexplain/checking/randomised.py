@@ -1,21 +1,21 @@
-"""The drawn items explained by models that know nothing: their weights are drawn anew."""
+"""Sampled items explained by models whose weights are random."""
 
 from collections.abc import Collection, Sequence
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.randomised import RandomisedTotals
-from transexplain.checking.again import explained_again, in_the_place_of
-from transexplain.data.sampling import number
+from transexplain.checking.again import explained_pairs, in_the_place_of
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, Request
 from transexplain.mentioning import Mentioning
 from transexplain.metrics.randomisation import randomised_model
 from transexplain.models.base import LoadedModel
 from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.randomness import row_number
 from transexplain.supervision import Observer
 from transexplain.types import Item
 
-#: added to the seed: which model explains an item must not hang on what drew the item
+#: added to the seed: which model explains an item must not depend on what sampled the item
 _APART = 0x52616E64
 
 
@@ -23,33 +23,33 @@ class Randomised:
     """The randomised-model control of one shard.
 
     The weights depend on their names, the seed and the draw alone, so every shard has the same
-    models, and an item's row says which of them explains it; the audited one is not touched. They
-    are made where an item was drawn for them, and kept as long as the model.
+    models, and an item's row decides which of them explains it; the audited one is not touched.
+    They are made where an item was sampled for them, and kept as long as the model.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
         self._model, self._seed = model, check.seed
         self._request, self._mentioning = Request.from_plan(plan), Mentioning(plan)
-        self._drawn: list[list[tuple[Explained, Item]]] = [[] for _ in range(check.draws)]
+        self._sampled: list[list[tuple[Explained, Item]]] = [[] for _ in range(check.draws)]
 
     def consider(self, done: Explained) -> None:
-        """Take note of an item that is drawn."""
+        """Note an item of the sample."""
         if done.item is not None:
-            draw = number(done.item.index, self._seed + _APART) % len(self._drawn)
-            self._drawn[draw].append((done, done.item))
+            draw = row_number(done.item.index, self._seed + _APART) % len(self._sampled)
+            self._sampled[draw].append((done, done.item))
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:
-        """Who is mentioned, with the relevance of either model, over items that both explain."""
+        """Totals of the mentions by either model, over items that both explain."""
         found = RandomisedTotals()
-        for draw, asked in enumerate(self._drawn):
-            if asked:
-                self._measure(draw, asked, found, observer, alone)
+        for draw, sampled in enumerate(self._sampled):
+            if sampled:
+                self._measure(draw, sampled, found, observer, alone)
         return found
 
     def _measure(
         self,
         draw: int,
-        asked: Sequence[tuple[Explained, Item]],
+        sampled: Sequence[tuple[Explained, Item]],
         found: RandomisedTotals,
         observer: Observer,
         alone: Collection[str],
@@ -58,11 +58,11 @@ class Randomised:
         try:
             model = randomised_model(self._model, self._seed, draw)
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
-            found.failed += len(asked)
+            found.failed += len(sampled)
             return
-        again = explained_again(model, self._request, asked, observer, alone)
+        again = explained_pairs(model, self._request, sampled, observer, alone)
         real, random = ShardAggregate(), ShardAggregate()
-        for (done, _), pairs in zip(asked, again, strict=True):
+        for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions) or not pairs:
                 found.failed += 1
                 continue

@@ -1,4 +1,4 @@
-"""Regions of pictures hidden: what the model answers without them."""
+"""Regions of pictures hidden: the model's answers without them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from PIL import Image
 from transexplain.bias.answers import answers_of
 from transexplain.bias.families import references_of
 from transexplain.bias.regions import HiddenRegion
-from transexplain.bias.sampling import generator
 from transexplain.checking.hiding import WAYS, Pixels, region_pixels
 from transexplain.explaining import Explained
 from transexplain.metrics.evidence import Region
 from transexplain.models.image import picture
 from transexplain.plans import AuditPlan
+from transexplain.randomness import generator
 from transexplain.types import Annotation, Evidence, Item, ItemOutcome, PatchGrid
 
-MOST = 8  #: regions of one picture; of more some are drawn
+MOST = 8  #: regions of one picture; of more a random sample
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _HiddenItem:
     """A picture that was explained, and one of its regions."""
 
     done: Explained
@@ -45,10 +45,10 @@ class Regions:
         references = references_of(plan.reference, (group.name for group in plan.groups))
         compared = {name for name, one in references.items() if one.groups}
         self._groups = compared.union(*(one.groups for one in references.values()))
-        self._asked: list[_Asked] = []
+        self._hidden_items: list[_HiddenItem] = []
 
     def consider(self, done: Explained) -> None:
-        """Take note of a picture that is drawn; of its many regions of some, by lot."""
+        """Note a picture of the sample; of many regions a random sample."""
         item = done.item
         if item is None or not self._answers or not done.attributions:
             return
@@ -64,34 +64,34 @@ class Regions:
             if one.group in self._groups and _hides(one, grid, height, width)
         ]
         if len(usable) > MOST:
-            drawn = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
-            usable = [usable[place] for place in sorted(drawn)]
-        self._asked += [_Asked(done, item, place, one) for place, one in usable]
+            chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
+            usable = [usable[place] for place in sorted(chosen)]
+        self._hidden_items += [_HiddenItem(done, item, place, one) for place, one in usable]
 
     @property
     def items(self) -> Iterator[Item]:
         """The pictures to be answered, made one by one: all ways of a region, then the next."""
-        for asked in self._asked:
-            pixels = _pixels(asked.item.content)
-            inside = region_pixels(asked.region, *pixels.shape[:2])
+        for hidden_item in self._hidden_items:
+            pixels = _pixels(hidden_item.item.content)
+            inside = region_pixels(hidden_item.region, *pixels.shape[:2])
             for hide in WAYS:
-                yield replace(asked.item, content=Image.fromarray(hide(pixels, inside)))
+                yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
 
     def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
         """What was answered to `items`, in their order; a region with a failure is left out."""
         # outcomes alone are kept: an end holds its picture
         outcomes = (end.outcome for end in ends)
-        for asked in self._asked:
+        for hidden_item in self._hidden_items:
             found = [one for one in islice(outcomes, len(WAYS)) if one is not None]
             if len(found) == len(WAYS):
-                yield self._observed(asked, found)
+                yield self._observed(hidden_item, found)
 
-    def _observed(self, asked: _Asked, found: list[ItemOutcome]) -> HiddenRegion:
-        item, region, before = asked.item, asked.region, asked.done.outcome
+    def _observed(self, hidden_item: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:
+        item, region, before = hidden_item.item, hidden_item.region, hidden_item.done.outcome
         assert before is not None  # it was explained
         return HiddenRegion(
             document=item.id,
-            place=asked.place,
+            place=hidden_item.place,
             group=region.group,
             entity=region.entity or item.id,
             cluster=item.cluster,

@@ -1,4 +1,4 @@
-"""Mentions taken out of their texts: what the model says without them."""
+"""Mention ablation: the model's answers to texts without one of their mentions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _CLOSING = re.compile(r"[,.;:!?)\]}%]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AblatedItem:
     """An item, the matches of one entity in it, and the item without them."""
 
     done: Explained
@@ -30,16 +30,16 @@ class _Asked:
 
 
 class Removals:
-    """The removals of one shard: noted while it is explained, predicted when it is done."""
+    """The ablations of one shard: noted while it is explained, predicted when it is done."""
 
     def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
         self._model, self._request = model, Request.from_plan(plan)
-        self._asked: list[_Asked] = []
+        self._ablated: list[_AblatedItem] = []
 
     def consider(self, done: Explained, matches: Sequence[Match], match: Match) -> None:
-        """Take note of an item; all matches of `match`'s entity go.
+        """Note an item; all matches of `match`'s entity are ablated.
 
-        An item that has no words but these is left out.
+        An item that has no other words is left out.
         """
         item = done.item
         if item is None or not isinstance(item.content, str):
@@ -47,35 +47,35 @@ class Removals:
         own = tuple(one for one in matches if one.entity == match.entity)
         text = without(item.content, [(one.start, one.end) for one in own])
         if any(letter.isalnum() for letter in text):
-            self._asked.append(_Asked(done, own, replace(item, content=text)))
+            self._ablated.append(_AblatedItem(done, own, replace(item, content=text)))
 
     @property
     def items(self) -> list[Item]:
         """The texts without the mention, in the order in which `compared` takes their ends."""
-        return [one.item for one in self._asked]
+        return [one.item for one in self._ablated]
 
     def compared(self, ends: Sequence[Explained]) -> Iterator[Removal]:
-        """What the model says without the mentions; `ends` are those of `items`."""
-        for asked, end in zip(self._asked, ends, strict=True):
+        """The change by each ablation; `ends` are those of `items`."""
+        for ablated, end in zip(self._ablated, ends, strict=True):
             if end.outcome is not None:
-                yield from self._compared(asked, end.outcome.predicted, end.outcome.logits)
+                yield from self._compared(ablated, end.outcome.predicted, end.outcome.logits)
 
     def _compared(
-        self, asked: _Asked, predicted: str, logits: Sequence[float]
+        self, ablated: _AblatedItem, predicted: str, logits: Sequence[float]
     ) -> Iterator[Removal]:
-        before = asked.done.outcome
-        for attribution in asked.done.attributions:
-            told: dict[str, float] = {}
-            for one in mentions_of(attribution, asked.matches):
-                told[one.group] = told.get(one.group, 0.0) + one.relevance
+        before = ablated.done.outcome
+        for attribution in ablated.done.attributions:
+            relevances: dict[str, float] = {}
+            for one in mentions_of(attribution, ablated.matches):
+                relevances[one.group] = relevances.get(one.group, 0.0) + one.relevance
             change = attribution.logit - self._explained(attribution, np.asarray(logits))
-            for group, relevance in told.items():
+            for group, relevance in relevances.items():
                 yield Removal(
                     item_id=attribution.item_id,
                     target=attribution.target,
                     class_name=attribution.class_name,
                     group=group,
-                    entity=asked.matches[0].entity,
+                    entity=ablated.matches[0].entity,
                     flipped=before is not None and before.predicted != predicted,
                     change=change,
                     relevance=relevance,

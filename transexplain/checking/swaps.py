@@ -10,18 +10,18 @@ from transexplain.bias.counterfactuals import NAMES, Observation
 from transexplain.bias.families import references_of
 from transexplain.bias.matching import Match
 from transexplain.bias.pairs import Partners
-from transexplain.data.sampling import number
 from transexplain.explaining import Explained
 from transexplain.plans import AuditPlan, CheckPlan
+from transexplain.randomness import row_number
 from transexplain.types import EntityGroup, Item
 
 #: entities of a group in the data from which on those that nobody mentions are left out
 _ENOUGH = 5
-_APART = 0x53776170  #: added to the seed, so that other samples do not draw the same items
+_APART = 0x53776170  #: added to the seed, so that other samples do not take the same items
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SwappedItem:
     """An item with another name in it, and whose name that is."""
 
     done: Explained
@@ -33,12 +33,12 @@ class _Asked:
 class Swaps:
     """The swaps of one shard: noted while it is explained, answered when it is done.
 
-    A text is drawn by its row, with a chance that its group has. It is read with `NAMES` names of
-    its own group and as many of its reference (or, where the mention is the reference's, of a
-    group that is compared with it), drawn from those that the data mentions. All mentions of the
-    entity in the text are replaced. A word of `groups.pairs` has its partner alone take its place.
-    The number of word pieces is free: what it does to the answer
-    is measured by names of one group, see `counterfactuals`.
+    A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
+    names of its own group and as many of its reference (or, where the mention is the reference's,
+    of a group that is compared with it), sampled from those that the data mentions. All mentions of
+    the entity in the text are replaced. A word of `groups.pairs` is replaced by its partner alone.
+    Names may have any number of word pieces: what that does to the answer is measured by the names
+    of one group, see `counterfactuals`.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
@@ -51,23 +51,23 @@ class Swaps:
             for other in one.groups:
                 self._against[other].add(name)
         self._partners = Partners(plan.pairs)
-        self._asked: list[_Asked] = []
+        self._swapped: list[_SwappedItem] = []
         self._own: list[Observation] = []
 
     def wants(self, item: Item, match: Match) -> bool:
-        """Whether the item is drawn for its mention `match`.
+        """Whether the item is sampled for its mention `match`.
 
-        One that is made from a template is not: its pair says what another name does.
+        One that is made from a template is not: its pair shows what another name does.
         """
         if item.template:
             return False
         share = self._check.swaps.get(match.group, 0.0)
-        return number(item.index, self._check.seed + _APART) < share * 2**64
+        return row_number(item.index, self._check.seed + _APART) < share * 2**64
 
     def consider(
         self, done: Explained, matches: Sequence[Match], match: Match, random: np.random.Generator
     ) -> None:
-        """Take note of an item; all matches of `match`'s entity are replaced together."""
+        """Note an item; all matches of `match`'s entity are replaced together."""
         item = done.item
         if item is None or not isinstance(item.content, str) or not self._answers:
             return
@@ -85,12 +85,12 @@ class Swaps:
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
             text = _with(item.content, own, terms, self._lexicons[group])
-            self._asked.append(_Asked(done, replace(item, content=text), group, entity))
+            self._swapped.append(_SwappedItem(done, replace(item, content=text), group, entity))
 
     def _consider_pair(
         self, done: Explained, item: Item, matches: Sequence[Match], match: Match
     ) -> bool:
-        """Take note of an item whose mention has a partner; whether it has one.
+        """Note an item whose mention has a partner; whether it has one.
 
         All words of its group that have partners change together, pronouns too.
         """
@@ -105,7 +105,7 @@ class Swaps:
             if one.group == match.group and word is not None:
                 changed = f"{changed[: one.start]}{word}{changed[one.end :]}"
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
-        self._asked.append(_Asked(done, replace(item, content=changed), *home))
+        self._swapped.append(_SwappedItem(done, replace(item, content=changed), *home))
         return True
 
     def _home(self, word: str, group: str) -> tuple[str, str] | None:
@@ -119,14 +119,14 @@ class Swaps:
     @property
     def items(self) -> list[Item]:
         """The texts to be answered, in the order in which `observations` takes them."""
-        return [one.item for one in self._asked]
+        return [one.item for one in self._swapped]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
         """What was answered, to the texts as they came and to `items`; a failure is left out."""
         yield from self._own
-        for asked, end in zip(self._asked, ends, strict=True):
+        for swapped, end in zip(self._swapped, ends, strict=True):
             if end.outcome is not None:
-                yield self._observed(asked.done, end, asked.group, asked.entity, own=False)
+                yield self._observed(swapped.done, end, swapped.group, swapped.entity, own=False)
 
     def _observed(
         self, done: Explained, end: Explained, group: str, entity: str, *, own: bool

@@ -1,8 +1,8 @@
 """Items from files and folders: sources, the Parquet snapshot, fingerprints, shards.
 
 A dataset is read once, at plan time, into a snapshot that opens at any row
-(`snapshot.prepare`); shards are row ranges of it (`shards.make_shards`), and a worker reads one
-of them without touching the rows before (`reader.read_shard`). A new kind of source or file is
+(`snapshot.prepare`); shards are row ranges of it (`make_shards`), and a worker reads one of them
+without touching the rows before (`read_shard`). A new kind of source or file is
 one module and one line in a table below.
 """
 

@@ -52,7 +52,7 @@ def find_spans(text: str, tokens: Sequence[str], special: Sequence[bool | None])
     Args:
         text: the original text.
         tokens: in reading order.
-        special: True for CLS, SEP and their like; None: it is told by its form and by not being
+        special: True for CLS, SEP and their like; None: it is known by its form and by not being
             found.
 
     Raises ItemError token-not-found, naming the first token that is not there.

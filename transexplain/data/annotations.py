@@ -1,10 +1,10 @@
-"""Entities that are marked in the items: how a file says it, and how a snapshot keeps it.
+"""Entities that are marked in the items, as files hold them and as a snapshot keeps them.
 
 A cell is a JSON list of `[start, end, group]` in characters of the text; or, of a picture, of
 `[left, top, right, bottom, group]` in shares of it and `[path of a mask, group]`; each with the
 entity's name as a further entry where it has one. The snapshot keeps the same list with every name
 in it, and `{"mask": path, "sha256": ...}` for a path. A text's entity is named as it is written
-there where nobody says otherwise; a picture's is the picture itself ("").
+there where no name is given; a picture's is the picture itself ("").
 """
 
 import json

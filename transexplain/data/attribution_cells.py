@@ -1,4 +1,4 @@
-"""What one cell of a row of attributions means: numbers, and places in a text."""
+"""Reading one cell of a row of attributions: numbers, and places in a text."""
 
 from collections.abc import Sequence
 from itertools import pairwise

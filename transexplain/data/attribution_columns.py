@@ -42,7 +42,7 @@ class AttributionColumns:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The columns that say something of an item and nothing of its attributions."""
+        """The columns of an item itself, without its attributions."""
         return tuple(name for name in (*self.meta, self.cluster, self.template) if name)
 
     def resolve(self, table: Table, path: Path) -> dict[str, str]:

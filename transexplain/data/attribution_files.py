@@ -218,7 +218,7 @@ def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) 
 
 
 def _document(rows: Sequence[GivenAttribution]) -> str:
-    """What an item's rows say beside its text, label and metadata; see `attribution_shards`."""
+    """An item's rows without its text, label and metadata; see `attribution_shards`."""
     first = rows[0]
     document: Mapping[str, Any] = {
         "predicted": first.prediction,

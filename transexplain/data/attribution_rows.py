@@ -1,4 +1,4 @@
-"""One row of a file of attributions, checked: an attribution, or why it is none."""
+"""One row of a file of attributions, checked: an attribution, or the reason why it is not one."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenAttribution:
-    """What one row says; the first eight fields are the same in every row of an item."""
+    """The content of one row; the first eight fields are the same in every row of an item."""
 
     text: str
     tokens: tuple[Token, ...]

@@ -17,7 +17,7 @@ LEAF = "imported"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenItem:
-    """An item with what another program said of it."""
+    """An item with the attributions that another program gave it."""
 
     item: Item
     outcome: ItemOutcome

@@ -1,4 +1,4 @@
-"""Which rows of a data set are alike: by a column that says so, and because their texts repeat."""
+"""Which rows of a data set belong together: by a column, and because their texts repeat."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,9 +37,9 @@ class Clustering:
 
 @dataclass(slots=True)
 class Clusters:
-    """Collects the rows of a data set in order, then says which belong together."""
+    """Collects the rows of a data set in order, then finds which belong together."""
 
-    named: bool  #: whether a column says so
+    named: bool  #: whether by a column
     near: NearDuplicates | None
     _rows: int = 0
     _named: dict[str, list[int]] = field(default_factory=dict)

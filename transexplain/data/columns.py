@@ -1,4 +1,4 @@
-"""Which column is what, and what one cell means."""
+"""Which column holds what, and how one cell is read."""
 
 import json
 import math

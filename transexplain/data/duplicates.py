@@ -1,4 +1,4 @@
-"""Finding two items of the same id without holding every id."""
+"""Finding two items of the same id in eight bytes an id."""
 
 import hashlib
 from array import array

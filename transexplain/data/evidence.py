@@ -1,4 +1,4 @@
-"""What people marked in an item: how a file says it, and how a snapshot keeps it.
+"""Rationales that people marked in an item, as files hold them and as a snapshot keeps them.
 
 A snapshot holds a JSON object: `{"spans": [[start, end], ...]}` in characters of the text,
 `{"boxes": [[left, top, right, bottom], ...]}` in shares of the picture, or `{"mask": path,
@@ -56,8 +56,8 @@ def boxes_cell(cell: str) -> str:
         if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
             raise ItemError(
                 KIND,
-                f"box {_shown(box)} is not left < right and top < bottom within 0 and 1 (shares "
-                "of the picture's width and height, not pixels)",
+                f"box {_shown(box)} is not left < right and top < bottom within 0 and 1 "
+                "(shares of the picture's width and height, not pixels)",
             )
     return json.dumps({"boxes": boxes})
 
@@ -76,7 +76,7 @@ def mask_cell(cell: str, folder: Path, root: str) -> str:
 
 
 def read_evidence(kept: str | None, root: Path) -> Evidence | None:
-    """The evidence that a snapshot keeps, a mask opened; None: nobody marked the item.
+    """The rationale that a snapshot keeps, its mask read; None: nobody marked the item.
 
     Raises ItemError bad-evidence where a mask is missing, damaged or not the one of the plan.
     """

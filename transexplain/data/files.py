@@ -168,9 +168,9 @@ def format_of(path: Path) -> str:
 
 
 def open_table(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
-    """The file at `path`, read as its suffix says; raises DataSourceError."""
-    opened: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
-    return opened
+    """The file at `path`, read by its suffix; raises DataSourceError."""
+    table: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
+    return table
 
 
 def _common_folder(paths: Sequence[Path]) -> str:

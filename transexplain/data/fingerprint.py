@@ -1,4 +1,4 @@
-"""Digests that say whether a file is still the one that was planned with."""
+"""Digests of files, by which a change since the plan is found."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What passes between the readers of sources and the writer of the snapshot."""
+"""Records that the readers of sources hand to the writer of the snapshot."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
 """Making a dataset ready: written once into a Parquet file that opens at any row."""
 
 import re
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from transexplain.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.data import SOURCES
 from transexplain.data.clusters import Clusters
 from transexplain.data.duplicates import DuplicateIds
@@ -19,7 +19,7 @@ from transexplain.data.writer import write_clusters, write_rows
 from transexplain.errors import DataSourceError
 from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
 
-#: a plan lists the files of its data up to so many; the snapshot tells of a change in any
+#: a plan lists the files of its data up to so many; by the snapshot a change in any is found
 _LISTED = 100
 
 
@@ -52,7 +52,7 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
 def snapshot_ref(
     source: Source, spec: DatasetSpec, snapshot: Path, files: tuple[SourceFile, ...]
 ) -> DatasetRef:
-    """What a plan says of a source's snapshot."""
+    """The record of a source's snapshot in a plan."""
     return DatasetRef(
         source=spec.source,
         modality=source.modality,
@@ -75,8 +75,8 @@ def _open_source(spec: DatasetSpec) -> Source:
         )
     if re.match(r"[a-z][a-z0-9+.-]+://", spec.source, re.IGNORECASE):
         raise DataSourceError(f"{spec.source!r}: remote files are not read; download it first")
-    opened: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
-    return opened
+    source: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
+    return source
 
 
 def snapshot_folder(snapshot_dir: Path) -> Path:
@@ -109,9 +109,8 @@ def _remember(
     snapshot = write_snapshot(source, spec, folder)
     if _states(files) != before:
         raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
-    with _temporary(folder) as path:
+    with atomic_file(pointer) as path:
         path.write_text(snapshot.stem, encoding="ascii")
-        path.replace(pointer)
     return snapshot, digests
 
 
@@ -139,7 +138,7 @@ def write_snapshot(
     """
     ids = None if source.numbered else DuplicateIds()
     clusters = Clusters.of(spec, source.modality)
-    with _temporary(folder) as temporary:
+    with temporary_file(folder) as temporary:
         with closing(source.records()) as records:
             kept: Iterable[Record] = islice(records, spec.limit)
             if spec.sample is not None:
@@ -161,7 +160,7 @@ def write_snapshot(
         found = clusters.found() if clusters is not None else None
         if found is None:
             return _named_by_digest(temporary, folder)
-        with _temporary(folder) as clustered:
+        with temporary_file(folder) as clustered:
             write_clusters(temporary, clustered, found)
             return _named_by_digest(clustered, folder)
 
@@ -171,15 +170,5 @@ def _named_by_digest(temporary: Path, folder: Path) -> Path:
     digest = file_digest(temporary)
     snapshot = folder / f"{digest}.parquet"
     if not (snapshot.is_file() and file_digest(snapshot) == digest):
-        temporary.replace(snapshot)
+        put_in_place(temporary, snapshot)
     return snapshot
-
-
-@contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    """A path of its own in `folder`, so that a rename within it is atomic; gone afterwards."""
-    path = folder / f".{uuid.uuid4().hex}.tmp"
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """The Parquet layout of a snapshot, and the writing of it in bounded memory."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-#: of a source that tells what people marked
+#: of a source with the rationales that people marked
 _EVIDENCE = pa.field("evidence", pa.string())
 #: of a source that names the entities in its items
 _ANNOTATIONS = pa.field("annotations", pa.string())
@@ -56,8 +55,8 @@ def write_rows(
     Their evidence is written where the source is `marked`, their annotations where `annotated`,
     their attributions where `attributed`, their templates where `templates`.
 
-    The same records always give the same bytes (with one version of pyarrow). On return the
-    bytes are on the disk. Raises OSError where they cannot be written.
+    The same records always give the same bytes (with one version of pyarrow). Raises OSError
+    where they cannot be written.
     """
     rows = 0
     schema = SCHEMA.append(_EVIDENCE) if marked else SCHEMA
@@ -74,14 +73,13 @@ def write_rows(
             columns = {name: [getattr(record, name) for record in group] for name in schema.names}
             writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
             rows += len(group)
-    _sync(path)
     return rows
 
 
 def write_clusters(before: Path, after: Path, found: Clustering) -> None:
     """Write the snapshot at `before` to `after` with the cluster of every row.
 
-    As `write_rows`: the same bytes for the same input, on the disk on return; raises OSError.
+    As `write_rows`: the same bytes for the same input; raises OSError.
     """
     names = [None if first is None else str(first) for first in found.first]
     with pq.ParquetFile(before, pre_buffer=False) as file:
@@ -95,12 +93,6 @@ def write_clusters(before: Path, after: Path, found: Clustering) -> None:
                 table = table.append_column(_CLUSTER, own).cast(schema)
                 writer.write_table(table, row_group_size=len(table))
                 start += len(table)
-    _sync(after)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:

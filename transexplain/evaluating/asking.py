@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -31,10 +32,10 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Questions:
-    """Items whose logits are asked for with some of their features absent.
+    """The logits of some items with features of theirs absent.
 
-    A long text is asked window by window; its logits are the windows' joined as they were for
-    its explanation.
+    A long text is run window by window; its logits are the windows' logits joined as they were
+    for its explanation.
     """
 
     model: LoadedModel
@@ -46,9 +47,7 @@ class Questions:
     beat: Beat
 
     @classmethod
-    def of(
-        cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat
-    ) -> "Questions":
+    def of(cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat) -> Self:
         """Encode once, run the unperturbed items once."""
         items = enumerate(encoded)
         parts = tuple(part for number, one in items for part in _parts(number, one, join))
@@ -83,12 +82,12 @@ class Questions:
         """The logits of every item where the features in its masks are present.
 
         Args:
-            masks: (N, F) for each item, N its own; None: nothing is asked of it.
+            masks: (N, F) for each item, N its own; None: it is not run.
             baseline: what stands in the place of what is absent; see `methods.absence`.
             over: what a feature is.
 
         Returns:
-            (N, C) for each item; (0, C) where nothing was asked. Raises ConfigurationError where
+            (N, C) for each item; (0, C) for one that is not run. Raises ConfigurationError where
             the baseline does not fit the model, ItemError where a logit is not finite.
         """
         classes = range(len(self.model.classes))

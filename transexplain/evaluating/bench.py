@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluatedMethod
 from transexplain.explaining import Request, explain_items
+from transexplain.explaining.explain_again import explain_again
 from transexplain.metrics.case import Case
 from transexplain.models.base import LoadedModel
 from transexplain.supervision import Observer
-from transexplain.targets import ClassNames, parse_target
+from transexplain.targets import ClassNames
 from transexplain.types import Attribution, Item, ItemFailure
 
 
@@ -30,7 +31,7 @@ class Heartbeat:
         """Nothing: the item is done when everything about it is measured."""
 
     def should_stop(self) -> bool:
-        """As the observer says."""
+        """Whether the observer asks to stop."""
         return self.observer.should_stop()
 
 
@@ -94,23 +95,24 @@ class MethodBench:
     ) -> list[Attribution | str]:
         """Explain the cases' items again by the same method; see `metrics.case.Bench`."""
         model = model or self.model
-        wanted = [case.attribution.class_index for case in cases] if classes is None else classes
+        indices = [case.attribution.class_index for case in cases] if classes is None else classes
         given = [case.item for case in cases] if items is None else items
         named = [
             dataclasses.replace(item, label=model.classes[index])
-            for item, index in zip(given, wanted, strict=True)
+            for item, index in zip(given, indices, strict=True)
             if index is not None
         ]
         names = ClassNames(model.classes)
         request = dataclasses.replace(
             self.request,
             method=self.method.method,
-            targets=(parse_target("label", names),),
             names=names,
             labels={},
         )
+        # the class as the item's label: items of different classes then share batches
+        wanted = [(item, ("label",)) for item in named]
         try:
-            done = list(explain_items(model, named, request, observer=self.observer))
+            done = explain_again(model, request, wanted, observer=self.observer)
         except ConfigurationError as error:
             if model is self.model:
                 raise

@@ -1,4 +1,4 @@
-"""Perturbation curves of many explanations at once: what they ask goes into shared batches."""
+"""Perturbation curves of many explanations at once, whose perturbed inputs share batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -26,11 +26,11 @@ def curve_scores(
     entries: Sequence[Entry],
     measures: Callable[[MetricSpec, int], bool],
 ) -> Iterator[MetricScore]:
-    """What the metrics `specs`, all of kind `curve`, say of every explanation.
+    """The scores of every explanation by the metrics `specs`, all of kind `curve`.
 
-    All curves over one baseline are asked together: an item's masks are asked once, whatever
-    methods and metrics they come from. `measures` says whether a metric is computed on an item of
-    the dataset.
+    All curves over one baseline are run together, whatever methods and metrics the masks of an
+    item come from. `measures` gives whether a metric is computed on an item
+    of the dataset.
     """
     curves = [(spec, curve_of(spec)) for spec in specs]
     for place in dict.fromkeys((curve.baseline, curve.over) for _, curve in curves):

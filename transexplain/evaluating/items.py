@@ -1,4 +1,4 @@
-"""The loop over items: explain them by every method, measure, ask what the curves want to know."""
+"""The loop over items: explain them by every method, then compute every metric."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from transexplain.supervision import Observer
 from transexplain.targets import label_index
 from transexplain.types import Item, ItemFailure, ItemOutcome
 
-#: items that are measured together: what they are asked fills many passes
+#: items that are measured together: their perturbed inputs fill many passes
 TOGETHER: Mapping[Modality, int] = {"text": 64, "image": 32, "nodes": 32}
 
 

@@ -20,7 +20,7 @@ from transexplain.types import Item
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Measuring:
-    """Some items that are measured together, and the model's answers to questions about them."""
+    """Some items that are measured together, and their perturbed logits."""
 
     model: LoadedModel
     evaluation: Evaluation
@@ -29,7 +29,7 @@ class Measuring:
     questions: Questions
 
     def scores(self, rows: Sequence[int]) -> Iterator[MetricScore]:
-        """What every metric says of every method's explanations of the items `rows`."""
+        """The score of every metric for every method's explanations of the items `rows`."""
         sure = [row for row in rows if self._is_sure(row)]
         for row in set(rows) - set(sure):
             reason = "the model is not sure enough of its prediction"

@@ -1,11 +1,11 @@
-"""From what a metric says to the record that is stored."""
+"""From a metric's result to the record that is stored."""
 
 from transexplain.evaluations import MetricScore
 from transexplain.metrics.case import Case, Scored
 
 
 def score_of(label: str, metric: str, case: Case, scored: Scored) -> MetricScore:
-    """The record of what `metric` says of an explanation by the method `label`."""
+    """The record of an explanation's score by `metric`; `label` names the method."""
     return MetricScore(
         item_id=case.item.id,
         method=label,

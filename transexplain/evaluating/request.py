@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.sampling import places
 from transexplain.errors import ConfigurationError
 from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MetricSpec
 from transexplain.explaining import Request
 from transexplain.plans import AuditPlan
+from transexplain.randomness import row_places
 
 #: of these targets every item has exactly one class
 TARGETS = ("predicted", "label", "class")
@@ -25,10 +25,10 @@ class Evaluation:
     request: Request  #: targets, long texts; its method is replaced by each of the plan's
     plan: EvaluationPlan
     rows: int  #: of the dataset
-    _places: NDArray[np.intp] | None = field(init=False, repr=False)  #: None: nothing is drawn
+    _places: NDArray[np.intp] | None = field(init=False, repr=False)  #: None: all rows are measured
 
     def __post_init__(self) -> None:
-        """Told before anything is computed."""
+        """Check before anything is computed."""
         for target in self.request.targets:
             if target.kind not in TARGETS:
                 raise ConfigurationError(
@@ -39,7 +39,7 @@ class Evaluation:
         limits = [plan.items, *(one.items for one in plan.methods)]
         limits += [one.items for one in plan.metrics]
         limited = any(limit is not None for limit in limits)
-        drawn = places(self.rows, self.plan.seed) if limited else None
+        drawn = row_places(self.rows, self.plan.seed) if limited else None
         object.__setattr__(self, "_places", drawn)
 
     @classmethod
@@ -50,11 +50,11 @@ class Evaluation:
         return cls(request=Request.from_plan(targets), plan=plan.evaluation, rows=plan.dataset.rows)
 
     def wants(self, row: int) -> bool:
-        """Whether an item is among those that were drawn."""
+        """Whether an item is in the sample."""
         return self._is_drawn(row, self.plan.items)
 
     def measures(self, part: EvaluatedMethod | MetricSpec, row: int) -> bool:
-        """Whether a method is measured, or a metric computed, on an item that was drawn."""
+        """Whether a method is measured, or a metric computed, on an item of the sample."""
         return self._is_drawn(row, part.items)
 
     def _is_drawn(self, row: int, count: int | None) -> bool:

@@ -1,11 +1,10 @@
 """Files and folders that are there whole or not at all."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from transexplain.atomic_write import atomic_file, atomic_folder
 from transexplain.errors import ConfigurationError
 
 
@@ -18,16 +17,12 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder; name a file")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        partial.replace(path)
+        with atomic_file(path) as partial:
+            yield partial
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        if partial.exists():
-            partial.unlink()
 
 
 @contextmanager
@@ -38,19 +33,15 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is a file; this format writes a folder of files")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.is_dir() and any(path.iterdir()):
             raise ConfigurationError(f"the folder {path} is not empty; name a new one")
-        partial.mkdir(parents=True)
-        yield partial
-        if path.is_dir():
-            path.rmdir()
-        partial.replace(path)
+        with atomic_folder(path) as partial:
+            yield partial
+            if path.is_dir():
+                path.rmdir()  # refused where somebody has written into it since
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def unwritable(path: Path, error: OSError) -> ConfigurationError:

@@ -6,6 +6,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
 from transexplain.learned.facts import Facts, read_facts
 from transexplain.learned.network import Explainer
@@ -19,9 +20,8 @@ def save(explainer: Explainer, facts: Facts, path: Path) -> None:
         name: tensor.detach().float().cpu().contiguous()
         for name, tensor in explainer.state_dict().items()
     }
-    part = path.with_name(path.name + ".part")
-    save_file(weights, part, metadata=facts.to_metadata())
-    part.replace(path)
+    with atomic_file(path) as part:
+        save_file(weights, part, metadata=facts.to_metadata())
 
 
 def load(path: str | Path, *, dtype: torch.dtype, device: torch.device) -> tuple[Explainer, Facts]:

@@ -1,8 +1,8 @@
 """Random numbers that belong to an item, so that no result depends on its batch."""
 
-import hashlib
-
 import torch
+
+from transexplain.randomness import keyed_number
 
 
 def generator_of(seed: int, item_id: str, purpose: str = "") -> torch.Generator:
@@ -11,6 +11,5 @@ def generator_of(seed: int, item_id: str, purpose: str = "") -> torch.Generator:
     Draw for the item's own positions, never for the padded length: then an item has the same
     numbers in every batch.
     """
-    text = f"{seed}\0{item_id}\0{purpose}".encode()
-    number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=False)
+    number = keyed_number(seed, item_id, purpose, algorithm="sha256", byte_order="little")
     return torch.Generator().manual_seed(number % 2**63)

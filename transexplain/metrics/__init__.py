@@ -1,7 +1,7 @@
-"""Measures of explanations; `table.py` is the list of what exists.
+"""Measures of explanations; `metric_table.py` lists them.
 
-Nothing here runs a model: a metric says what to ask and what to make of the answers. The loop
-that asks is in `evaluating`.
+Nothing here runs a model: a metric names the inputs whose logits it needs, and computes a score
+from these. The loop that runs the model is in `evaluate`.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from transexplain.evaluations import MetricSpec
 from transexplain.metrics.curves import PerturbationCurve
 from transexplain.metrics.facts import MetricFacts
 from transexplain.metrics.table import TABLE
-from transexplain.registry import Registry
+from transexplain.registry import Registry, load
 
 METRICS = Registry("metric", {name: facts.place for name, facts in TABLE.items()})
 #: what every curve takes beside its own parameters
@@ -47,6 +47,20 @@ def bound_metric(spec: MetricSpec) -> "partial[Any]":
     """
     _check(spec)
     return partial(METRICS.load(spec.name), **spec.params)
+
+
+def axis_of(spec: MetricSpec, points: int) -> tuple[float, ...]:
+    """(points,) places of a curve's points, in the unit of `MetricFacts.axis`.
+
+    The shares of a perturbation curve, the places that the metric declares, or steps from 1.
+    Raises ConfigurationError for an unknown metric or parameter.
+    """
+    facts = metric_facts(spec.name)
+    if facts.kind == "curve":
+        return curve_of(spec).shares
+    if facts.points:
+        return tuple(map(float, load(facts.points)))
+    return tuple(float(step) for step in range(1, points + 1))
 
 
 def _check(spec: MetricSpec) -> None:

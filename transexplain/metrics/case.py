@@ -1,4 +1,4 @@
-"""What a metric is given, and what it gives back."""
+"""One explanation as a metric sees it, and its score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.types import Attribution, Item, PatchGrid
+from transexplain.types import Attribution, Item, PatchGrid, own_positions
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel
@@ -31,7 +31,7 @@ class Case:
         features = self.attribution.features
         if isinstance(features, PatchGrid):
             return np.ones(self.attribution.relevance.size, dtype=bool)
-        return np.array([not token.special for token in features], dtype=bool)
+        return own_positions(features)
 
     @property
     def relevance(self) -> Array:
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """What a metric says of one case."""
+    """The score of one case."""
 
     value: float | None  #: None: it cannot be computed, `reason` says why
     curve: tuple[float, ...] = ()  #: over the metric's axis
@@ -51,7 +51,7 @@ class Scored:
 
 
 def unmeasured(reason: str) -> Scored:
-    """A case that the metric says nothing about."""
+    """A case that the metric has no value for."""
     return Scored(value=None, reason=reason)
 
 
@@ -76,7 +76,7 @@ class Bench(Protocol):
             cases: what is explained again.
             classes: of each, the index of the class that is explained; default: as before.
             items: explained in their place, one for each case.
-            model: asked in the place of the audited one; of the same classes.
+            model: explained in the place of the audited one; of the same classes.
 
         Returns:
             For each case its attribution, or why there is none.

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.metrics.case import Bench, Case, Scored, unmeasured
-from transexplain.metrics.ranks import rank_correlation
-from transexplain.types import Attribution
+from transexplain.rank_correlation import rank_similarity
+from transexplain.types import Attribution, own_positions
 
-#: below this a method gives nearly the same map whatever class is asked
+#: below this a method gives nearly the same map whatever class is explained
 HARDLY = 0.05
 
 
@@ -30,14 +30,14 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
     scale may differ by class. A map that is constant ranks nothing: against another constant 0,
     else 0.5. `one` and `other` have one shape.
     """
-    return (1 - rank_correlation(one, other)) / 2
+    return (1 - rank_similarity(one, other)) / 2
 
 
 def of_attributions(one: Attribution, other: Attribution) -> float:
     """The class sensitivity of two attributions of one item, over its own content."""
     if not isinstance(one.features, tuple):
         return class_sensitivity(one.relevance, other.relevance)
-    kept = np.array([not token.special for token in one.features], dtype=bool)
+    kept = own_positions(one.features)
     return class_sensitivity(one.relevance[kept], other.relevance[kept])
 
 

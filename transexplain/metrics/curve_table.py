@@ -2,17 +2,16 @@
 
 from transexplain.metrics.facts import MetricFacts
 
-_HERE = "transexplain.metrics"
 _ALI = "Ali et al. 2022, section 6.2"
 _HOU = "Hou and Castanon 2023, section 3.1"
-_ERASER = "DeYoung et al. 2020"
-_CHEFER = "Chefer et al. 2021a, section 4"
+ERASER = "DeYoung et al. 2020"
+CHEFER = "Chefer et al. 2021a, section 4"
 _PROBABILITY = "probability"
 _SHOWN, _HIDDEN = "share of positions shown", "share of positions hidden"
 
 CURVES = {
     "activation": MetricFacts(
-        place=f"{_HERE}.protocols:activation",
+        place="transexplain.metrics.protocols:activation",
         title="Activation (AUAC)",
         source=_ALI,
         kind="curve",
@@ -21,7 +20,7 @@ CURVES = {
         axis=_SHOWN,
     ),
     "pruning": MetricFacts(
-        place=f"{_HERE}.protocols:pruning",
+        place="transexplain.metrics.protocols:pruning",
         title="Pruning (AU-MSE)",
         source=_ALI,
         kind="curve",
@@ -30,7 +29,7 @@ CURVES = {
         axis=_HIDDEN,
     ),
     "hiding": MetricFacts(
-        place=f"{_HERE}.protocols:hiding",
+        place="transexplain.metrics.protocols:hiding",
         title="Hiding game",
         source=_HOU,
         kind="curve",
@@ -39,7 +38,7 @@ CURVES = {
         axis=_HIDDEN,
     ),
     "revealing": MetricFacts(
-        place=f"{_HERE}.protocols:revealing",
+        place="transexplain.metrics.protocols:revealing",
         title="Revealing game",
         source=_HOU,
         kind="curve",
@@ -48,43 +47,43 @@ CURVES = {
         axis=_SHOWN,
     ),
     "comprehensiveness": MetricFacts(
-        place=f"{_HERE}.protocols:comprehensiveness",
+        place="transexplain.metrics.protocols:comprehensiveness",
         title="Comprehensiveness (AOPC)",
-        source=f"{_ERASER}, Eq. 1",
+        source=f"{ERASER}, Eq. 1",
         kind="curve",
         better="higher",
         unit=_PROBABILITY,
         axis=_HIDDEN,
     ),
     "sufficiency": MetricFacts(
-        place=f"{_HERE}.protocols:sufficiency",
+        place="transexplain.metrics.protocols:sufficiency",
         title="Sufficiency (AOPC)",
-        source=f"{_ERASER}, Eq. 2",
+        source=f"{ERASER}, Eq. 2",
         kind="curve",
         better="lower",
         unit=_PROBABILITY,
         axis=_SHOWN,
     ),
     "positive-perturbation": MetricFacts(
-        place=f"{_HERE}.protocols:positive_perturbation",
+        place="transexplain.metrics.protocols:positive_perturbation",
         title="Positive perturbation",
-        source=_CHEFER,
+        source=CHEFER,
         kind="curve",
         better="lower",
         unit="share of items",
         axis=_HIDDEN,
     ),
     "negative-perturbation": MetricFacts(
-        place=f"{_HERE}.protocols:negative_perturbation",
+        place="transexplain.metrics.protocols:negative_perturbation",
         title="Negative perturbation",
-        source=_CHEFER,
+        source=CHEFER,
         kind="curve",
         better="higher",
         unit="share of items",
         axis=_HIDDEN,
     ),
     "insertion": MetricFacts(
-        place=f"{_HERE}.protocols:insertion",
+        place="transexplain.metrics.protocols:insertion",
         title="Insertion",
         source="Petsiuk et al. 2018, section 3.3",
         kind="curve",
@@ -94,7 +93,7 @@ CURVES = {
         axis=_SHOWN,
     ),
     "deletion": MetricFacts(
-        place=f"{_HERE}.protocols:deletion",
+        place="transexplain.metrics.protocols:deletion",
         title="Deletion",
         source="Petsiuk et al. 2018, section 3.3",
         kind="curve",
@@ -104,7 +103,7 @@ CURVES = {
         axis=_HIDDEN,
     ),
     "fidelity": MetricFacts(
-        place=f"{_HERE}.protocols:fidelity",
+        place="transexplain.metrics.protocols:fidelity",
         title="Fidelity",
         source="TransExplain, section 4.2, our definition",
         kind="curve",

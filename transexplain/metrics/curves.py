@@ -1,9 +1,8 @@
-"""Perturbation curves: what the model says of an item while its positions come or go.
+"""Perturbation curves: the model's logits while positions of an item are inserted or deleted.
 
-Positions are ordered by relevance; at each of some shares the model is asked about the item with
-that part present, and the curve of its answers is summed up in one number. Every protocol of this
-kind is a `PerturbationCurve`; they differ in what comes first, what is measured and how it is
-summed up.
+Positions are ordered by relevance. At each of some shares the model reads the item with that part
+present, and the curve of its answers is reduced to one number. Every protocol of this kind is a
+`PerturbationCurve`; they differ in the order, in what is measured and in how it is reduced.
 """
 
 from dataclasses import dataclass

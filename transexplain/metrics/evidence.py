@@ -1,4 +1,4 @@
-"""Which positions of an explanation people marked as evidence."""
+"""Which positions of an explanation belong to the rationale that people marked."""
 
 import dataclasses
 from dataclasses import dataclass

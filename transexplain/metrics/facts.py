@@ -1,11 +1,11 @@
-"""What is declared about a metric without running it: what it measures, how to read it, source."""
+"""The facts of a metric, known without running it: what it measures, how to read it, its source."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from transexplain.plans import Modality
 
-#: `curve`: asks the model about parts of an item; `map`: reads one explanation; `model`: explains
+#: `curve`: runs the model on parts of an item; `map`: reads one explanation; `model`: explains
 #: again, another class, another input or another model
 MetricKind = Literal["curve", "map", "model"]
 Better = Literal["higher", "lower", "neither"]
@@ -26,7 +26,7 @@ class MetricFacts:
     axis: str = ""  #: what its curve runs over; "": it has none
     #: `module:constant` with the places of its points, where they are not shares; "": 1, 2, ...
     points: str = ""
-    of_oracle: bool = True  #: says something of what people marked, too
+    of_oracle: bool = True  #: is also computed for the rationale as if it were an explanation
     #: `module:function` that makes one Scored of the details of many items, where its value is of
     #: all of them together; "": every item has its own
     corpus: str = ""

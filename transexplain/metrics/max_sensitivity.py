@@ -1,4 +1,4 @@
-"""How far an explanation moves when its input hardly does."""
+"""How much an explanation changes when its input changes very little."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -56,8 +56,8 @@ def max_sensitivity(
     nearby = _nearby_texts if bench.model.modality == "text" else _nearby_pictures
     found = [None if one.relevance.any() else unmeasured(_NOTHING) for one in cases]
     rows = [row for row, scored in enumerate(found) if scored is None]
-    asked = [cases[row] for row in rows]
-    again = list(nearby(bench, asked, noise)) if asked else []
+    some = [cases[row] for row in rows]
+    again = list(nearby(bench, some, noise)) if some else []
     for column, row in enumerate(rows):
         found[row] = _scored(cases[row], [sample[column] for sample in again])
     return [scored for scored in found if scored is not None]

@@ -1,4 +1,4 @@
-"""Whether an explanation depends on what the model learned."""
+"""Parameter randomisation: does an explanation depend on what the model learnt?"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transexplain.metrics.case import Array, Bench, Case, Scored, unmeasured
-from transexplain.metrics.ranks import is_constant, rank_correlation
+from transexplain.rank_correlation import is_constant, rank_similarity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,11 +20,11 @@ def randomisation(
 ) -> list[Scored]:
     """Rank correlation with the explanations of the model as it is randomised from the top down.
 
-    The cascading randomisation of Adebayo et al. 2018, section 3: the classifier is drawn anew,
-    then the last layer too, and so on to the embeddings; at each step the same class of the same
-    item is explained. The curve holds the correlation at every step, the value is its mean; 1: the
-    explanation ignores what was learned. Where a randomised model gets a constant explanation the
-    correlation is 0. Batch statistics and other buffers stay.
+    The cascading randomisation of Adebayo et al. 2018, section 3: the classifier is randomised
+    first, then the last layer too, and so on to the embeddings; at each step the same class of the
+    same item is explained. The curve holds the correlation at every step, the value is its mean; 1:
+    the explanation ignores what was learned. Where a randomised model gets a constant explanation
+    the correlation is 0. Batch statistics and other buffers stay.
 
     Args:
         bench: explains again.
@@ -35,9 +35,9 @@ def randomisation(
     before = [_ranked(case, absolute) for case in cases]
     found = [_without_order(values) for values in before]
     rows = [row for row, scored in enumerate(found) if scored is None]
-    asked = [cases[row] for row in rows]
-    models = _randomised(bench.model, seed) if asked else []
-    steps = [bench.again(asked, model=model) for model in models]
+    some = [cases[row] for row in rows]
+    models = _randomised(bench.model, seed) if some else []
+    steps = [bench.again(some, model=model) for model in models]
     for column, row in enumerate(rows):
         after = [
             one if isinstance(one, str) else _ranked(replace(cases[row], attribution=one), absolute)
@@ -64,7 +64,7 @@ def _scored(before: Array, after: Sequence[Array | str]) -> Scored:
     for step, values in enumerate(after, 1):
         if isinstance(values, str):
             return unmeasured(f"step {step} of {len(after)} of the randomisation: {values}")
-        points.append(rank_correlation(before, values))
+        points.append(rank_similarity(before, values))
     if not points:
         return unmeasured("the model has no parameters to randomise")
     return Scored(value=float(np.mean(points)), curve=tuple(points))
@@ -95,7 +95,7 @@ def _steps(model: "LoadedModel", seed: int) -> "list[LoadedModel]":
 
 
 def randomised_model(model: "LoadedModel", seed: int = 0, draw: int = 0) -> "LoadedModel":
-    """The model with all its parameters drawn anew, made once for a model; see `redrawn`.
+    """The model with all its parameters randomised, made once for a model; see `redrawn`.
 
     It is the last step of the cascade. The audited model's own weights stay as they are; the
     further set of each `draw` is held as long as the model. Raises EngineError, RuntimeError or
@@ -115,7 +115,7 @@ def randomised_model(model: "LoadedModel", seed: int = 0, draw: int = 0) -> "Loa
 
 
 def redrawn(parameter: "Tensor", name: str, seed: int) -> "Tensor":
-    """A parameter drawn anew, of the same shape, type and device; its name and `seed` decide.
+    """Random values for a parameter, of its shape, type and device; its name and `seed` decide.
 
     Matrices and larger tensors are drawn from a normal of their own mean and standard deviation.
     Vectors (biases, weights of norms and layer scales) are permuted: a few large entries make

@@ -1,4 +1,4 @@
-"""What an explanation takes."""
+"""Seconds that an explanation takes."""
 
 from transexplain.metrics.case import Case, Scored
 

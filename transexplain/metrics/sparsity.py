@@ -1,4 +1,4 @@
-"""Over how few positions the relevance is spread."""
+"""Sparsity: over how few positions the relevance is spread."""
 
 import numpy as np
 

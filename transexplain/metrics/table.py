@@ -1,15 +1,11 @@
 """The metrics that exist: name -> facts. A new metric is one file and one entry here."""
 
-from transexplain.metrics.curve_table import CURVES
+from transexplain.metrics.curve_table import CHEFER, CURVES, ERASER
 from transexplain.metrics.facts import MetricFacts
-
-_HERE = "transexplain.metrics"
-_ERASER = "DeYoung et al. 2020"
-_CHEFER = "Chefer et al. 2021a, section 4"
 
 MAPS = {
     "conservation-gap": MetricFacts(
-        place=f"{_HERE}.conservation:conservation_gap",
+        place="transexplain.metrics.conservation:conservation_gap",
         title="Conservation gap",
         source="Bach et al. 2015, Eq. 2",
         kind="map",
@@ -18,7 +14,7 @@ MAPS = {
         of_oracle=False,
     ),
     "runtime": MetricFacts(
-        place=f"{_HERE}.runtime:runtime",
+        place="transexplain.metrics.runtime:runtime",
         title="Runtime",
         source="Ali et al. 2022, appendix E",
         kind="map",
@@ -27,7 +23,7 @@ MAPS = {
         of_oracle=False,
     ),
     "sparsity": MetricFacts(
-        place=f"{_HERE}.sparsity:sparsity",
+        place="transexplain.metrics.sparsity:sparsity",
         title="Sparsity",
         source="Hurley and Rickard 2009; TransExplain, section 4.2, our definition",
         kind="map",
@@ -35,7 +31,7 @@ MAPS = {
         unit="Gini index",
     ),
     "token-f1": MetricFacts(
-        place=f"{_HERE}.rationale:token_f1",
+        place="transexplain.metrics.rationale:token_f1",
         title="Token F1",
         source="Chefer et al. 2021a, Fig. 4",
         kind="map",
@@ -44,12 +40,12 @@ MAPS = {
         modalities=("text",),
         needs_evidence=True,
         axis="tokens taken",
-        points=f"{_HERE}.rationale:COUNTS",
+        points="transexplain.metrics.rationale:COUNTS",
     ),
     "rationale-auprc": MetricFacts(
-        place=f"{_HERE}.rationale:rationale_auprc",
+        place="transexplain.metrics.rationale:rationale_auprc",
         title="Rationale AUPRC",
-        source=f"{_ERASER}, section 5",
+        source=f"{ERASER}, section 5",
         kind="map",
         better="higher",
         unit="area",
@@ -57,9 +53,9 @@ MAPS = {
         needs_evidence=True,
     ),
     "rationale-iou": MetricFacts(
-        place=f"{_HERE}.rationale:rationale_iou",
+        place="transexplain.metrics.rationale:rationale_iou",
         title="Rationale IOU",
-        source=f"{_ERASER}, section 5",
+        source=f"{ERASER}, section 5",
         kind="map",
         better="higher",
         unit="IOU of tokens",
@@ -67,9 +63,9 @@ MAPS = {
         needs_evidence=True,
     ),
     "rationale-iou-f1": MetricFacts(
-        place=f"{_HERE}.rationale:rationale_iou_f1",
+        place="transexplain.metrics.rationale:rationale_iou_f1",
         title="Rationale IOU F1",
-        source=f"{_ERASER}, section 5",
+        source=f"{ERASER}, section 5",
         kind="map",
         better="higher",
         unit="F1",
@@ -77,9 +73,9 @@ MAPS = {
         needs_evidence=True,
     ),
     "pixel-accuracy": MetricFacts(
-        place=f"{_HERE}.segmentation:pixel_accuracy",
+        place="transexplain.metrics.segmentation:pixel_accuracy",
         title="Pixel accuracy",
-        source=_CHEFER,
+        source=CHEFER,
         kind="map",
         better="higher",
         unit="share of pixels",
@@ -87,9 +83,9 @@ MAPS = {
         needs_evidence=True,
     ),
     "segmentation-ap": MetricFacts(
-        place=f"{_HERE}.segmentation:segmentation_ap",
+        place="transexplain.metrics.segmentation:segmentation_ap",
         title="Segmentation AP",
-        source=_CHEFER,
+        source=CHEFER,
         kind="map",
         better="higher",
         unit="average precision",
@@ -97,9 +93,9 @@ MAPS = {
         needs_evidence=True,
     ),
     "segmentation-miou": MetricFacts(
-        place=f"{_HERE}.segmentation:segmentation_miou",
+        place="transexplain.metrics.segmentation:segmentation_miou",
         title="Segmentation mIoU",
-        source=_CHEFER,
+        source=CHEFER,
         kind="map",
         better="higher",
         unit="IOU",
@@ -107,7 +103,7 @@ MAPS = {
         needs_evidence=True,
     ),
     "pointing-game": MetricFacts(
-        place=f"{_HERE}.pointing:pointing_game",
+        place="transexplain.metrics.pointing:pointing_game",
         title="Pointing game",
         source="Zhang et al. 2016, section 4.1",
         kind="map",
@@ -117,7 +113,7 @@ MAPS = {
         needs_evidence=True,
     ),
     "token-overlap": MetricFacts(
-        place=f"{_HERE}.token_overlap:token_overlap",
+        place="transexplain.metrics.token_overlap:token_overlap",
         title="Token overlap between classes",
         source="Hou and Castanon 2023, section 3.2, reconstructed",
         kind="map",
@@ -125,14 +121,14 @@ MAPS = {
         unit="share of words",
         modalities=("text",),
         axis="words listed for each class",
-        points=f"{_HERE}.token_overlap:COUNTS",
-        corpus=f"{_HERE}.token_overlap:overlap",
+        points="transexplain.metrics.token_overlap:COUNTS",
+        corpus="transexplain.metrics.token_overlap:overlap",
     ),
 }
 
 MODELS = {
     "class-sensitivity": MetricFacts(
-        place=f"{_HERE}.class_sensitivity:explained_again",
+        place="transexplain.metrics.class_sensitivity:explained_again",
         title="Class sensitivity",
         source="our definition",
         kind="model",
@@ -140,7 +136,7 @@ MODELS = {
         unit="(1 - rank correlation) / 2",
     ),
     "randomisation": MetricFacts(
-        place=f"{_HERE}.randomisation:randomisation",
+        place="transexplain.metrics.randomisation:randomisation",
         title="Model parameter randomisation",
         source="Adebayo et al. 2018, section 3",
         kind="model",
@@ -149,7 +145,7 @@ MODELS = {
         axis="layers randomised, from the top",
     ),
     "max-sensitivity": MetricFacts(
-        place=f"{_HERE}.max_sensitivity:max_sensitivity",
+        place="transexplain.metrics.max_sensitivity:max_sensitivity",
         title="Max-sensitivity",
         source="Yeh et al. 2019, Definition 2",
         kind="model",

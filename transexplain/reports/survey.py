@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.histogram import Histogram, outer_edge
+from transexplain.bias.exact_totals import Histogram, outer_edge
 from transexplain.bias.seen_totals import SeenTotals
 from transexplain.plans import AuditRun
 from transexplain.reports.records import FailureExample, FailureKind

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions
 from transexplain.store.database import Database, raw_connection
@@ -66,20 +67,17 @@ def backup(db: Database, file: Path) -> int:
         )
     if file.exists():
         raise ConfigurationError(f"{file} exists already; choose another name")
-    part = file.with_name(file.name + ".part")
     try:
-        with db.engine.connect() as connection, closing(sqlite3.connect(part)) as copy:
-            # all pages at once: between two steps a writer would make it begin anew
-            raw_connection(connection).backup(copy)
-            [(found,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
-        if found != "ok":
-            raise DatabaseError(f"database {db.name} is damaged: {found}; no backup was made")
-        part.replace(file)
+        with atomic_file(file) as part:
+            with db.engine.connect() as connection, closing(sqlite3.connect(part)) as copy:
+                # all pages at once: between two steps a writer would make it begin anew
+                raw_connection(connection).backup(copy)
+                [(found,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
+            if found != "ok":
+                raise DatabaseError(f"database {db.name} is damaged: {found}; no backup was made")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseError(f"backup {file}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
     return file.stat().st_size
 
 

@@ -29,9 +29,9 @@ def discover(
     Args:
         db: the store.
         run_id: id, unique beginning of one, or `latest`.
-        target: as asked in the audit; None: `predicted` where it was asked, else the first.
+        target: one of the audit's; None: `predicted` where it is one of them, else the first.
         class_name: report this class alone (the others are still what it is compared with).
-        sample: largest number of items of a class, drawn by a seeded hash of their ids.
+        sample: largest number of items of a class, sampled by a seeded hash of their ids.
         seed: of the sample, the clustering and the tests.
 
     Raises ConfigurationError for an unknown run, target or class, for a run without stored
@@ -43,23 +43,23 @@ def discover(
         )
     run = runs.get(db, run_id)
     _check_words(run)
-    asked = _target(run, target)
+    chosen = _target(run, target)
     draw = Draw(sample, seed)
-    draw.add_all(results.iter_explained(db, run.id, target=asked))
-    names = _names(run, draw, asked, class_name)
-    read = [_read(db, run.id, asked, name, draw) for name in names]
-    judged = [
+    draw.add_all(results.iter_explained(db, run.id, target=chosen))
+    names = _names(run, draw, chosen, class_name)
+    read = [_read(db, run.id, chosen, name, draw) for name in names]
+    classes = [
         one_class.judged(one, read[:place] + read[place + 1 :], seed)
         for place, one in enumerate(read)
         if class_name in (None, one.found.class_name)
     ]
     return Strategies(
         run_id=run.id,
-        target=asked,
+        target=chosen,
         modality=run.plan.dataset.modality,
         sample=sample,
         seed=seed,
-        classes=tuple(judged),
+        classes=tuple(classes),
         omitted=len(draw.counts) - len(names),
     )
 
@@ -87,7 +87,7 @@ def _target(run: AuditRun, target: str | None) -> str:
 
 
 def _names(run: AuditRun, draw: Draw, target: str, class_name: str | None) -> list[str]:
-    """The classes to read: the most frequent ones, and the one that was asked for."""
+    """The classes to read: the most frequent ones, and the one that is named."""
     if not draw.counts:
         raise ConfigurationError(
             f"run {run.id} has no stored relevance for {target!r}: it is no audit, it has not "

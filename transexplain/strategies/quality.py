@@ -1,4 +1,4 @@
-"""How far apart clusters are, whether they come again, which items are typical, and a picture."""
+"""How far apart clusters are, how stable they are, their typical items, and a map of them."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from transexplain.strategies.records import RegionEvidence
 
 #: of a cluster's positive relevance: most of it
 LARGE = 0.5
-FEWEST = 10  #: pictures of a cluster: fewer are a few odd ones
+FEWEST = 10  #: items of a cluster: fewer are a few odd ones
 #: how many times its area, and how many times the share of all other pictures
 TIMES_AREA, TIMES_ELSEWHERE = 3.0, 2.0
 LEVEL = 0.01  #: adjusted p
@@ -112,13 +112,13 @@ def _judged(one: RegionEvidence, size: int) -> RegionEvidence:
 
 
 def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:
-    """How often so many pictures, drawn from both, have as large a mean share; one-sided."""
+    """How often so many pictures, sampled from both, have as large a mean share; one-sided."""
     if not len(rest):
         return [None] * inside.shape[1]
     everything = np.concatenate([inside, rest])
     reached = np.zeros(inside.shape[1])
     target = inside.sum(axis=0) * (1.0 - 1e-12)
     for _ in range(PERMUTATIONS):
-        drawn = rng.permutation(len(everything))[: len(inside)]
-        reached += everything[drawn].sum(axis=0) >= target
+        chosen = rng.permutation(len(everything))[: len(inside)]
+        reached += everything[chosen].sum(axis=0) >= target
     return [float(p) for p in (1.0 + reached) / (1.0 + PERMUTATIONS)]

@@ -1,15 +1,16 @@
-"""Which items of a class are looked at: the same ones in whatever order a run was stored."""
+"""A random sample of a class's items: the same ones in whatever order a run was stored."""
 
-import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from transexplain.randomness import keyed_number
+
 
 @dataclass(slots=True)
 class Draw:
-    """A seeded sample of each class's items, drawn in one pass over a run.
+    """A seeded sample of each class's items, taken in one pass over a run.
 
     An item's place follows from the seed and its id alone, and the first `size` places are kept:
     memory grows with the classes and the sample, never with the run, and samples are nested.
@@ -25,7 +26,7 @@ class Draw:
         for item_id, class_name in explained:
             self.counts[class_name] += 1
             heap = self._kept.setdefault(class_name, [])
-            entry = (-place(item_id, self.seed), item_id)
+            entry = (-keyed_number(self.seed, item_id), item_id)
             if len(heap) < self.size:
                 heapq.heappush(heap, entry)
             elif entry > heap[0]:
@@ -36,11 +37,5 @@ class Draw:
         yield from sorted(self.counts, key=lambda name: (-self.counts[name], name))
 
     def of(self, class_name: str) -> list[str]:
-        """The ids drawn from one class, sorted."""
+        """The ids sampled from one class, sorted."""
         return sorted(item_id for _, item_id in self._kept[class_name])
-
-
-def place(item_id: str, seed: int) -> int:
-    """A number from 0 to 2**64 - 1 that belongs to an id and a seed."""
-    text = f"{seed}\0{item_id}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")

@@ -10,14 +10,11 @@ from scipy.stats import hypergeom
 
 from transexplain.bias.multiplicity import adjusted
 from transexplain.strategies.records import WordEvidence
+from transexplain.strategies.regions import FEWEST, LARGE, LEVEL
 
 LISTED = 8  #: word types of a cluster
-#: of a cluster's positive relevance: most of it
-LARGE = 0.5
 RARE = 0.05  #: largest share of the sampled texts that a rare word is in
 COMMON = 0.5  #: smallest share of the cluster's texts that hold it
-LEVEL = 0.01  #: adjusted p
-FEWEST = 10  #: texts of a cluster: fewer are a few odd ones
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -106,7 +103,7 @@ def judged(
 
 
 def _p(one: WordEvidence, size: int, corpus: Vocabulary) -> float:
-    """How often so many texts, drawn from all, hold the word as often."""
+    """How often so many texts, sampled from all, hold the word as often."""
     held = corpus.documents[one.word]
     return float(hypergeom.sf(one.documents - 1, corpus.texts, held, size))
 

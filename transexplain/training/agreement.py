@@ -1,4 +1,4 @@
-"""How near an explainer comes to its teacher on examples held out."""
+"""How well an explainer agrees with its teacher on held-out examples."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from transexplain.learned.facts import Agreement
 from transexplain.learned.network import Explainer
-from transexplain.metrics.ranks import is_constant, rank_correlation
 from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.call import eval_mode
 from transexplain.models.states import read_states
-from transexplain.training.objective import ExampleBatch
+from transexplain.rank_correlation import is_constant, rank_similarity
+from transexplain.training.examples import ExampleBatch
 from transexplain.training.teaching import Lesson
 from transexplain.types import own_positions
 
-#: positions below which a rank correlation says nothing
+#: positions below which a rank correlation is mostly chance
 MIN_POSITIONS = 3
-#: an example batch, and what the teacher says of it
+#: an example batch, and its lesson
 Taught = tuple[ExampleBatch, Lesson]
 
 
@@ -57,10 +57,10 @@ def agreement_of(
 
 @torch.no_grad()
 def predict(model: LoadedModel, explainer: Explainer, batch: ExampleBatch) -> NDArray[np.float64]:
-    """(B, T, C) what an explainer in eval mode says of a batch, in logits."""
+    """(B, T, C) the relevance that an explainer in eval mode predicts, in logits."""
     states = read_states(model, batch.batch, explainer.architecture.layers)
-    said = explainer(states.hidden, states.mask, states.own, states.logits)
-    found: NDArray[np.float64] = said.relevance.double().cpu().numpy()
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits)
+    found: NDArray[np.float64] = predicted.relevance.double().cpu().numpy()
     return found
 
 
@@ -75,9 +75,9 @@ def _compared(
         taught = lesson.relevance[row, : len(own), index].double().cpu().numpy()[own]
         if is_constant(taught):
             continue
-        said = predicted[: len(own), index][own]
-        error = float(np.linalg.norm(said - taught) / np.linalg.norm(taught))
-        yield index, rank_correlation(said, taught), error
+        learnt = predicted[: len(own), index][own]
+        error = float(np.linalg.norm(learnt - taught) / np.linalg.norm(taught))
+        yield index, rank_similarity(learnt, taught), error
 
 
 def _mean(values: Sequence[float]) -> float:

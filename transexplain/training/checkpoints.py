@@ -1,7 +1,6 @@
 """Checkpoints as one safetensors file, written whole or not at all; never a pickle."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
 
 _TREE = "tree"  #: the entry of the file's metadata that holds all but the tensors
@@ -46,14 +46,8 @@ def write_tree(path: Path, tree: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_flat(tree, "", tensors))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with atomic_file(path) as temporary:
         save_file(tensors, temporary, metadata={_TREE: text})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_tree(path: Path, device: str = "cpu") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A whole training, from plan to files: the way of the command line, the demo and the library."""
+"""A whole training, from plan to files, for the command line, the demo and the library."""
 
 import json
 import shutil

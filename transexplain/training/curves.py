@@ -18,7 +18,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Path, Path]:
     """Write `history.json` and `history.csv` (columns part, step, epoch, measure, value)."""
-    told, table = folder / f"{prefix}history.json", folder / f"{prefix}history.csv"
+    values, table = folder / f"{prefix}history.json", folder / f"{prefix}history.csv"
     known = {
         "steps": history.steps,
         "epoch_steps": history.epoch_steps,
@@ -28,7 +28,7 @@ def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Pat
         "training": history.training,
         "validation": history.validation,
     }
-    told.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    values.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("part", "step", "epoch", "measure", "value"))
@@ -36,7 +36,7 @@ def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Pat
             (row["part"], int(row["step"]), row["epoch"], row["measure"], row["value"])
             for row in _rows(history)
         )
-    return told, table
+    return values, table
 
 
 def draw_curves(

@@ -1,6 +1,5 @@
 """Labelled examples of a dataset: encoded, split, and in batches that a seed decides."""
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,15 +7,16 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from transexplain.data.images import load_image
 from transexplain.data.paths import inside
 from transexplain.data.reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError
-from transexplain.models.base import Encoded, LoadedModel
+from transexplain.models.base import Batch, Encoded, LoadedModel
 from transexplain.plans import DatasetRef, Shard
+from transexplain.randomness import keyed_number
 from transexplain.targets import ClassNames, label_index
-from transexplain.training.objective import ExampleBatch
 from transexplain.training.plan import digest_of
 from transexplain.types import Item, ItemFailure
 
@@ -34,6 +34,15 @@ class Example:
     label: int  #: class index
     length: int  #: positions
     encoded: Encoded | None  #: None: encoded anew for each batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ExampleBatch:
+    """Some training examples as the model takes them."""
+
+    rows: tuple[int, ...]  #: of the training examples
+    batch: Batch
+    labels: Tensor  #: (B,) class indices, on the model's device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -218,5 +227,5 @@ def _unlabelled(item: Item) -> ItemFailure:
     )
 
 
-def _rank(name: str, seed: int) -> bytes:
-    return hashlib.sha256(f"validation {seed} {name}".encode()).digest()
+def _rank(name: str, seed: int) -> int:
+    return keyed_number("validation", seed, name, bits=256, algorithm="sha256", separator=" ")

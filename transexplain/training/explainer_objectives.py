@@ -15,7 +15,8 @@ from transexplain.learned.network import (
 from transexplain.models.base import LoadedModel
 from transexplain.models.states import States, read_states
 from transexplain.training.agreement import Taught, agreement_of
-from transexplain.training.objective import ClassifierObjective, ExampleBatch, ParameterGroup
+from transexplain.training.examples import ExampleBatch
+from transexplain.training.objective import ClassifierObjective, ParameterGroup
 from transexplain.training.plan import ExplainerPlan
 from transexplain.training.teaching import Lesson, Lessons, Teacher
 
@@ -185,10 +186,10 @@ def measured(
 def _explained(explainer: Explainer, states: States, lesson: Lesson) -> Tensor:
     """The loss of what an explainer says, given the true scales."""
     scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
-    said = explainer(states.hidden, states.mask, states.own, states.logits, scale)
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
     return explanation_loss(
         explainer,
-        said,
+        predicted,
         relevance=lesson.relevance,
         known=lesson.known,
         scale=scale,

@@ -15,11 +15,11 @@ from transexplain.models.base import Batch, LoadedModel
 from transexplain.models.states import read_states, readable_layers
 from transexplain.training.agreement import Taught, agreement_of
 from transexplain.training.classifier import Prepared
-from transexplain.training.examples import Examples
+from transexplain.training.examples import ExampleBatch, Examples
 from transexplain.training.explainer_objectives import JointObjective, SeparateObjective
 from transexplain.training.fitting import fit
 from transexplain.training.history import FitResult
-from transexplain.training.objective import ClassifierObjective, ExampleBatch
+from transexplain.training.objective import ClassifierObjective
 from transexplain.training.plan import ExplainerPlan, FitObserver
 from transexplain.training.teaching import Lessons, Teacher
 
@@ -28,7 +28,7 @@ EXPLAINER_FIT = "explainer-fit"  #: checkpoints, below the output
 MEASURED = 1000
 #: of them, those that a joint training is watched by after every epoch
 WATCHED = 256
-_BATCH = 64  #: examples that the teacher is asked about together
+_BATCH = 64  #: examples that the teacher explains together
 _HEADS = 4
 
 
@@ -47,7 +47,7 @@ def train_explainer(
 
     Args:
         prepared: the classifier, whose digest is written into the file, and examples; the teacher
-            is asked once about each of them.
+            explains each of them once.
         plan: with mode `separate`.
         output: folder; the fit's checkpoints go below it, and a fit that was interrupted goes on.
         observer: hears of the fit.
@@ -97,7 +97,7 @@ def write_explainer(
 
 
 def taught_by(teacher: Teacher, validation: Examples) -> list[Taught]:
-    """Batches of examples held out, with what the teacher says of them."""
+    """Batches of held-out examples, with their lessons."""
     return [(one, teacher.lesson(one.batch, one.rows)) for one in measured_on(validation, MEASURED)]
 
 
@@ -106,7 +106,7 @@ def fresh_explainer(
 ) -> Explainer:
     """An explainer that has learned nothing, on the model's device; the seed decides its weights.
 
-    Raises ConfigurationError where a layer that is asked for cannot be read.
+    Raises ConfigurationError where a wanted layer cannot be read.
     """
     widths = readable_layers(model, batch)
     layers = _default_layers(sorted(widths)) if plan.layers is None else plan.layers
@@ -168,7 +168,7 @@ def facts_of(
     batch: Batch,
     agreement: Agreement | None,
 ) -> Facts:
-    """What the file of an explainer says of it; `batch` is what operations are counted on."""
+    """The facts in the file of an explainer; `batch` is what operations are counted on."""
     return Facts(
         architecture=explainer.architecture,
         base=model.ref.digest,

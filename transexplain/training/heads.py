@@ -84,7 +84,7 @@ def _transformers(
     names = dict(enumerate(classes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module, told = huggingface.read_module(
+        module, report = huggingface.read_module(
             folder,
             modality,
             torch.float32,
@@ -93,10 +93,10 @@ def _transformers(
             label2id={name: index for index, name in names.items()},
             ignore_mismatched_sizes=True,
         )
-    mismatched = [str(entry[0]) for entry in told["mismatched_keys"]]
+    mismatched = [str(entry[0]) for entry in report["mismatched_keys"]]
     inside = _inside_base(module)
     # a pooler belongs to the head that an encoder was saved without
-    missing = [name for name in told["missing_keys"] if name in inside and ".pooler." not in name]
+    missing = [name for name in report["missing_keys"] if name in inside and ".pooler." not in name]
     check_keys(missing, [], [name for name in mismatched if name in inside], str(folder))
     found = digests_of_folder(folder, files)
     place = torch_device(device)

@@ -3,17 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.models.base import LoadedModel
+from transexplain.training.examples import ExampleBatch, Examples
 from transexplain.training.plan import Optimisation
-
-if TYPE_CHECKING:
-    from transexplain.training.examples import Examples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -25,15 +23,6 @@ class ParameterGroup:
     learning_rate: float  #: greatest; the schedule begins at `starts`
     weight_decay: float
     starts: int = 0  #: first step, counted from 0, at which they are trained
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class ExampleBatch:
-    """Some training examples as the model takes them."""
-
-    rows: tuple[int, ...]  #: of the training examples
-    batch: Batch
-    labels: Tensor  #: (B,) class indices, on the model's device
 
 
 class Objective(Protocol):
@@ -72,7 +61,7 @@ class Objective(Protocol):
 
 
 class ClassifierObjective:
-    """Cross-entropy of a classifier's logits, smoothed as asked (Szegedy et al. 2016)."""
+    """Cross-entropy of a classifier's logits, with label smoothing (Szegedy et al. 2016)."""
 
     monitor = "accuracy"
     higher_is_better = True
@@ -132,7 +121,7 @@ class ClassifierObjective:
 
 
 @torch.no_grad()
-def classified(model: LoadedModel, examples: "Examples", batch_size: int) -> dict[str, float]:
+def classified(model: LoadedModel, examples: Examples, batch_size: int) -> dict[str, float]:
     """`accuracy` (share) and `loss` (nats per example) of a model over examples."""
     right, losses = 0, []
     for one in examples.in_order(batch_size):

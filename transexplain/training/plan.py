@@ -1,4 +1,4 @@
-"""What a training is asked to do, and what it gives back; no torch here."""
+"""The plan of a training, and its result; no torch here."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluations import MethodSpec
 from transexplain.learned.facts import Agreement
 from transexplain.plans import DatasetRef
+from transexplain.randomness import keyed_number
 from transexplain.types import ItemFailure
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -219,8 +220,7 @@ def digest_of(*parts: Any) -> str:
 
 def seed_of(seed: int, kind: str, number: int) -> int:
     """A seed of 63 bits for one step or epoch."""
-    digest = hashlib.sha256(f"{kind} {seed} {number}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return keyed_number(kind, seed, number, algorithm="sha256", separator=" ") >> 1
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -1,7 +1,6 @@
 """Write a trained classifier as a directory that `load_model` takes."""
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from transexplain.atomic_write import atomic_folder
 from transexplain.errors import ConfigurationError
 from transexplain.models import timm_models
 from transexplain.models.base import LoadedModel
@@ -23,19 +23,11 @@ def save_model(model: LoadedModel, source: str, folder: Path) -> None:
     `folder` is there whole or not at all; an earlier one is replaced. Raises ConfigurationError
     for a module that is neither of transformers nor of timm.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
+    with atomic_folder(folder) as temporary:
         if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):
             _transformers(model.module, folder_of(source), temporary)
         else:
             _timm(model, source, temporary)
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _transformers(module: Any, source: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which parameters are trained from when on, and at which rate."""
+"""Which parameters are trained, from which step on and at which rate."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

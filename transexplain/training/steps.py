@@ -10,8 +10,8 @@ from torch.optim import AdamW
 
 from transexplain.errors import ConfigurationError
 from transexplain.models.files import digest_of_module
-from transexplain.training.examples import Examples
-from transexplain.training.objective import ExampleBatch, Objective, ParameterGroup
+from transexplain.training.examples import ExampleBatch, Examples
+from transexplain.training.objective import Objective, ParameterGroup
 from transexplain.training.plan import FitPlan, Precision, digest_of
 from transexplain.training.stages import rate_at
 

@@ -1,4 +1,4 @@
-"""What a relevance method says of training examples: the targets that an explainer learns."""
+"""Relevance of training examples by a method: the targets that an explainer learns."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from transexplain.learned.network import item_scale
 from transexplain.methods import bound, unit_of
 from transexplain.methods.base import BatchExplanation
 from transexplain.models.base import Batch, LoadedModel
-from transexplain.training.objective import ExampleBatch
+from transexplain.training.examples import ExampleBatch
 from transexplain.types import Attribution, ResolvedTarget, own_positions
 
 Array = NDArray[np.float32]
@@ -24,7 +24,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesson:
-    """What the teacher says of a batch."""
+    """The teacher's relevance of a batch."""
 
     relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
     known: Tensor  #: (B, C) classes that were explained
@@ -37,8 +37,8 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Told:
-    """What the teacher says of one item."""
+class _Taught:
+    """The teacher's relevance of one item."""
 
     classes: tuple[int, ...]
     relevance: Array  #: (K, T)
@@ -47,9 +47,9 @@ class _Told:
 
 
 class Teacher:
-    """A relevance method in logits, asked about the predicted class and some of the others.
+    """A relevance method in logits, which explains the predicted class and some of the others.
 
-    The predicted class leads and the others are drawn by the item, so that an explainer sees all
+    The predicted class leads and the others are sampled by the item, so that an explainer sees all
     classes and the cost does not grow with their number.
     """
 
@@ -69,10 +69,10 @@ class Teacher:
 
     def lesson(self, batch: Batch, rows: Sequence[int]) -> Lesson:
         """The lesson of a batch whose items are `rows` of the examples."""
-        return assembled(self.told(batch, rows), len(self.model.classes)).to(batch.lengths.device)
+        return assembled(self.teach(batch, rows), len(self.model.classes)).to(batch.lengths.device)
 
-    def told(self, batch: Batch, rows: Sequence[int]) -> list[_Told]:
-        """What the method says of every item of a batch.
+    def teach(self, batch: Batch, rows: Sequence[int]) -> list[_Taught]:
+        """The method's relevance of every item of a batch.
 
         Raises ConfigurationError where it does not measure the positions of the first layer.
         """
@@ -106,22 +106,22 @@ class Teacher:
 
 
 class Lessons:
-    """The lessons of all examples, asked once of a model that does not move."""
+    """The lessons of all examples, computed once from a model that does not change."""
 
     def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
         self._classes = len(teacher.model.classes)
-        self._told: dict[int, _Told] = {}
+        self._taught: dict[int, _Taught] = {}
         for one in batches:
-            self._told.update(zip(one.rows, teacher.told(one.batch, one.rows), strict=True))
+            self._taught.update(zip(one.rows, teacher.teach(one.batch, one.rows), strict=True))
 
     def of(self, rows: Sequence[int]) -> Lesson:
         """The lesson of the items `rows`, on the CPU."""
-        return assembled([self._told[row] for row in rows], self._classes)
+        return assembled([self._taught[row] for row in rows], self._classes)
 
     def scales_and_constants(self) -> tuple[Tensor, Tensor]:
         """(N, 2) and (N, C) of all items, as an explainer is calibrated by."""
         scales, constants = [], []
-        for one in self._told.values():
+        for one in self._taught.values():
             lesson = assembled([one], self._classes)
             own = torch.from_numpy(one.own)[None]
             mask = torch.ones_like(own)
@@ -130,13 +130,13 @@ class Lessons:
         return torch.cat(scales), torch.cat(constants)
 
 
-def assembled(told: Sequence[_Told], classes: int) -> Lesson:
-    """One lesson of what was told of B items, padded on the right to the longest."""
-    longest = max(one.relevance.shape[1] for one in told)
-    relevance = torch.zeros(len(told), longest, classes)
-    known = torch.zeros(len(told), classes, dtype=torch.bool)
-    constants = torch.full((len(told), classes), torch.nan)
-    for row, one in enumerate(told):
+def assembled(taught: Sequence[_Taught], classes: int) -> Lesson:
+    """One lesson of B items, padded on the right to the longest."""
+    longest = max(one.relevance.shape[1] for one in taught)
+    relevance = torch.zeros(len(taught), longest, classes)
+    known = torch.zeros(len(taught), classes, dtype=torch.bool)
+    constants = torch.full((len(taught), classes), torch.nan)
+    for row, one in enumerate(taught):
         places = list(one.classes)
         values = torch.from_numpy(one.relevance)
         relevance[row, : values.shape[1], places] = values.T
@@ -151,9 +151,9 @@ def positions_of(attribution: Attribution) -> NDArray[np.float64]:
     return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
 
 
-def _told(attributions: Sequence[Attribution]) -> _Told:
+def _told(attributions: Sequence[Attribution]) -> _Taught:
     indices = tuple(int(one.class_index or 0) for one in attributions)
     relevance = np.stack([positions_of(one) for one in attributions]).astype(np.float32)
     logits = np.array([one.logit for one in attributions], dtype=np.float32)
     own = own_positions(attributions[0].features, relevance.shape[1])
-    return _Told(indices, relevance, logits, own)
+    return _Taught(indices, relevance, logits, own)

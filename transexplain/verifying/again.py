@@ -8,7 +8,8 @@ from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.data.reader import read_shard
 from transexplain.errors import ConfigurationError, DamagedRowError, TransExplainError
 from transexplain.evaluations import EvaluationPlan
-from transexplain.explaining import Explained, Request, explain_items
+from transexplain.explaining import Explained, Request
+from transexplain.explaining.explain_again import explain_again
 from transexplain.explaining.items import Silent
 from transexplain.models.load import load_model
 from transexplain.plans import AuditPlan, Shard
@@ -98,7 +99,8 @@ def _explained_again(
 ) -> Iterator[Explained]:
     plan = replace(plan, batch_tokens=request.batch_tokens or plan.batch_tokens)
     if plan.task != "evaluation":
-        yield from explain_items(model, _items(plan, rows), Request.from_plan(plan))
+        wanted = [(item, None) for item in _items(plan, rows)]
+        yield from explain_again(model, Request.from_plan(plan), wanted)
         return
     from transexplain.evaluating import Evaluation, evaluate_items
 

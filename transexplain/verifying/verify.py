@@ -9,6 +9,7 @@ from pathlib import Path
 from transexplain.errors import DamagedRowError, TransExplainError
 from transexplain.manifests import manifest_of
 from transexplain.plans import AuditPlan
+from transexplain.randomness import keyed_number
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.recorded import (
@@ -65,8 +66,8 @@ def verify(
 def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
     """`count` of (row, item id), in their order: those whose hash with the seed is smallest."""
 
-    def key(entry: tuple[int, str]) -> bytes:
-        return hashlib.sha256(f"{seed}:{entry[0]}".encode()).digest()
+    def key(entry: tuple[int, str]) -> int:
+        return keyed_number(seed, entry[0], bits=256, algorithm="sha256", separator=":")
 
     return sorted(heapq.nsmallest(count, rows, key=key))
 

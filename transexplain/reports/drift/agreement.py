@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.metrics.ranks import rank_correlation
+from transexplain.rank_correlation import rank_similarity
 from transexplain.types import Attribution, PatchGrid, Token
 
 #: positions in common below which ranks say nothing: two are either alike or opposite
@@ -26,7 +26,7 @@ def agreement(before: Attribution, after: Attribution) -> float | None:
         old, new = before.relevance, after.relevance
     else:
         old, new = _common(before, before.features, after, after.features)
-    return rank_correlation(old, new) if old.size >= FEWEST_POSITIONS else None
+    return rank_similarity(old, new) if old.size >= FEWEST_POSITIONS else None
 
 
 def _common(

@@ -6,8 +6,7 @@ from dataclasses import replace
 from scipy.stats import rankdata
 
 from transexplain.evaluations import ORACLE, RANDOM, EvaluationPlan, MetricSpec
-from transexplain.metrics import curve_of, metric_facts
-from transexplain.metrics.axes import axis_of
+from transexplain.metrics import axis_of, curve_of, metric_facts
 from transexplain.metrics.facts import MetricFacts
 from transexplain.registry import load
 from transexplain.reports.evaluation.gathering import Column, Gathered

@@ -59,17 +59,18 @@ def _shortcuts(found: Strategies) -> Iterator[str]:
         yield (
             f"A cluster of at least {regions.FEWEST} pictures stands out where at least "
             f"{percent(regions.LARGE)} of its positive relevance lies {sides}, at least "
-            f"{regions.TIMES_AREA:g} times the region's area and {regions.TIMES_ELSEWHERE:g} times "
-            "the share in all other pictures looked at, of any class, with an adjusted p of at "
-            f"most {regions.LEVEL:g} ({regions.PERMUTATIONS:,} permutations, Holm over the regions "
-            "and clusters of the class)."
+            f"{regions.TIMES_AREA:g} times the region's area and "
+            f"{regions.TIMES_ELSEWHERE:g} times the share in all other pictures looked at, of "
+            f"any class, with an adjusted p of at most {regions.LEVEL:g} "
+            f"({regions.PERMUTATIONS:,} permutations, Holm over the regions and clusters of the "
+            "class)."
         )
     else:
         yield (
-            f"A cluster of at least {words.FEWEST} texts stands out where one word type is at "
-            f"least {percent(words.LARGE)} of its positive relevance and in at least "
-            f"{percent(words.COMMON)} of its texts, although at most {percent(words.RARE)} of all "
-            f"sampled texts hold it, with an adjusted p of at most {words.LEVEL:g} "
-            f"(hypergeometric, Holm over the {words.LISTED} heaviest words of each cluster of the "
-            "class)."
+            f"A cluster of at least {regions.FEWEST} texts stands out where one word type is at "
+            f"least {percent(regions.LARGE)} of its positive relevance and in at least "
+            f"{percent(words.COMMON)} of its texts, although at most "
+            f"{percent(words.RARE)} of all sampled texts hold it, with an adjusted p of at "
+            f"most {regions.LEVEL:g} (hypergeometric, Holm over the {words.LISTED} heaviest "
+            "words of each cluster of the class)."
         )

@@ -1,0 +1,131 @@
+"""Totals that do not depend on the order of adding: tables of integers, merged row by row.
+
+Numbers are kept as integers in units of 2**-50. Integer addition is associative, that of floats is
+not: only so do the shards of a run give the same bits however they are cut up and merged.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any, Protocol, Self, TypeVar
+
+from transexplain.errors import ConfigurationError
+
+UNITS = 2**50  #: of 9e-16 in whatever is summed
+_STEP = math.log(1.01)  # width of a histogram's bin: 1 %
+_FLOOR = -745.0  # the logarithm of the smallest float is above it, so that no bin is the 0th
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def exact(value: float) -> int:
+    """`value` in units; raises ValueError where it is not finite."""
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return round(value * UNITS)
+
+
+class ExactTable(dict[Key, list[int]]):
+    """Rows of integers by key, all of one length; a row is never changed in place."""
+
+    def add(self, key: Key, row: list[int]) -> None:
+        """Add a row to that of `key`, number by number.
+
+        Raises ConfigurationError where one is longer: what was stored is damaged.
+        """
+        known = self.get(key)
+        if known is None:
+            self[key] = row
+            return
+        if len(known) != len(row):
+            raise ConfigurationError(
+                f"a shard's aggregate has a row of {len(row)} numbers, where others have "
+                f"{len(known)}: run the audit again"
+            )
+        self[key] = list(map(add, known, row))
+
+    def merge(self, other: Mapping[Key, list[int]]) -> Self:
+        """Add all rows of `other` to these, and return these."""
+        for key, row in other.items():
+            self.add(key, row)
+        return self
+
+
+class Counts(dict[Key, int]):
+    """How often each key was counted."""
+
+    def add(self, key: Key, count: int = 1) -> None:
+        """Count a key so many times more."""
+        self[key] = self.get(key, 0) + count
+
+    def merge(self, other: Mapping[Key, int]) -> Self:
+        """Add all counts of `other` to these, and return these."""
+        for key, count in other.items():
+            self.add(key, count)
+        return self
+
+
+class _Mergeable(Protocol):
+    def merge(self, other: Any, /) -> Any: ...
+
+
+_Total = TypeVar("_Total", bound=_Mergeable)
+
+
+def merge_each(
+    mine: dict[Key, _Total], theirs: Mapping[Key, _Total], new: Callable[[], _Total]
+) -> None:
+    """Merge tables that are kept by key; `new` makes the empty one of a key that is not there."""
+    for key, table in theirs.items():
+        if key not in mine:
+            mine[key] = new()
+        mine[key].merge(table)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of signed numbers of any range in bins of 1 % of the number's size.
+
+    The bin of -x mirrors that of x; ascending bins hold ascending numbers, bin 0 holds zeros.
+    """
+
+    counts: Counts[int] = field(default_factory=Counts)  #: signed number of the bin -> numbers
+
+    def add(self, value: float) -> None:
+        """Count one finite number."""
+        place = math.ceil((math.log(abs(value)) - _FLOOR) / _STEP) if value else 0
+        self.counts.add(place if value > 0.0 else -place)
+
+    def merge(self, other: "Histogram") -> "Histogram":
+        """Add the counts of `other` to these, and return these."""
+        self.counts.merge(other.counts)
+        return self
+
+    def bin_of(self, share: float) -> int | None:
+        """The lowest bin such that `share` of the numbers lie in it or below; None: no numbers."""
+        left = max(1, math.ceil(share * sum(self.counts.values()) - 1e-9))
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return place
+        return None
+
+    def quantile(self, share: float) -> float:
+        """That of the numbers which `share` of them do not exceed, to 0.5 %; 0 without any."""
+        place = self.bin_of(share) or 0
+        return math.copysign(outer_edge(abs(place) - 0.5), place) if place else 0.0
+
+    def to_json(self) -> list[list[int]]:
+        """[bin, count] by bin."""
+        return [[place, count] for place, count in sorted(self.counts.items())]
+
+    @classmethod
+    def from_json(cls, content: Iterable[tuple[int, int]]) -> "Histogram":
+        """Read what `to_json` wrote."""
+        return cls(Counts(content))
+
+
+def outer_edge(place: float) -> float:
+    """The largest size of a number in the bin `place` above 0."""
+    return math.exp(place * _STEP + _FLOOR)
