@@ -16,11 +16,40 @@ from transexplain.types import Attribution, Item
 
 COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
 REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused_for is not None]
+#: what the test command of the README explains by every composite
+TWELVE = (
+    *("BERT", "DeBERTa-v2", "ModernBERT", "XLNet", "GPT-2", "Llama", "Mixtral", "T5"),
+    *("ViT", "Swin", "timm ConvNeXt", "timm XCiT"),
+)
 
 
-@pytest.mark.parametrize("method", COMPOSITES)
 @pytest.mark.parametrize("name", COVERED)
-def test_architectures(name: str, method: str) -> None:
+def test_architectures(name: str) -> None:
+    _check(name, "lrp")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in TWELVE else pytest.mark.exhaustive)
+        for name in COVERED
+    ],
+)
+def test_architectures_by_every_other_composite(name: str, subtests: pytest.Subtests) -> None:
+    for method in COMPOSITES:
+        if method != "lrp":
+            with subtests.test(method=method):
+                _check(name, method)
+
+
+def test_the_twelve_are_of_every_kind() -> None:
+    assert set(TWELVE) <= set(COVERED)
+    kinds = {(one.source, one.kind) for one in ARCHITECTURES.values()}
+    assert {(ARCHITECTURES[name].source, ARCHITECTURES[name].kind) for name in TWELVE} == kinds
+
+
+def _check(name: str, method: str) -> None:
+    """Logits, ledgers and values of each item alone, and the same values in batches."""
     one = ready(name)
     alone = [explained(name, method, [item]) for item in one.items]
     for attributions, logits in zip(alone, one.logits, strict=True):
@@ -102,6 +131,7 @@ def test_there_are_enough_architectures() -> None:
     assert len(kinds) == 5
 
 
+@pytest.mark.exhaustive  # measures every architecture once more
 def test_the_readme_says_what_was_measured() -> None:
     assert support_table.in_readme() == support_table.measured_table(), (
         "the support table in README.md is not what was measured; "

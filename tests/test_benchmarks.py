@@ -172,7 +172,7 @@ def test_the_pipeline_is_measured_from_the_first_batch_to_the_last_commit(tmp_pa
     assert "local 1 to bare loop" in found["printed"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.redis
 def test_the_pipeline_has_a_lane_on_the_queue(

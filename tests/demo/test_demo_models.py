@@ -116,7 +116,7 @@ def test_the_seed_decides_the_weights(
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> None:
     """Judged without any explanation: accuracy, and the same letters under swapped names."""
     demo = make_text_demo(tmp_path, seed=0)
@@ -149,7 +149,7 @@ def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> 
     assert abs(means[one] - means[demo.reference]) < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_image_model_reads_digits(tmp_path: Path) -> None:
     demo = make_image_demo(tmp_path, seed=0)
     model = load_model(demo.model_dir)

@@ -20,7 +20,7 @@ def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) ->
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = []
     for seed in SEEDS:
