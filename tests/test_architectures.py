@@ -8,6 +8,7 @@ import support_table
 import torch
 from architectures import ARCHITECTURES
 from architectures_measured import Ready, explained, ready
+from everyday import only
 
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import EngineError
@@ -24,17 +25,16 @@ TWELVE = (
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_architectures(name: str) -> None:
-    _check(name, "lrp")
+def test_architectures(name: str, subtests: pytest.Subtests) -> None:
+    """Both in one test, since it takes longer to build a model than to explain by it."""
+    with subtests.test("explained by lrp"):
+        _check(name, "lrp")
+    if not ARCHITECTURES[name].beside:
+        with subtests.test("the logits follow from the leaf alone"):
+            _check_leaf(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in TWELVE else pytest.mark.exhaustive)
-        for name in COVERED
-    ],
-)
+@pytest.mark.parametrize("name", only(*TWELVE, of=COVERED))
 def test_architectures_by_every_other_composite(name: str, subtests: pytest.Subtests) -> None:
     for method in COMPOSITES:
         if method != "lrp":
@@ -101,8 +101,8 @@ class _Exchange:
         pass
 
 
-@pytest.mark.parametrize("name", [name for name, one in ARCHITECTURES.items() if not one.beside])
-def test_the_logits_follow_from_the_leaf_alone(name: str) -> None:
+def _check_leaf(name: str) -> None:
+    """A leaf of another item in its place gives the logits of that item."""
     one = ready(name)
     found = one.model.encode(
         [Item(id=str(index), index=index, content=item) for index, item in enumerate(one.items[:2])]
@@ -123,6 +123,8 @@ def test_what_is_not_covered_is_refused_by_name(name: str) -> None:
     operator = ARCHITECTURES[name].refused_for
     with pytest.raises(EngineError, match=f"operator '{operator}'"):
         explained(name, "lrp", ready(name).items[:1])
+    if not ARCHITECTURES[name].beside:
+        _check_leaf(name)
 
 
 def test_there_are_enough_architectures() -> None:
