@@ -25,6 +25,26 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if named else min(cores, 8)
 
 
+#: test file -> whether it has a test that is not exhaustive
+EVERYDAY = pytest.StashKey[dict[Path, bool]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note what there is of each file before a selection takes tests away; the longest first."""
+    found = config.stash.setdefault(EVERYDAY, {})
+    for item in items:
+        found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
+    # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
+@pytest.fixture
+def everyday(pytestconfig: pytest.Config) -> dict[Path, bool]:
+    """Whether each test file has a test that is not exhaustive."""
+    return pytestconfig.stash[EVERYDAY]
+
+
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -87,7 +107,7 @@ def amqp_url() -> str:
     """URL of a reachable RabbitMQ; tests use queues of their own and delete them."""
     import amqp
 
-    url = os.environ.get("TRANSEXPLAIN_TEST_AMQP", "amqp://guest:guest@127.0.0.1:5672//")
+    url = os.environ.get("TRANSEXPLAIN_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
     host, _, port = url.rpartition("@")[2].partition("/")[0].partition(":")
     user, _, password = url.partition("://")[2].rpartition("@")[0].partition(":")
     try:

@@ -49,6 +49,15 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert command.replace("python -m pytest", "") in CI
 
 
+def test_the_everyday_tests_reach_every_layer(everyday: dict[Path, bool]) -> None:
+    """What `exhaustive` leaves out is more of the same, and never all tests of a folder."""
+    files = set((ROOT / "tests").rglob("test_*.py"))
+    if files - everyday.keys():
+        pytest.skip("only some of the test files were collected")
+    reached = {file.parent for file, one in everyday.items() if one}
+    assert {file.parent for file in files} == reached
+
+
 def lower_bound(wanted: Requirement) -> Version:
     (bound,) = [one for one in wanted.specifier if one.operator == ">="]
     return Version(bound.version)
@@ -64,8 +73,8 @@ def test_ci_tries_the_lowest_versions_on_the_oldest_python_and_the_newest_python
     oldest, newest = PYTHONS[0], PYTHONS[-1]
     assert PROJECT["project"]["requires-python"] == f">={oldest}"
     everything = f"'.[{','.join(EXTRAS)}]'"
-    assert f"short_tests lowest {oldest} --resolution lowest-direct {everything}" in CI
-    assert f"short_tests newest {newest} -c constraints.txt" in CI
+    assert f"prepare lowest {oldest} --resolution lowest-direct {everything}" in CI
+    assert f"prepare newest {newest} -c constraints.txt" in CI
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=lambda one: one.name)

@@ -21,6 +21,7 @@ def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) ->
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1500)
 def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = []
     for seed in SEEDS:

@@ -346,6 +346,7 @@ def test_declared_units() -> None:
     assert facts_of("deeplift-shap").needs_rules
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared
 def test_completeness_on_real_sentences(shared_dir: Path) -> None:
     model = te.load_model(shared_dir / "real/models/minilm-sst2")
