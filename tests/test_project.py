@@ -137,6 +137,7 @@ def test_the_threat_model_names_files_that_exist() -> None:
     assert any(name.startswith("tests/") for name in named)
 
 
+@pytest.mark.exhaustive
 def test_the_bill_of_materials_is_valid_and_names_what_is_installed(tmp_path: Path) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

@@ -199,6 +199,7 @@ def queue_name(redis_url: str) -> Iterator[str]:
             client.delete(one)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.redis
 @pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"redact": REDACT}])

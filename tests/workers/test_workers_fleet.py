@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
+from everyday import only
 from tiny_audit import make_audit
 
 from transexplain.settings import Settings
@@ -144,7 +145,7 @@ def test_two_workers_give_the_numbers_of_a_local_run(
     same(stored(local), stored(fleet))
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", only("2", of=["1", "2"]))
 def test_a_killed_run_resumes_without_loss_or_doubles(tmp_path: Path, processes: str) -> None:
     spec = str(make_audit(tmp_path, items=400))
     reference = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'ref.db'}")
@@ -199,6 +200,7 @@ def test_interrupt_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     assert len(stored(env)) == 800
 
 
+@pytest.mark.exhaustive
 def test_lost_hints_are_sent_again(tmp_path: Path, redis_url: str, queue_name: str) -> None:
     """The broker forgets everything before a worker comes: `resume --queue` is enough."""
     spec = str(make_audit(tmp_path))
@@ -226,6 +228,7 @@ def test_an_unreachable_broker_or_database_is_exit_4(tmp_path: Path) -> None:
     assert "secret" not in said
 
 
+@pytest.mark.exhaustive
 def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     tmp_path: Path, redis_url: str, queue_name: str
 ) -> None:
@@ -266,9 +269,13 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     ("words", "said"),
     [
         (("--devices", "cuda:77"), "device 'cuda:77' is not there"),
-        (("--devices", "cpu", "--device", "cpu"), "give one"),
-        (("--modality", "sound"), "known are text, image, nodes"),
-        (("--log-format", "xml"), "use text or json"),
+        pytest.param(
+            ("--devices", "cpu", "--device", "cpu"), "give one", marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            ("--modality", "sound"), "known are text, image, nodes", marks=pytest.mark.exhaustive
+        ),
+        pytest.param(("--log-format", "xml"), "use text or json", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_worker_that_is_asked_for_the_wrong_thing_ends(
