@@ -121,6 +121,7 @@ def test_apart_it_is_welch_and_in_the_same_pictures_the_paired_test() -> None:
     assert same.interval == pytest.approx((interval.low, interval.high))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "design",
     [

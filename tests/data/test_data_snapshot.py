@@ -191,6 +191,7 @@ def test_a_snapshot_folder_that_cannot_be_made_is_told(source: Path):
         prepare(DatasetSpec(source=str(source)), source / "under" / "a" / "file")
 
 
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_the_source(tmp_path: Path):
     path, text = tmp_path / "x.jsonl", "word " * 2000
     with path.open("w") as stream:

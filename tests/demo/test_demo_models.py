@@ -101,6 +101,7 @@ def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     assert (grid.rows, grid.cols, grid.prefix) == (8, 8, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [quick_text, quick_image])
 def test_the_seed_decides_the_weights(
     tmp_path: Path, make: Callable[[Path, int], TextDemo | ImageDemo]

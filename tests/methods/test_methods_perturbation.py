@@ -730,6 +730,7 @@ def test_a_batch_of_float32_gives_float32(tangled) -> None:
         np.testing.assert_allclose(one.relevance, double.relevance, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared
 @pytest.mark.parametrize("method", METHODS)
 def test_real_models(shared_dir: Path, method: str) -> None:

@@ -73,6 +73,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     assert not (tmp_path / "transexplain.db").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("method", "warned"),
     [("rollout", "the same relevance whatever class"), ("full-lrp", "hardly in practice")],

@@ -98,6 +98,7 @@ def test_terms_of_two_lexicons_meet(call: Call, imported: Callable[..., Any]) ->
     assert {row["reference"] for row in met.values()} == {"all other groups of gender x origin"}
 
 
+@pytest.mark.exhaustive
 def test_columns_meet_and_rare_meetings_are_left_out_by_name(
     call: Call, imported: Callable[..., Any]
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_reference_that_is_never_mentioned_is_said(
     assert {row["difference"] for row in groups(call)["rows"] if "gender" in row["group"]} == {None}
 
 
+@pytest.mark.exhaustive
 def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
     imported: Callable[..., Any], tmp_path: Path
 ) -> None:
