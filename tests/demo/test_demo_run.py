@@ -11,6 +11,7 @@ from transexplain.settings import Settings
 SEEDS = range(10)
 
 
+@pytest.mark.exhaustive
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
     said: list[str] = []
     verdict = run_demo(tmp_path, 0, say=said.append)

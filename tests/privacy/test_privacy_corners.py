@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from attribution_rows import rows_of_run, write_rows
+from everyday import only
 from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
 from test_privacy_store import found, run
 from verified_runs import Run, failed
@@ -93,7 +94,9 @@ def test_strategies_without_words_are_refused(tmp_path: Path) -> None:
         discover(db, one.id)
 
 
-@pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"store_text": "none"}])
+@pytest.mark.parametrize(
+    "keys", only({"store_text": "hashed"}, of=[{"store_text": "hashed"}, {"store_text": "none"}])
+)
 def test_an_evaluation_stores_no_secret(tmp_path: Path, keys: dict[str, str]) -> None:
     evaluation = {
         "methods": ["lrp", "random"],
@@ -138,7 +141,7 @@ def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
     assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", only("parquet", of=["parquet", "jsonl"]))
 @pytest.mark.parametrize(("mode", "redact"), [("hashed", False), ("none", False), ("full", True)])
 def test_an_import_of_an_export_without_texts_says_why(
     tmp_path: Path, mode: str, redact: bool, form: str

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from everyday import only
 from safetensors.torch import load_file
 from tiny_trainings import StopAt, image_plan, text_plan
 
@@ -55,7 +56,7 @@ def stopped(plan: TrainingPlan, step: int) -> StopAt:
     return observer
 
 
-@pytest.mark.parametrize("make", [text_plan, image_plan])
+@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
 def test_a_training_that_is_ended_several_times_gives_the_same_bits(
     tmp_path: Path, make: Make
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_training_that_is_ended_several_times_gives_the_same_bits(
     assert resumed.histories[0].read_text() == uninterrupted.histories[0].read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_process_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     for step in ("3", "13"):

@@ -59,6 +59,7 @@ def test_whatever_the_batch_size(run: Run, asked: dict[str, Any]) -> None:
     assert "40 attributions" in found["explained again"].text, "two targets each"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("payload", ["float16", "float32"])
 def test_whatever_the_number_of_processes(run: Run, tmp_path: Path, payload: str) -> None:
     other = audited(tmp_path, processes=2, payload=payload, batch_tokens=64)
@@ -267,6 +268,7 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
     assert "FAIL  explained again: item '3'" in said
 
 
+@pytest.mark.exhaustive
 def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, items=12))
     words = ("--method", "gradient-x-input", "--metric", "sparsity", "--items", "0")
@@ -284,6 +286,7 @@ def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> No
     assert "FAIL  stored results: shard 0" in said
 
 
+@pytest.mark.exhaustive
 def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) -> None:
     folder = tmp_path / "pictures"
     for name, colour in (("a/one.png", 40), ("a/two.png", 90), ("b/three.png", 200)):
