@@ -10,9 +10,14 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+#: of each property; .ci/run tries more of all properties
+EXAMPLES = int(os.environ.get("TRANSEXPLAIN_EXAMPLES", "20"))
 # a busy machine is no failure: no time limits for single examples, nor for making them
 hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "house",
+    deadline=None,
+    max_examples=EXAMPLES,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("house")
 

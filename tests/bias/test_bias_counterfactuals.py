@@ -101,6 +101,7 @@ def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
     assert accused <= 2 if true == 0.0 else accused > 100
 
 
+@pytest.mark.exhaustive
 def test_names_that_differ_by_luck_are_no_effect_of_their_group() -> None:
     """Six names a side with effects of their own: their means differ, their groups do not."""
     accused = differ = 0

@@ -19,6 +19,7 @@ def cells(sizes: dict[str, int], spread: float = 0.5, seed: int = 3) -> list[Cel
     return cells_of(totals_of(groups))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", [{"A": 12, "B": 20}, {"A": 45, "B": 60}, {"A": 9, "B": 400}])
 def test_large_differences_are_found_and_tiny_ones_not(sizes: dict[str, int]) -> None:
     some = cells(sizes)

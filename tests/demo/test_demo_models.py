@@ -63,6 +63,7 @@ def pictures(demo: ImageDemo) -> tuple[list, list[str]]:
     return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
 
 
+@pytest.mark.exhaustive
 def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     demo = quick_text(tmp_path, seed=0)
     model = load_model(demo.model_dir)
@@ -89,6 +90,7 @@ def test_every_word_of_a_letter_is_one_token_and_foreign_words_are_spelled(tmp_p
     assert [token.text for token in foreign.features if not token.special] == list("Zebras")
 
 
+@pytest.mark.exhaustive
 def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     demo = quick_image(tmp_path, seed=0)
     model = load_model(demo.model_dir)

@@ -13,7 +13,6 @@ TOLERANCE = 1e-11
 EVERY_STEP = Graph(tuple((step, "residual", 7) for step in sorted(STEPS)))
 EVERY_JOIN = Graph(tuple(("dense", join, 11) for join in sorted(JOINS)))
 BOUNDED = settings(
-    max_examples=150,
     deadline=None,
     derandomize=True,
     database=None,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from everyday import only
 from report_samples import biased_run
 from tiny_audit import make_audit_with_authors
 
@@ -22,7 +21,8 @@ def groups_of(call: Call, run_id: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("form", only("parquet", of=["parquet", "jsonl"]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_an_export_imported_again_has_the_same_statistics(
     call: Call, tmp_path: Path, form: str
 ) -> None:
@@ -63,6 +63,7 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "said"),
     [

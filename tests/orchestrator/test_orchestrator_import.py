@@ -148,6 +148,7 @@ def test_workers_and_a_stopped_import(
         assert len(list(results.iter_items(db, run_id))) == 40
 
 
+@pytest.mark.exhaustive
 def test_bad_rows_are_in_the_report(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]]
 ) -> None:

@@ -144,6 +144,7 @@ def test_one_process_says_what_hung_and_resume_goes_on(
     assert list(failures) == [HANGS]
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_is_killed_in_the_caller_leaves_its_batch(
     tmp_path: Path, run_audit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
