@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import redis
 from attribution_rows import rows_of_run, write_rows
-from everyday import only
 from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
 from test_privacy_store import found, run
 from verified_runs import Run, failed
@@ -35,6 +34,8 @@ from transexplain.store import results, runs
 from transexplain.store.database import open_database
 from transexplain.strategies.discover import discover
 from transexplain.strategies.features import gather
+
+pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,9 +95,7 @@ def test_strategies_without_words_are_refused(tmp_path: Path) -> None:
         discover(db, one.id)
 
 
-@pytest.mark.parametrize(
-    "keys", only({"store_text": "hashed"}, of=[{"store_text": "hashed"}, {"store_text": "none"}])
-)
+@pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"store_text": "none"}])
 def test_an_evaluation_stores_no_secret(tmp_path: Path, keys: dict[str, str]) -> None:
     evaluation = {
         "methods": ["lrp", "random"],
@@ -141,7 +140,7 @@ def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
     assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
 
 
-@pytest.mark.parametrize("form", only("parquet", of=["parquet", "jsonl"]))
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
 @pytest.mark.parametrize(("mode", "redact"), [("hashed", False), ("none", False), ("full", True)])
 def test_an_import_of_an_export_without_texts_says_why(
     tmp_path: Path, mode: str, redact: bool, form: str
@@ -202,7 +201,6 @@ def queue_name(redis_url: str) -> Iterator[str]:
             client.delete(one)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.redis
 @pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"redact": REDACT}])

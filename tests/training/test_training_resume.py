@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from everyday import only
 from safetensors.torch import load_file
 from tiny_trainings import StopAt, image_plan, text_plan
 
@@ -19,6 +18,8 @@ from transexplain.models.load import load_model
 from transexplain.training import train
 from transexplain.training.course import forget
 from transexplain.training.plan import TrainingPlan
+
+pytestmark = pytest.mark.exhaustive
 
 Make = Callable[..., TrainingPlan]
 
@@ -56,7 +57,7 @@ def stopped(plan: TrainingPlan, step: int) -> StopAt:
     return observer
 
 
-@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
+@pytest.mark.parametrize("make", [text_plan, image_plan])
 def test_a_training_that_is_ended_several_times_gives_the_same_bits(
     tmp_path: Path, make: Make
 ) -> None:
@@ -73,7 +74,6 @@ def test_a_training_that_is_ended_several_times_gives_the_same_bits(
     assert resumed.histories[0].read_text() == uninterrupted.histories[0].read_text()
 
 
-@pytest.mark.exhaustive
 def test_a_killed_process_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     for step in ("3", "13"):

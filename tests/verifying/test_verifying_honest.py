@@ -193,6 +193,7 @@ def stored_plan(run: Run) -> AuditPlan:
         return runs.get(db, run.id).plan
 
 
+@pytest.mark.exhaustive
 def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = audited(tmp_path / "other")
@@ -205,6 +206,7 @@ def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
     assert "explained again" not in absent
 
 
+@pytest.mark.exhaustive
 def test_the_verbs(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, **SMALL))
     assert call("run", spec)[0] == 0
@@ -237,6 +239,7 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert "FAIL  manifest: the store gives sha256" in said
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
     assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
     assert call("verify", "nosuchrun")[0] == 2
@@ -249,6 +252,7 @@ def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
     assert (code, "absent.json cannot be read" in said) == (1, True)
 
 
+@pytest.mark.exhaustive
 def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) -> None:
     assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
     path = write_rows(tmp_path / "rows.jsonl", rows_of_run("sqlite:///transexplain.db"))
