@@ -1,5 +1,7 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -9,6 +11,17 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+# What is imported and collected stays, and searching it for garbage again and again takes seconds.
+gc.disable()
+atexit.register(gc.unfreeze)  # else libraries report at the end what they take for leaks
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage, and only what comes now is searched for it."""
+    gc.freeze()
+    gc.enable()
+
 
 #: of each property; .ci/run tries more of all properties
 EXAMPLES = int(os.environ.get("TRANSEXPLAIN_EXAMPLES", "20"))
