@@ -35,6 +35,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("house")
 
 
+@pytest.hookimpl(optionalhook=True)  # xdist may be switched off
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """As many processes as cores, at most eight; for named files this one, which starts faster."""
     named = any(Path(one.partition("::")[0]).suffix == ".py" for one in config.args)

@@ -277,7 +277,7 @@ def _compressed(run_id: str) -> dict[str, Poison]:
 @cache
 def _bombs() -> tuple[bytes, bytes]:
     """300 MB by two compressors: one piece is compressed, and its result repeated."""
-    piece, times = bytes(2**20), BOMB // 2**20
+    piece, times = bytes(10 * 2**20), BOMB // (10 * 2**20)
     packer = zlib.compressobj()
     head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)  # the stream's header
     block = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
