@@ -1,5 +1,7 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -10,16 +12,56 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# What is imported and collected stays, and searching it for garbage again and again takes seconds.
+gc.disable()
+atexit.register(gc.unfreeze)  # else libraries report at the end what they take for leaks
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage, and only what comes now is searched for it."""
+    gc.freeze()
+    gc.enable()
+
+
+#: of each property; .ci/run tries more of all properties
+EXAMPLES = int(os.environ.get("TRANSEXPLAIN_EXAMPLES", "20"))
 # a busy machine is no failure: no time limits for single examples, nor for making them
 hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "house",
+    deadline=None,
+    max_examples=EXAMPLES,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("house")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: several processes then end together."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+@pytest.hookimpl(optionalhook=True)  # xdist may be switched off
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """As many processes as cores, at most eight; for named files this one, which starts faster."""
+    named = any(Path(one.partition("::")[0]).suffix == ".py" for one in config.args)
+    usable = getattr(os, "sched_getaffinity", None)  # not on macOS
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    return 0 if named else min(cores, 8)
+
+
+#: test file -> whether it has a test that is not exhaustive
+EVERYDAY = pytest.StashKey[dict[Path, bool]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note what there is of each file before a selection takes tests away; the longest first."""
+    found = config.stash.setdefault(EVERYDAY, {})
+    for item in items:
+        found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
+    # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
+@pytest.fixture
+def everyday(pytestconfig: pytest.Config) -> dict[Path, bool]:
+    """Whether each test file has a test that is not exhaustive."""
+    return pytestconfig.stash[EVERYDAY]
 
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -84,7 +126,7 @@ def amqp_url() -> str:
     """URL of a reachable RabbitMQ; tests use queues of their own and delete them."""
     import amqp
 
-    url = os.environ.get("TRANSEXPLAIN_TEST_AMQP", "amqp://guest:guest@127.0.0.1:5672//")
+    url = os.environ.get("TRANSEXPLAIN_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
     host, _, port = url.rpartition("@")[2].partition("/")[0].partition(":")
     user, _, password = url.partition("://")[2].rpartition("@")[0].partition(":")
     try:

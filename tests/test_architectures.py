@@ -8,6 +8,7 @@ import support_table
 import torch
 from architectures import ARCHITECTURES
 from architectures_measured import Ready, explained, ready
+from everyday import only
 
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import EngineError
@@ -16,11 +17,39 @@ from transexplain.types import Attribution, Item
 
 COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
 REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused_for is not None]
+#: what the test command of the README explains by every composite
+TWELVE = (
+    *("BERT", "DeBERTa-v2", "ModernBERT", "XLNet", "GPT-2", "Llama", "Mixtral", "T5"),
+    *("ViT", "Swin", "timm ConvNeXt", "timm XCiT"),
+)
 
 
-@pytest.mark.parametrize("method", COMPOSITES)
 @pytest.mark.parametrize("name", COVERED)
-def test_architectures(name: str, method: str) -> None:
+def test_architectures(name: str, subtests: pytest.Subtests) -> None:
+    """Both in one test, since it takes longer to build a model than to explain by it."""
+    with subtests.test("explained by lrp"):
+        _check(name, "lrp")
+    if not ARCHITECTURES[name].beside:
+        with subtests.test("the logits follow from the leaf alone"):
+            _check_leaf(name)
+
+
+@pytest.mark.parametrize("name", only(*TWELVE, of=COVERED))
+def test_architectures_by_every_other_composite(name: str, subtests: pytest.Subtests) -> None:
+    for method in COMPOSITES:
+        if method != "lrp":
+            with subtests.test(method=method):
+                _check(name, method)
+
+
+def test_the_twelve_are_of_every_kind() -> None:
+    assert set(TWELVE) <= set(COVERED)
+    kinds = {(one.source, one.kind) for one in ARCHITECTURES.values()}
+    assert {(ARCHITECTURES[name].source, ARCHITECTURES[name].kind) for name in TWELVE} == kinds
+
+
+def _check(name: str, method: str) -> None:
+    """Logits, ledgers and values of each item alone, and the same values in batches."""
     one = ready(name)
     alone = [explained(name, method, [item]) for item in one.items]
     for attributions, logits in zip(alone, one.logits, strict=True):
@@ -72,8 +101,8 @@ class _Exchange:
         pass
 
 
-@pytest.mark.parametrize("name", [name for name, one in ARCHITECTURES.items() if not one.beside])
-def test_the_logits_follow_from_the_leaf_alone(name: str) -> None:
+def _check_leaf(name: str) -> None:
+    """A leaf of another item in its place gives the logits of that item."""
     one = ready(name)
     found = one.model.encode(
         [Item(id=str(index), index=index, content=item) for index, item in enumerate(one.items[:2])]
@@ -94,6 +123,8 @@ def test_what_is_not_covered_is_refused_by_name(name: str) -> None:
     operator = ARCHITECTURES[name].refused_for
     with pytest.raises(EngineError, match=f"operator '{operator}'"):
         explained(name, "lrp", ready(name).items[:1])
+    if not ARCHITECTURES[name].beside:
+        _check_leaf(name)
 
 
 def test_there_are_enough_architectures() -> None:
@@ -102,6 +133,7 @@ def test_there_are_enough_architectures() -> None:
     assert len(kinds) == 5
 
 
+@pytest.mark.exhaustive  # measures every architecture once more
 def test_the_readme_says_what_was_measured() -> None:
     assert support_table.in_readme() == support_table.measured_table(), (
         "the support table in README.md is not what was measured; "

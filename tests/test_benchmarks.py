@@ -41,6 +41,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     return done.stdout, json.loads(figures.read_text(encoding="utf-8"))
 
 
+@pytest.mark.exhaustive
 def test_every_contender_has_a_row_on_every_model(ran: tuple[str, dict[str, Any]]) -> None:
     _, figures = ran
     for model in ("bert-base", "vit-b16"):
@@ -57,6 +58,7 @@ def test_every_contender_has_a_row_on_every_model(ran: tuple[str, dict[str, Any]
             assert math.isclose(rows[name]["items_per_second"], 8 / rows[name]["seconds"])
 
 
+@pytest.mark.exhaustive
 def test_ratios_are_to_the_forward_pass_of_the_same_round(
     ran: tuple[str, dict[str, Any]],
 ) -> None:
@@ -66,6 +68,7 @@ def test_ratios_are_to_the_forward_pass_of_the_same_round(
             assert row["ratio_lowest"] == row["ratio"] == row["ratio_highest"] == 1.0
 
 
+@pytest.mark.exhaustive
 def test_aims_stand_beside_the_figures(ran: tuple[str, dict[str, Any]]) -> None:
     _, figures = ran
     expected = AIMS | dict.fromkeys(FURTHER, 0.9)
@@ -75,6 +78,7 @@ def test_aims_stand_beside_the_figures(ran: tuple[str, dict[str, Any]]) -> None:
             assert row["met"] == (None if row["aim"] is None else row["ratio"] <= row["aim"])
 
 
+@pytest.mark.exhaustive
 def test_captum_is_measured_or_the_reason_is_told(ran: tuple[str, dict[str, Any]]) -> None:
     _, figures = ran
     for row in figures["timings"]:
@@ -83,6 +87,7 @@ def test_captum_is_measured_or_the_reason_is_told(ran: tuple[str, dict[str, Any]
             assert told == "measured" or told.startswith("captum cannot be imported: ")
 
 
+@pytest.mark.exhaustive
 def test_memory_grows_with_length_and_is_measured_in_a_process_of_its_own(
     ran: tuple[str, dict[str, Any]],
 ) -> None:
@@ -97,6 +102,7 @@ def test_memory_grows_with_length_and_is_measured_in_a_process_of_its_own(
     assert set(figures["linear"]) == {"lrp", "input x gradient"}
 
 
+@pytest.mark.exhaustive
 def test_the_table_is_printed_with_its_caveat(ran: tuple[str, dict[str, Any]]) -> None:
     printed, figures = ran
     assert "toy shapes" in printed
@@ -105,6 +111,7 @@ def test_the_table_is_printed_with_its_caveat(ran: tuple[str, dict[str, Any]]) -
     assert {"torch", "transformers", "timm", "captum"} == set(figures["environment"]["versions"])
 
 
+@pytest.mark.exhaustive
 def test_the_benchmark_of_the_methods_measures_and_counts() -> None:
     names = ["lrp", "transformer-attribution", "integrated-gradients", "decoded-gradcam"]
     done = subprocess.run(
@@ -155,6 +162,7 @@ def tiny_data(folder: Path) -> list[str]:
     return ["--model", str(folder / "model"), "--data", str(folder / "texts.jsonl")]
 
 
+@pytest.mark.exhaustive
 def test_the_pipeline_is_measured_from_the_first_batch_to_the_last_commit(tmp_path: Path) -> None:
     words = [*tiny_data(tmp_path), "--rows", "48", "--shards", "6", "--repeats", "1"]
     found = quick("pipeline", *words, "--lanes", "bare loop", "local 1", folder=tmp_path)
@@ -172,7 +180,7 @@ def test_the_pipeline_is_measured_from_the_first_batch_to_the_last_commit(tmp_pa
     assert "local 1 to bare loop" in found["printed"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.redis
 def test_the_pipeline_has_a_lane_on_the_queue(
@@ -210,6 +218,7 @@ def test_a_growing_worker_would_be_seen() -> None:
     assert "missed" in " ".join(memory.told(grown))
 
 
+@pytest.mark.exhaustive
 def test_memory_is_read_from_a_real_worker(tmp_path: Path) -> None:
     words = ["--tiny", "--rows", "120", "--shard-size", "10"]
     figures = quick("memory", *words, folder=tmp_path)["figures"]
@@ -218,6 +227,7 @@ def test_memory_is_read_from_a_real_worker(tmp_path: Path) -> None:
     assert figures["highest"] >= figures["end"] > 2**20
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.redis
 def test_a_simulated_fleet_does_all_of_its_work(
@@ -233,6 +243,7 @@ def test_a_simulated_fleet_does_all_of_its_work(
     assert 3 <= figures["connections"] <= 15
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_costs_by_size_are_measured_for_every_state_of_a_run(
     tmp_path: Path, postgres_url: str

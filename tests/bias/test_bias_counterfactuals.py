@@ -87,6 +87,7 @@ def test_the_effect_is_the_mean_over_texts_by_hand() -> None:
     assert (row.examples[0].entity, row.examples[0].replacement) == ("a", "b")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("true", [0.0, -0.3])
 def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
     covered = accused = 0
@@ -100,6 +101,7 @@ def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
     assert accused <= 2 if true == 0.0 else accused > 100
 
 
+@pytest.mark.exhaustive
 def test_names_that_differ_by_luck_are_no_effect_of_their_group() -> None:
     """Six names a side with effects of their own: their means differ, their groups do not."""
     accused = differ = 0
@@ -146,6 +148,7 @@ def test_opposite_effects_are_seen_although_their_mean_is_none() -> None:
     assert odd.p is not None and odd.p < 1e-6 and odd.effect == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.exhaustive
 def test_names_that_differ_among_themselves_are_no_effect_that_varies() -> None:
     wrong = 0
     for seed in range(100):

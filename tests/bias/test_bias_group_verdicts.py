@@ -1,6 +1,7 @@
 """Verdicts on groups: answers first, rates second, relevance never by itself."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,13 +17,20 @@ from transexplain.bias.outcomes import outcome_table
 from transexplain.findings import GroupStatistic, Practical
 from transexplain.findings import Verdict as RelevanceVerdict
 
-EVEN = counted(*((group, f">{said}", 2000) for group in "AB" for said in CLASSES))
-PROXY = counted(
-    ("A", "invited>invited", 40),
-    ("A", "rejected>rejected", 360),
-    ("B", "invited>invited", 200),
-    ("B", "rejected>rejected", 200),
-)
+
+@cache
+def even() -> OutcomeTotals:
+    return counted(*((group, f">{said}", 2000) for group in "AB" for said in CLASSES))
+
+
+@cache
+def proxy() -> OutcomeTotals:
+    return counted(
+        ("A", "invited>invited", 40),
+        ("A", "rejected>rejected", 360),
+        ("B", "invited>invited", 200),
+        ("B", "rejected>rejected", 200),
+    )
 
 
 def swapped(effect: float, *, name: float = 0.02, texts: int = 150) -> list[Observation]:
@@ -50,7 +58,7 @@ def relevance(verdict: RelevanceVerdict) -> GroupStatistic:
 
 def judged(
     observations: Sequence[Observation] = (),
-    totals: OutcomeTotals = EVEN,
+    totals: OutcomeTotals | None = None,
     *,
     rows: Sequence[GroupStatistic] = (),
     found: Found | None = None,
@@ -60,7 +68,9 @@ def judged(
     references, practical = references_of("B", ["A", "B"]), Practical()
     evidence = Evidence(
         counterfactuals=counterfactual_table(observations, [answer], references, practical),
-        outcomes=outcome_table(totals, [answer], CLASSES, references, practical),
+        outcomes=outcome_table(
+            even() if totals is None else totals, [answer], CLASSES, references, practical
+        ),
         relevance=rows,
         found={"A": found} if found else {},
         no_swaps=no_swaps,
@@ -89,12 +99,12 @@ def test_names_that_differ_by_luck_are_named_and_their_group_is_not_accused() ->
 
 
 def test_rates_that_swapping_does_not_explain_are_different_outcomes() -> None:
-    found = judged(swapped(0.0), PROXY)
+    found = judged(swapped(0.0), proxy())
     assert found.verdict == "different outcomes"
     assert "impact ratio 0.20" in found.reasons[0]
     assert found.reasons[1].startswith("swapping its mentions does not explain it")
     assert "labels say so of 10.0 % and 50.0 %" in found.reasons[2]
-    without = judged((), PROXY, no_swaps="the model is not at hand")
+    without = judged((), proxy(), no_swaps="the model is not at hand")
     assert without.verdict == "different outcomes"
     assert "not known: the model is not at hand" in without.reasons[1]
 
@@ -103,7 +113,7 @@ def test_equivalent_needs_both_and_relevance_alone_accuses_nobody() -> None:
     assert judged(swapped(0.0)).verdict == "equivalent"
     explained = judged(swapped(0.0), rows=[relevance("difference")])
     assert explained.verdict == "explained differently"
-    assert judged((), EVEN).verdict == "inconclusive"
+    assert judged((), even()).verdict == "inconclusive"
     few = counted(("A", ">invited", 30), ("B", ">invited", 25), ("B", ">rejected", 10))
     open_ = judged(swapped(0.0), few)
     assert open_.verdict == "inconclusive"

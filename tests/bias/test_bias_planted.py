@@ -19,6 +19,7 @@ def cells(sizes: dict[str, int], spread: float = 0.5, seed: int = 3) -> list[Cel
     return cells_of(totals_of(groups))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", [{"A": 12, "B": 20}, {"A": 45, "B": 60}, {"A": 9, "B": 400}])
 def test_large_differences_are_found_and_tiny_ones_not(sizes: dict[str, int]) -> None:
     some = cells(sizes)
@@ -31,6 +32,7 @@ def test_large_differences_are_found_and_tiny_ones_not(sizes: dict[str, int]) ->
     assert all(one.lexicons == 60 and one.share == one.found / 60 for one in tiny)
 
 
+@pytest.mark.exhaustive
 def test_larger_differences_are_found_more_often() -> None:
     found = planted(cells({"A": 20, "B": 20, "C": 20}), Rules(reference="C"), 0.4)
     half, once, twice = (one.share for one in found)
@@ -83,6 +85,7 @@ def test_no_such_difference(bad: float) -> None:
         planted(cells({"A": 9, "B": 9}), Rules(), bad)
 
 
+@pytest.mark.exhaustive
 def test_the_same_seed_finds_the_same() -> None:
     some = cells({"A": 12, "B": 20})
     assert planted(some, Rules(), 0.3, 40) == planted(some, Rules(), 0.3, 40)
@@ -99,6 +102,7 @@ def test_subsets_are_different_numbers_alike_likely(of: int, size: int) -> None:
     assert np.abs(counts - wanted).max() < 6 * wanted**0.5
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_entities_take_seconds() -> None:
     some = cells({"A": 5000, "B": 4000, "C": 980, "D": 20})
     begun = time.process_time()

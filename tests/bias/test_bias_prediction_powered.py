@@ -226,6 +226,7 @@ def test_no_sample_at_all() -> None:
     assert {row.verdict for row in rows} == {"inconclusive", "suppressed"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cheap", [noisy, overstating])
 def test_intervals_hold_the_exact_mean(cheap) -> None:  # type: ignore[no-untyped-def]
     made = corpus({"A": 0.3, "B": 0.0}, cheap, mentions=20)

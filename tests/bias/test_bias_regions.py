@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 from test_bias_counterfactuals import ANSWER
-from test_bias_group_verdicts import EVEN
+from test_bias_group_verdicts import even
 from test_bias_outcomes import CLASSES, INVITED
 
 from transexplain.bias.aggregate_form import check_form
@@ -121,6 +121,7 @@ def test_apart_it_is_welch_and_in_the_same_pictures_the_paired_test() -> None:
     assert same.interval == pytest.approx((interval.low, interval.high))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "design",
     [
@@ -180,7 +181,7 @@ def judged(regions: Sequence[HiddenRegion], no_swaps: str = "") -> GroupVerdict:
     practical = Practical()
     evidence = Evidence(
         counterfactuals=region_table(regions, [INVITED], REFERENCES, practical),
-        outcomes=outcome_table(EVEN, [INVITED], CLASSES, REFERENCES, practical),
+        outcomes=outcome_table(even(), [INVITED], CLASSES, REFERENCES, practical),
         relevance=(),
         found={},
         no_swaps=no_swaps,

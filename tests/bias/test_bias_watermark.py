@@ -34,7 +34,7 @@ def write_corners(data: Watermarked, path: Path) -> None:
             writer.writerow((name, picture.parent.name, json.dumps(regions)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_marked_corner_is_flagged_for_the_class_it_gives_away_and_for_no_other(
     tmp_path: Path,
 ) -> None:

@@ -67,6 +67,7 @@ def mentions(totals: EntityTotals) -> list[tuple[str, str, int]]:
     return [(row.group, row.entity, row.mentions) for row in totals.rows(totals.strata)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shards", [3, 7])
 def test_any_number_of_shards_gives_the_same(tmp_path: Path, shards: int) -> None:
     prepared = prepare(tmp_path, "groups.check=20")
@@ -152,6 +153,7 @@ def test_it_is_made_only_where_an_item_was_drawn(tmp_path: Path) -> None:
     assert "randomised" not in prepared.model.variants
 
 
+@pytest.mark.exhaustive
 def test_a_failing_randomised_explanation_costs_no_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

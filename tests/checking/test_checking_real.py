@@ -15,6 +15,7 @@ from transexplain.explaining.items import Silent
 from transexplain.settings import Settings
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared
 def test_relevance_of_names_is_borne_out_by_removing_them(shared_dir: Path, tmp_path: Path) -> None:
     """Of 300 tweets some 60 are drawn; few predictions of a sentiment model hang on a name."""

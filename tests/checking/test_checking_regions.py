@@ -146,6 +146,7 @@ def test_any_cut_into_shards_hides_the_same(tmp_path: Path) -> None:
         assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_ways_change_the_region_alone() -> None:
     rng = np.random.default_rng(1)
     for height, width in ((1, 30), (40, 30), (900, 1300)):

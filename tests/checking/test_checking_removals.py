@@ -80,6 +80,7 @@ def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> No
             assert one.relevance == pytest.approx(one.change, abs=1e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["occlusion", "integrated-gradients", "rollout", "saliency"])
 def test_whatever_the_method_the_model_is_asked_once(tmp_path: Path, method: str) -> None:
     settings = (f"method.name={method}", "groups.check=1000", "targets=[predicted]")
@@ -121,6 +122,7 @@ def test_nothing_drawn_and_nobody_mentioned(tmp_path: Path) -> None:
     assert removals_of(checked_of(nobody).removals) is None
 
 
+@pytest.mark.exhaustive
 def test_removals_are_drawn_by_row_alone(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=12", "model.dtype=float64")
     whole = sorted(checked_of(prepared).removals)

@@ -93,6 +93,7 @@ def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
     assert {one.group for one in found if one.own} == {"praise", "things"}, "both directions"
 
 
+@pytest.mark.exhaustive
 def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=20", "model.dtype=float64")
     whole = observed(prepared)

@@ -5,7 +5,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.data import delimited, lines
@@ -36,7 +36,6 @@ def write(tmp_path: Path):
     return _write
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(ODD.map(lambda t: t.replace("\t", "").replace("\n", "")), min_size=1))
 def test_tsv_gives_back_every_text(texts, tmp_path_factory, load):
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
@@ -49,7 +48,6 @@ def test_tsv_gives_back_every_text(texts, tmp_path_factory, load):
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     texts=st.lists(st.one_of(ODD, ODD.map(lambda t: f"{t}\n\t{t}")), min_size=1),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),

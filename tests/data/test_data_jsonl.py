@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.errors import DataSourceError
@@ -20,7 +20,6 @@ def write(path: Path, *lines: bytes) -> Path:
     return path
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(st.characters(codec="utf-8")), min_size=1), ascii_only=st.booleans())
 def test_jsonl_gives_back_every_text(texts, ascii_only, tmp_path_factory, load):
     path = tmp_path_factory.mktemp("jsonl") / "x.jsonl"

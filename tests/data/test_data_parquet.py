@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.errors import DataSourceError
@@ -19,7 +19,6 @@ def contents(items) -> list[str]:
     return [item.content if isinstance(item, Item) else f"[{item.kind}]" for item in items]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     texts=st.lists(st.one_of(st.none(), st.text(st.characters(codec="utf-8"))), min_size=1),
     kind=st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), None]),

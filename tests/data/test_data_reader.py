@@ -1,5 +1,6 @@
 """Reading shards: only their row groups, and only from the snapshot of the plan."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,18 @@ from transexplain.plans import DatasetRef, DatasetSpec, Shard
 ROWS = 5000
 
 
-@pytest.fixture
-def ref(tmp_path: Path) -> DatasetRef:
-    path = tmp_path / "x.tsv"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> DatasetRef:
+    folder = tmp_path_factory.mktemp("prepared")
+    path = folder / "x.tsv"
     path.write_text("text\tlabel\n" + "".join(f"t{n}\tl{n % 3}\n" for n in range(ROWS)))
-    return prepare(DatasetSpec(source=str(path)), tmp_path)
+    return prepare(DatasetSpec(source=str(path)), folder)
+
+
+@pytest.fixture
+def ref(prepared: DatasetRef, tmp_path: Path) -> DatasetRef:
+    """The dataset with a snapshot of this test's own."""
+    return replace(prepared, snapshot=str(shutil.copy(prepared.snapshot, tmp_path)))
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ def real(shared_dir: Path) -> Path:
     ("name", "rows", "failed"),
     [
         ("tweeteval_sentiment_val", 2000, 0),
-        ("tweeteval_hate_train", 9000, 7),
+        pytest.param("tweeteval_hate_train", 9000, 7, marks=pytest.mark.exhaustive),
         ("sst2_dev", 872, 0),
-        ("sst2_train", 67349, 0),
-        ("agnews_train10k", 10001, 0),
+        pytest.param("sst2_train", 67349, 0, marks=pytest.mark.exhaustive),
+        pytest.param("agnews_train10k", 10001, 0, marks=pytest.mark.exhaustive),
     ],
 )
 def test_tsv(name, rows, failed, real, load):

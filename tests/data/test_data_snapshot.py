@@ -84,6 +84,7 @@ def test_it_is_written_once(source: Path, tmp_path: Path, monkeypatch):
     assert [ref.rows for ref in changed] == [2500, 100, 2500, 2501]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [b"short", None])
 def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Path):
     spec = DatasetSpec(source=str(source))
@@ -96,6 +97,7 @@ def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Pat
     assert fingerprint.file_digest(Path(first.snapshot)) == first.fingerprint
 
 
+@pytest.mark.exhaustive
 def test_many_at_once_leave_one_snapshot(source: Path, tmp_path: Path):
     found, spec = [], DatasetSpec(source=str(source))
     threads = [
@@ -191,6 +193,7 @@ def test_a_snapshot_folder_that_cannot_be_made_is_told(source: Path):
         prepare(DatasetSpec(source=str(source)), source / "under" / "a" / "file")
 
 
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_the_source(tmp_path: Path):
     path, text = tmp_path / "x.jsonl", "word " * 2000
     with path.open("w") as stream:

@@ -63,6 +63,7 @@ def pictures(demo: ImageDemo) -> tuple[list, list[str]]:
     return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
 
 
+@pytest.mark.exhaustive
 def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     demo = quick_text(tmp_path, seed=0)
     model = load_model(demo.model_dir)
@@ -89,6 +90,7 @@ def test_every_word_of_a_letter_is_one_token_and_foreign_words_are_spelled(tmp_p
     assert [token.text for token in foreign.features if not token.special] == list("Zebras")
 
 
+@pytest.mark.exhaustive
 def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     demo = quick_image(tmp_path, seed=0)
     model = load_model(demo.model_dir)
@@ -101,6 +103,7 @@ def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     assert (grid.rows, grid.cols, grid.prefix) == (8, 8, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [quick_text, quick_image])
 def test_the_seed_decides_the_weights(
     tmp_path: Path, make: Callable[[Path, int], TextDemo | ImageDemo]
@@ -116,7 +119,7 @@ def test_the_seed_decides_the_weights(
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> None:
     """Judged without any explanation: accuracy, and the same letters under swapped names."""
     demo = make_text_demo(tmp_path, seed=0)
@@ -149,7 +152,7 @@ def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> 
     assert abs(means[one] - means[demo.reference]) < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_image_model_reads_digits(tmp_path: Path) -> None:
     demo = make_image_demo(tmp_path, seed=0)
     model = load_model(demo.model_dir)

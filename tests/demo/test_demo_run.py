@@ -11,6 +11,7 @@ from transexplain.settings import Settings
 SEEDS = range(10)
 
 
+@pytest.mark.exhaustive
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
     said: list[str] = []
     verdict = run_demo(tmp_path, 0, say=said.append)
@@ -20,7 +21,8 @@ def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) ->
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1500)
 def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = []
     for seed in SEEDS:

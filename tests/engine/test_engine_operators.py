@@ -83,9 +83,7 @@ def check_alone(model: Example, x: Tensor, method: str, tolerance: float) -> Non
     assert all(ledger.relative_gap < tolerance for ledger in ledgers)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", RUNNABLE)
-def test_operator(name: str, method: str) -> None:
+def check_operator(name: str, method: str) -> None:
     """Logits as they were, a ledger that closes, and every item in a batch as alone."""
     model = with_head(EXAMPLES[name])
     x = inputs(3, 4, 6)
@@ -107,8 +105,22 @@ def test_operator(name: str, method: str) -> None:
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-10 * ledger.magnitude)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", RUNNABLE)
-def test_operator_at_zero(name: str, method: str) -> None:
+def check_at_zero(name: str, method: str) -> None:
     x = torch.zeros(1 if refused_in_batches(name, method) else 2, 4, 6, dtype=torch.float64)
     check_alone(with_head(EXAMPLES[name]), x, method, ROUNDING.get(name, 1e-12))
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_operator(name: str) -> None:
+    check_operator(name, "lrp")
+    check_at_zero(name, "lrp")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_operator_by_every_other_method(name: str, subtests: pytest.Subtests) -> None:
+    for method in METHODS:
+        if method != "lrp":
+            with subtests.test(method=method):
+                check_operator(name, method)
+                check_at_zero(name, method)

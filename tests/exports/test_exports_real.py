@@ -13,6 +13,7 @@ from transexplain.exports.exporting import export
 pytestmark = pytest.mark.shared
 
 
+@pytest.mark.exhaustive
 def test_sst2(shared_dir: Path, tmp_path: Path) -> None:
     real = shared_dir / "real"
     keys = {

@@ -83,7 +83,7 @@ def settings(tmp_path: Path, broker: OwnRedis, postgres: OwnPostgres) -> Setting
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1500)
 def test_chaos_changes_nothing_but_the_poison(
     tmp_path: Path,

@@ -57,6 +57,7 @@ def batches(folder: Path) -> list[float]:
     return [float(line.split()[0]) for line in lines]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("meanwhile", ["nothing", "flushed", "gone"])
 def test_sigterm_ends_a_worker_after_its_batch_and_gives_the_lease_back(
     tmp_path: Path, broker: OwnRedis, meanwhile: str
@@ -82,6 +83,7 @@ def test_sigterm_ends_a_worker_after_its_batch_and_gives_the_lease_back(
                 assert client.llen("ends:ends.text.cpu") >= 1, "its message waits again"
 
 
+@pytest.mark.exhaustive
 def test_no_item_is_explained_more_than_a_heartbeat_after_a_cancel(
     tmp_path: Path, broker: OwnRedis
 ) -> None:

@@ -46,6 +46,7 @@ def planned(folder: Path, **keys: Any) -> Manifest:
         return manifest_of(db, runs.create(db, prepared.plan, prepared.shards))
 
 
+@pytest.mark.exhaustive
 def test_two_runs_over_the_same_bytes_have_one_name(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

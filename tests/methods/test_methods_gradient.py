@@ -193,6 +193,7 @@ def in_one_batch(model: LoadedModel, items: list[Item], method: str) -> list[np.
     return [one.relevance for of_item in found.attributions for one in of_item]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", GRADIENT)
 @pytest.mark.parametrize("kind", ["text", "image"])
 def test_neither_batch_nor_padding_nor_chunks_matter(
@@ -346,6 +347,7 @@ def test_declared_units() -> None:
     assert facts_of("deeplift-shap").needs_rules
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared
 def test_completeness_on_real_sentences(shared_dir: Path) -> None:
     model = te.load_model(shared_dir / "real/models/minilm-sst2")

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from captum.attr import Occlusion, ShapleyValueSampling
 from PIL import Image
-from sklearn.linear_model import Ridge
 from tiny_models import bert, vit, wordpiece
 from torch import nn
 
@@ -289,6 +287,8 @@ def test_relevance_sums_to_the_rise_from_nothing(tangled, method: str, samples: 
 
 @pytest.mark.parametrize("ridge", [0.0, 2.0])
 def test_lime_is_the_weighted_regression(tangled, ridge: float) -> None:
+    from sklearn.linear_model import Ridge
+
     masks = neighbours(6, 40, generator_of(3, "0", "lime"))
     distance = 1 - masks.sum(axis=1) / (np.sqrt(6) * np.sqrt(np.maximum(masks.sum(axis=1), 1)))
     weights = np.sqrt(np.exp(-(distance**2) / 0.5**2))
@@ -331,6 +331,8 @@ def test_coalitions_have_the_weights_of_the_kernel() -> None:
 
 
 def test_captum_finds_the_same_shapley_values(tangled) -> None:
+    from captum.attr import ShapleyValueSampling
+
     orders = permutations(6, 5, generator_of(0, "0", "shapley-sampling"))
 
     def logits(present: torch.Tensor) -> torch.Tensor:
@@ -348,6 +350,8 @@ def test_captum_finds_the_same_shapley_values(tangled) -> None:
 
 @pytest.mark.parametrize(("window", "stride"), [(1, 1), (2, 1), (2, 2)])
 def test_captum_finds_the_same_occlusion_of_pictures(image_model, window: int, stride: int) -> None:
+    from captum.attr import Occlusion
+
     pixels = transform(picture())[None]
 
     def logits(given: torch.Tensor) -> torch.Tensor:
@@ -726,6 +730,7 @@ def test_a_batch_of_float32_gives_float32(tangled) -> None:
         np.testing.assert_allclose(one.relevance, double.relevance, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared
 @pytest.mark.parametrize("method", METHODS)
 def test_real_models(shared_dir: Path, method: str) -> None:

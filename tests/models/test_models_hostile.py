@@ -371,6 +371,7 @@ def test_a_model_to_train_is_no_larger_than_its_weights(bert_dir: Path) -> None:
         load_for_training(str(bert_dir), ("cat", "dog"), device="cpu", seed=0)
 
 
+@pytest.mark.exhaustive
 def test_a_deep_model_that_fits_its_weights_is_built(tmp_path: Path) -> None:
     import transformers
 
@@ -383,6 +384,7 @@ def test_a_deep_model_that_fits_its_weights_is_built(tmp_path: Path) -> None:
     assert not any(told.values())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     [

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from everyday import only
 from tiny_models import hooks_of, text_items
 from torch import Tensor, nn
 from toy_graphs import Biased, Graphormer, Unmasked, biased_item, graphormer_item, toy
@@ -50,7 +51,7 @@ def refused(model: LoadedModel, content: Any) -> tuple[str, str]:
     return found.kind, found.message
 
 
-@pytest.mark.parametrize("at", ["encoder", "nodes"])
+@pytest.mark.parametrize("at", only("encoder", of=["encoder", "nodes"]))
 @pytest.mark.parametrize(
     ("kind", "fused"), [*((kind, True) for kind in KINDS), ("bias (H, T, T)", False)]
 )

@@ -30,6 +30,7 @@ def predict(model: LoadedModel, items: list[Item]) -> list[str]:
     return names
 
 
+@pytest.mark.exhaustive
 def test_sentiment_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
     model = load_model(shared_dir / "real/models/minilm-sst2")
     assert model.classes == ("negative", "positive")

@@ -73,6 +73,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     assert not (tmp_path / "transexplain.db").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("method", "warned"),
     [("rollout", "the same relevance whatever class"), ("full-lrp", "hardly in practice")],
@@ -176,6 +177,7 @@ def test_an_unknown_run_is_named(call, tmp_path: Path) -> None:
     assert "no runs yet" in said
 
 
+@pytest.mark.exhaustive
 def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
     """Each kind of bad item is an error row; the others finish; exit code 3 says so."""
     spec = str(make_audit(tmp_path))

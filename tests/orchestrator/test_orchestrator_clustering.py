@@ -65,6 +65,7 @@ def attributions(folder: Path) -> str:
     return write_rows(folder / "rows.jsonl", rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("column", "verdict"), [("all", "suppressed"), ("some", "difference")])
 def test_an_import_counts_clusters(call: Call, tmp_path: Path, column: str, verdict: str) -> None:
     (tmp_path / "names.json").write_text(json.dumps(NAMES), encoding="utf-8")

@@ -116,6 +116,7 @@ def test_postgresql_gets_its_partitions(postgres_url: str) -> None:
         call(postgres_url, "backup", "copy.db")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", [["resume"], ["retry"], ["retry", "--failed"]])
 def test_a_run_of_the_first_revision_goes_on_with_nothing(
     url: str, tmp_path: Path, verb: list[str], request: pytest.FixtureRequest

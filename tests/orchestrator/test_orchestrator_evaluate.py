@@ -66,6 +66,7 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
     assert json.loads(printed.output)["tables"] == said["tables"]
 
 
+@pytest.mark.exhaustive
 def test_an_evaluation_that_was_stopped_goes_on(tmp_path: Path) -> None:
     evaluation = {"methods": ["lrp"], "metrics": ["activation", "pruning"]}
     prepared = prepare(tmp_path, evaluation, items=24, targets="predicted")
@@ -132,6 +133,7 @@ def test_all_methods_leave_out_those_that_are_not_defined(tmp_path: Path) -> Non
     assert limits["lrp"] is None
 
 
+@pytest.mark.exhaustive
 def test_an_audit_measures_its_own_method_on_a_sample(tmp_path: Path) -> None:
     spec = load_spec(make_audit(tmp_path, items=40, evaluation={"items": 5}))
     prepared = prepare_audit(spec, settings_of(tmp_path))

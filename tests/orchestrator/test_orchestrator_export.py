@@ -21,6 +21,7 @@ def groups_of(call: Call, run_id: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_an_export_imported_again_has_the_same_statistics(
     call: Call, tmp_path: Path, form: str
@@ -62,6 +63,7 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "said"),
     [

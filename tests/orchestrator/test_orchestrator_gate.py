@@ -67,6 +67,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("rule", "measured", "kept", "broken"), NUMBERS)
 def test_a_limit_is_kept_up_to_its_number_and_broken_beyond(
     db: Database, rule: str, measured: float, kept: float, broken: float | None
@@ -134,6 +135,7 @@ def judged(db: Database, policy: dict[str, Any], **changes: Any) -> Check:
     return one
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("strata", "measured"), [(("",), 0.8), (("", "north"), 0.25)])
 def test_the_most_uneven_rates_are_those_of_any_stratum(
     db: Database, strata: tuple[str, ...], measured: float
@@ -186,6 +188,7 @@ def swapped(*effects: float) -> tuple[Counterfactual, ...]:
     return tuple(row for row in rows if row.stratum)
 
 
+@pytest.mark.exhaustive
 def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database) -> None:
     rows = swapped(0.3)
     for limit, kept in ((0.3, True), (0.29, False)):
@@ -203,6 +206,7 @@ def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database
     assert not found.passed and "not measured: no mention was swapped" in found.text
 
 
+@pytest.mark.exhaustive
 def test_groups_that_nothing_can_be_said_of_are_forbidden(db: Database) -> None:
     rule = {"forbid_suppressed": True}
     assert judged(db, rule).passed
@@ -216,6 +220,7 @@ def test_groups_that_nothing_can_be_said_of_are_forbidden(db: Database) -> None:
     assert judged(db, rule, rows=tuple(quiet)).measured == 2.0, "relevance cannot be compared"
 
 
+@pytest.mark.exhaustive
 def test_gaps_in_what_a_verdict_rests_on_are_forbidden(db: Database) -> None:
     rule = {"forbid_gaps": True}
     found = judged(db, rule)
@@ -230,6 +235,7 @@ def test_gaps_in_what_a_verdict_rests_on_are_forbidden(db: Database) -> None:
     assert kept.passed and kept.measured == 0.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
@@ -310,6 +316,7 @@ def innocent(db: Database) -> str:
         return biased_run(db)
 
 
+@pytest.mark.exhaustive
 def test_drift_against_the_run_before_or_a_named_one(db: Database, innocent: str) -> None:
     after = biased_run(db, previous=innocent)
     for against in ({}, {"against": innocent}):
@@ -328,6 +335,7 @@ def test_drift_against_the_run_before_or_a_named_one(db: Database, innocent: str
     assert check(db, innocent, drift={"against": after, "forbid_new_differences": True}).passed
 
 
+@pytest.mark.exhaustive
 def test_drift_that_cannot_be_told_fails(db: Database, innocent: str) -> None:
     other = biased_run(db, previous=innocent, max_length=64)
     found = check(db, other, drift={"max_flips": 1.0})
@@ -427,6 +435,7 @@ def test_the_verb_prints_every_rule_and_its_exit_code_is_the_verdict(
     assert {one["rule"]: one["passed"] for one in document["checks"]}["max_failed"] is False
 
 
+@pytest.mark.exhaustive
 def test_compare_prints_writes_and_refuses(
     db: Database, url: str, tmp_path: Path, innocent: str
 ) -> None:

@@ -68,6 +68,7 @@ def references(found: dict[str, Any]) -> dict[str, str]:
     return {row["group"]: row["reference"] for row in found["rows"]}
 
 
+@pytest.mark.exhaustive
 def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any]) -> None:
     code, said = imported("reference={gender: gender/male}")
     assert code == 0, said
@@ -85,6 +86,7 @@ def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any])
     assert "against <bdi>all other groups of origin" in re.sub("<wbr>|\u200b|&#8203;", "", page)
 
 
+@pytest.mark.exhaustive
 def test_terms_of_two_lexicons_meet(call: Call, imported: Callable[..., Any]) -> None:
     code, said = imported("intersections=[[gender, origin]]")
     assert code == 0, said
@@ -98,6 +100,7 @@ def test_terms_of_two_lexicons_meet(call: Call, imported: Callable[..., Any]) ->
     assert {row["reference"] for row in met.values()} == {"all other groups of gender x origin"}
 
 
+@pytest.mark.exhaustive
 def test_columns_meet_and_rare_meetings_are_left_out_by_name(
     call: Call, imported: Callable[..., Any]
 ) -> None:
@@ -122,6 +125,7 @@ def test_columns_meet_and_rare_meetings_are_left_out_by_name(
     assert "under 2 % of the mentions of their family: <bdi>sex x age/woman x old</bdi>" in page
 
 
+@pytest.mark.exhaustive
 def test_a_reference_that_is_never_mentioned_is_said(
     call: Call, imported: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -134,6 +138,7 @@ def test_a_reference_that_is_never_mentioned_is_said(
     assert {row["difference"] for row in groups(call)["rows"] if "gender" in row["group"]} == {None}
 
 
+@pytest.mark.exhaustive
 def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
     imported: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -159,6 +164,7 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
     assert shipped == load_pairs(SHIPPED)
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) -> None:
     """So digests of plans from before hold."""
     code, said = imported()

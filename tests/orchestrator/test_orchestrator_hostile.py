@@ -37,6 +37,7 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents(name: str, tmp_path: Path, call: Call) -> None:
     (tmp_path / "x.yaml").write_text(DOCUMENTS[name])
@@ -94,6 +95,7 @@ DATABASES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", DATABASES)
 def test_databases(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.db").write_text("not a database, however long one looks at it\n" * 40)

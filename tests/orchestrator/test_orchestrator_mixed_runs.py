@@ -20,6 +20,8 @@ from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import open_database
 
+pytestmark = pytest.mark.exhaustive
+
 Call = Callable[..., tuple[int, str]]
 MIXED = {"method": "gradient-x-input", "exact_sample": 0.5}
 QUICK = {"explain": MIXED, "evaluation": {"items": 0}}

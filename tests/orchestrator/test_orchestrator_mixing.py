@@ -17,6 +17,8 @@ from transexplain.manifests.inputs import seeds
 from transexplain.settings import Settings
 from transexplain.store.plan_json import plan_from_json, plan_to_json
 
+pytestmark = pytest.mark.exhaustive
+
 
 def prepare(folder: Path, **keys: object) -> Prepared:
     spec = load_spec(make_audit(folder, **keys), settings=("evaluation.items=0",))

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from secret_texts import KEY, SECRET, SECRETS, secret_audit
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:

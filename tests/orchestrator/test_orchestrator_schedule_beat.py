@@ -22,6 +22,8 @@ from transexplain.store.schedule_records import Fire
 from transexplain.store.schedule_tables import schedule
 from workers.app import queue_of
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

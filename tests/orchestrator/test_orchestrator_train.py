@@ -21,6 +21,8 @@ from transexplain.models.load import load_model
 from transexplain.settings import Settings
 from transexplain.training.plan import Stages
 
+pytestmark = pytest.mark.exhaustive
+
 Call = Callable[..., tuple[int, str]]
 
 

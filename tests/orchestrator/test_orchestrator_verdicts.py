@@ -11,6 +11,8 @@ import pytest
 import yaml
 from additive_texts import TARGET, Text, World
 
+pytestmark = pytest.mark.exhaustive
+
 Call = Callable[..., tuple[int, str]]
 Way = Literal["run", "import"]
 

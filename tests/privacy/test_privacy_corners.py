@@ -35,6 +35,8 @@ from transexplain.store.database import open_database
 from transexplain.strategies.discover import discover
 from transexplain.strategies.features import gather
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

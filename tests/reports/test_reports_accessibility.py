@@ -20,6 +20,8 @@ from transexplain.reports.redacted import redacted
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
+pytestmark = pytest.mark.exhaustive
+
 if TYPE_CHECKING:
     from pathlib import Path
 

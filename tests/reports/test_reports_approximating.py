@@ -54,6 +54,7 @@ def test_the_sentences(summary: Summary) -> None:
     assert "their share is in the ledger" not in notes
 
 
+@pytest.mark.exhaustive
 def test_the_page_and_the_document(summary: Summary) -> None:
     text = Visible(render(summary)).text
     assert "learned, which approximates lrp" in text

@@ -18,6 +18,8 @@ from transexplain.store.database import Database, open_database
 from transexplain.store.schema import attribution, item, shard_aggregate
 from transexplain.types import ItemFailure
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:

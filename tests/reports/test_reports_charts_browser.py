@@ -17,6 +17,8 @@ from transexplain.reports.html import render
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
+pytestmark = pytest.mark.exhaustive
+
 TEXTS = ("good Ann", "good tea", "bad Bob", "dull bad day", "good fine day", "bad tea")
 
 

@@ -65,6 +65,7 @@ def test_all_three_are_told_in_every_format(db: Database) -> None:
     assert [one["difference"] for one in groups["planted"]] == [0.25, 0.5, 1.0]
 
 
+@pytest.mark.exhaustive
 def test_a_difference_that_survives_is_said_at_the_top(db: Database) -> None:
     found = summary(db, gap=0.5)
     assert found.groups is not None and found.groups.randomised is not None
@@ -77,6 +78,7 @@ def test_a_difference_that_survives_is_said_at_the_top(db: Database) -> None:
     assert "survives randomisation" in Visible(REPORTS.load("html")(found)).text
 
 
+@pytest.mark.exhaustive
 def test_a_fiftieth_of_a_difference_is_no_reason_to_doubt_it(db: Database) -> None:
     found = summary(db, gap=0.01)
     assert found.groups is not None and found.groups.randomised is not None
@@ -89,6 +91,7 @@ def test_a_fiftieth_of_a_difference_is_no_reason_to_doubt_it(db: Database) -> No
     assert "needs what was learnt" in Visible(REPORTS.load("html")(found)).text
 
 
+@pytest.mark.exhaustive
 def test_several_draws_are_told(db: Database) -> None:
     checked = Checked(
         randomised=RandomisedTotals(
@@ -115,6 +118,7 @@ def test_nothing_is_said_of_what_was_not_done(db: Database) -> None:
     assert "Removals" not in page and "Randomised model" not in page and "Planted" not in page
 
 
+@pytest.mark.exhaustive
 def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
     notes = "\n".join(summary(db, check=CheckPlan(share=0.25, swap=False)).notes)
     assert "share 25\u00a0%" in notes and "was taken out" in notes and "drawn anew" in notes
@@ -124,6 +128,7 @@ def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
     assert "looked at again" not in "\n".join(summary(db).notes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("totals", "words"),
     [

@@ -17,7 +17,7 @@ from transexplain.store import results, runs
 from transexplain.store.database import Database, open_database
 from transexplain.types import ItemOutcome
 
-pytestmark = pytest.mark.shared
+pytestmark = [pytest.mark.shared, pytest.mark.exhaustive]
 
 ROWS = 200
 #: nothing is claimed of them: words that these reviews hold often, in two groups

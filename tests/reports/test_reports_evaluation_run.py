@@ -22,6 +22,8 @@ from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 
+pytestmark = pytest.mark.exhaustive
+
 METRICS = ("activation", "pruning", "sparsity", "conservation-gap")
 METHODS = ("lrp", "attention-last", "random")
 

@@ -7,8 +7,8 @@ from simulated_fleet import WEATHERS, Fleet
 
 from transexplain.store.database import Database
 
-#: schedules for each weather and database; the exhaustive run asks for more
-SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "10"))
+#: schedules for each weather and database; .ci/run plays thirty
+SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "2"))
 
 
 @pytest.mark.parametrize("weather", WEATHERS)

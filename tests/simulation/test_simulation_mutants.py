@@ -105,7 +105,7 @@ def changed(fault: Fault) -> Iterator[None]:
             setattr(user, name, old)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_simulation_finds_it(db: Database, fault: Fault) -> None:
     if fault.name == "a run is closed without its lock" and db.path is not None:

@@ -10,6 +10,8 @@ from store_samples import claimable, make_plan, make_result, make_shards
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 
+pytestmark = pytest.mark.exhaustive
+
 CRASHED = 9
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
 ROWS, SIZE = 12, 4

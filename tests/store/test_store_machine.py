@@ -15,6 +15,8 @@ from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from transexplain.store.schema import shard
 
+pytestmark = pytest.mark.exhaustive
+
 SHARDS, SIZE, ATTEMPTS = 3, 2, 2
 LONG = 1000.0
 POSITIONS = st.integers(0, SHARDS - 1)

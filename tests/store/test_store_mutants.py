@@ -17,6 +17,8 @@ from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from transexplain.store.schema import shard
 
+pytestmark = pytest.mark.exhaustive
+
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
 
 

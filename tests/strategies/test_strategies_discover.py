@@ -144,7 +144,7 @@ def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
     return make_watermarked(tmp_path_factory.mktemp("watermarked"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_watermarked_pictures_are_isolated_without_being_told_where(
     watermarked: Watermarked, audited: Audit
 ) -> None:
@@ -172,7 +172,7 @@ def shortcut(tmp_path_factory: pytest.TempPathFactory) -> ShortcutLetters:
     return make_shortcut_letters(tmp_path_factory.mktemp("letters"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_rare_word_that_gives_a_class_away_is_named(
     shortcut: ShortcutLetters, audited: Audit
 ) -> None:

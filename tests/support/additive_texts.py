@@ -100,7 +100,7 @@ class World:
         return str(folder)
 
 
-def _tokenizer(vocabulary: Sequence[str]) -> transformers.PreTrainedTokenizerFast:
+def _tokenizer(vocabulary: Sequence[str]) -> "transformers.PreTrainedTokenizerFast":
     numbers = {word: number for number, word in enumerate(vocabulary)}
     inner = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     inner.normalizer = normalizers.BertNormalizer(lowercase=False)

@@ -1,7 +1,9 @@
 """Tiny image classifiers of timm that mix convolutions or pooling with attention."""
 
+from functools import partial
 from typing import Any
 
+from architectures_record import Settings
 from architectures_timm import timm_table
 
 _STAGES: dict[str, Any] = {"depths": (1, 1, 1, 1), "dims": (8, 8, 16, 16)}
@@ -39,11 +41,11 @@ def _metaformer(mixer: str, width: int) -> dict[str, Any]:
 
 
 #: name -> (timm's name or module:Class, side of the picture in pixels, settings)
-_MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "CAFormer": ("metaformer:MetaFormer", 64, _metaformer("Attention", 32)),
+_MODELS: dict[str, tuple[str, int, Settings]] = {
+    "CAFormer": ("metaformer:MetaFormer", 64, partial(_metaformer, "Attention", 32)),
     "CoAtNet": ("coatnet_0_rw_224", 64, _MAXXVIT),
     "CoAtNet (relative MLP)": ("coatnet_rmlp_0_rw_224", 64, _MAXXVIT),
-    "ConvFormer": ("metaformer:MetaFormer", 64, _metaformer("SepConv", 16)),
+    "ConvFormer": ("metaformer:MetaFormer", 64, partial(_metaformer, "SepConv", 16)),
     "ConvMixer": ("convmixer:ConvMixer", 28, {"dim": 16, "depth": 2, "kernel_size": 3}),
     "ConvNeXt": ("convnext_tiny", 32, _STAGES),
     "ConvNeXt V2": ("convnextv2_tiny", 32, _STAGES),
@@ -102,7 +104,7 @@ _MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "MaxxViT V2": ("maxxvitv2_nano_rw_256", 64, _MAXXVIT),
     "MobileViT": ("mobilevit_xxs", 64, {}),
     "MobileViT V2": ("mobilevitv2_050", 64, {}),
-    "PoolFormer": ("metaformer:MetaFormer", 64, _metaformer("Pooling", 16)),
+    "PoolFormer": ("metaformer:MetaFormer", 64, partial(_metaformer, "Pooling", 16)),
     "RepViT": ("repvit_m0_9", 32, {"embed_dim": (8, 8, 16, 16), "depth": (1, 1, 1, 1)}),
     "SwiftFormer": ("swiftformer_xs", 32, {"layers": (1, 1, 1, 1), "embed_dims": (8, 8, 16, 16)}),
     "TinyViT": ("tiny_vit_5m_224", 64, {**_PYRAMID, "window_sizes": (2, 2, 2, 2)}),

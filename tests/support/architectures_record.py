@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 Make = Callable[[], nn.Module]
+#: of a constructor; a function where they hold classes of timm, which is imported when it is used
+Settings = dict[str, Any] | Callable[[], dict[str, Any]]
 Kind = Literal["encoders", "decoders", "encoder-decoders", "image classifiers"]
 
 
@@ -54,17 +56,18 @@ def from_transformers(
     return make
 
 
-def from_timm(name: str, **settings: Any) -> Make:
+def from_timm(name: str, settings: Settings) -> Make:
     """A named timm model with three classes, or `module:Class` of timm's models."""
 
     def make() -> Any:
+        given = settings() if callable(settings) else settings
         if ":" in name:
             module, _, attribute = name.partition(":")
             cls = getattr(importlib.import_module(f"timm.models.{module}"), attribute)
-            return cls(num_classes=3, **settings)
+            return cls(num_classes=3, **given)
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=3, **settings)
+        return timm.create_model(name, pretrained=False, num_classes=3, **given)
 
     return make
 

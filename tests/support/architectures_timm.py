@@ -1,8 +1,9 @@
 """Tiny image classifiers of timm: vision transformers and mixers."""
 
+from functools import partial
 from typing import Any
 
-from architectures_record import Architecture, from_timm
+from architectures_record import Architecture, Settings, from_timm
 
 _VIT: dict[str, Any] = {"img_size": 32, "embed_dim": 16, "depth": 2, "num_heads": 2}
 _VIT_14 = {**_VIT, "img_size": 28}
@@ -57,14 +58,14 @@ def _vitamin() -> dict[str, Any]:
     return {**_VIT, "embed_cfg": stages}
 
 
-def timm_table(models: dict[str, tuple[str, int, dict[str, Any]]]) -> list[Architecture]:
+def timm_table(models: dict[str, tuple[str, int, Settings]]) -> list[Architecture]:
     """One record per row: name -> (timm's name or module:Class, side of the picture, settings)."""
     return [
         Architecture(
             name=f"timm {name}",
             source="timm",
             kind="image classifiers",
-            make=from_timm(model, **settings),
+            make=from_timm(model, settings),
             picture=(3, side, side),
             casts=name == "EfficientViT (MIT)",
         )
@@ -73,7 +74,7 @@ def timm_table(models: dict[str, tuple[str, int, dict[str, Any]]]) -> list[Archi
 
 
 #: name -> (timm's name or module:Class, side of the picture in pixels, settings)
-_MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
+_MODELS: dict[str, tuple[str, int, Settings]] = {
     "BEiT": ("beit_base_patch16_224", 32, _VIT),
     "BEiT v2": ("beitv2_base_patch16_224", 32, _VIT),
     "CaiT": ("cait_xxs24_224", 32, _VIT),
@@ -106,15 +107,15 @@ _MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "EVA-02": ("eva02_tiny_patch14_224", 28, _VIT_14),
     "EVA-02 CLIP": ("eva02_base_patch16_clip_224", 32, _VIT),
     "FlexiViT": ("flexivit_small", 32, _VIT),
-    "gMLP": ("mlp_mixer:MlpMixer", 32, _mixer_block("SpatialGatingBlock")),
+    "gMLP": ("mlp_mixer:MlpMixer", 32, partial(_mixer_block, "SpatialGatingBlock")),
     "Hiera": (
         "hiera_tiny_224",
         64,
         {"img_size": 64, "embed_dim": 8, "num_heads": 1, "stages": (1, 1, 1, 1)},
     ),
     "Mixer": ("mlp_mixer:MlpMixer", 32, _MIXER),
-    "MViT V2": ("mvitv2:MultiScaleVit", 64, _mvit()),
-    "MViT V2 with class token": ("mvitv2:MultiScaleVit", 64, _mvit(use_cls_token=True)),
+    "MViT V2": ("mvitv2:MultiScaleVit", 64, _mvit),
+    "MViT V2 with class token": ("mvitv2:MultiScaleVit", 64, partial(_mvit, use_cls_token=True)),
     "NaFlexViT": ("naflexvit_base_patch16_gap", 32, {"embed_dim": 16, "depth": 2, "num_heads": 2}),
     "NesT": (
         "nest:Nest",
@@ -126,7 +127,7 @@ _MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "PiT distilled": ("pit_ti_distilled_224", 64, _PIT),
     "PVT v2": ("pvt_v2_b0", 32, _PYRAMID),
     "PVT v2 linear": ("pvt_v2_b2_li", 32, _PYRAMID),
-    "ResMLP": ("mlp_mixer:MlpMixer", 32, _mixer_block("ResBlock")),
+    "ResMLP": ("mlp_mixer:MlpMixer", 32, partial(_mixer_block, "ResBlock")),
     "SAM ViT": (
         "samvit_base_patch16",
         32,
@@ -171,7 +172,7 @@ _MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "ViT (shared relative positions)": ("vit_srelpos_small_patch16_224", 32, _VIT),
     "ViT CLIP": ("vit_base_patch16_clip_224", 32, _VIT),
     "ViT hybrid": ("vit_tiny_r_s16_p8_224", 32, _VIT),
-    "ViTamin": ("vitamin_small_224", 32, _vitamin()),
+    "ViTamin": ("vitamin_small_224", 32, _vitamin),
     "VOLO": (
         "volo:VOLO",
         32,

@@ -9,7 +9,7 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -276,12 +276,14 @@ def _compressed(run_id: str) -> dict[str, Poison]:
 
 @cache
 def _bombs() -> tuple[bytes, bytes]:
-    """300 MB by two compressors, made piece by piece."""
-    pieces = [bytes(2**20)] * (BOMB // 2**20)
-    made = []
-    for packer in (zlib.compressobj(), bz2.BZ2Compressor()):
-        made.append(b"".join(map(packer.compress, pieces)) + packer.flush())
-    return made[0], made[1]
+    """300 MB by two compressors: one piece is compressed, and its result repeated."""
+    piece, times = bytes(10 * 2**20), BOMB // (10 * 2**20)
+    packer = zlib.compressobj()
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)  # the stream's header
+    block = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    end = packer.flush()[:-4]  # the checksum is that of the whole
+    checksum = reduce(lambda found, _: zlib.adler32(piece, found), range(times), 1)
+    return head + block * times + end + checksum.to_bytes(4), bz2.compress(piece) * times
 
 
 def _ids() -> dict[str, Any]:

@@ -15,7 +15,7 @@ SIDE, PATCH = 24, 8  #: pixels
 RED, BLUE = "colour/red", "colour/blue"
 
 
-def red_reader(weight: float) -> transformers.ViTForImageClassification:
+def red_reader(weight: float) -> "transformers.ViTForImageClassification":
     """Says *yes* by `weight` times the red of all patches; every other weight is 0 or 1.
 
     Attention is uniform and passes on what it reads, and the perceptron adds nothing.

@@ -20,7 +20,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def wordpiece(**options: Any) -> transformers.PreTrainedTokenizerFast:
+def wordpiece(**options: Any) -> "transformers.PreTrainedTokenizerFast":
     """A WordPiece tokenizer of 18 pieces that lower-cases and drops accents, as BERT's."""
     vocabulary = {piece: index for index, piece in enumerate(SPECIAL + WORDS)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -43,7 +43,7 @@ def wordpiece(**options: Any) -> transformers.PreTrainedTokenizerFast:
     )
 
 
-def byte_level() -> transformers.PreTrainedTokenizerFast:
+def byte_level() -> "transformers.PreTrainedTokenizerFast":
     """A byte-level tokenizer without merges, as RoBERTa's: several positions per emoji."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = ["<s>", "<pad>", "</s>", "<unk>", *alphabet]
@@ -64,13 +64,13 @@ def byte_level() -> transformers.PreTrainedTokenizerFast:
     )
 
 
-def bert(**config: Any) -> transformers.BertForSequenceClassification:
+def bert(**config: Any) -> "transformers.BertForSequenceClassification":
     torch.manual_seed(0)
     settings = {"vocab_size": 18, "max_position_embeddings": 20, "num_labels": 3, **SIZES, **config}
     return transformers.BertForSequenceClassification(transformers.BertConfig(**settings)).eval()
 
 
-def vit(**config: Any) -> transformers.ViTForImageClassification:
+def vit(**config: Any) -> "transformers.ViTForImageClassification":
     torch.manual_seed(0)
     settings = {"image_size": 24, "patch_size": 8, "num_labels": 4, **SIZES, **config}
     return transformers.ViTForImageClassification(transformers.ViTConfig(**settings)).eval()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from everyday import only
 from safetensors.torch import load_file
 from tiny_trainings import StopAt, image_plan, text_plan
 
@@ -33,8 +34,8 @@ def explained(make: Make, folder: Path, mode: str, **explainer: object) -> Train
     return make(folder, output=folder / mode, explainer=asked, share=0.25, seed=3)
 
 
-@pytest.mark.parametrize("make", [text_plan, image_plan])
-@pytest.mark.parametrize("mode", ["separate", "joint"])
+@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
+@pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
 def test_what_is_written_explains_the_model_that_is_written(
     tmp_path: Path, make: Make, mode: str
 ) -> None:
@@ -89,8 +90,8 @@ def test_an_explainer_learns(tmp_path: Path) -> None:
     assert trained.agreement.rank_correlation > 0.8
 
 
-@pytest.mark.parametrize("make", [text_plan, image_plan])
-@pytest.mark.parametrize("mode", ["separate", "joint"])
+@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
+@pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
 def test_ended_and_resumed_gives_the_same_bits(tmp_path: Path, make: Make, mode: str) -> None:
     whole = explained(make, tmp_path, mode)
     train(whole, StopAt())

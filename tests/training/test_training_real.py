@@ -15,7 +15,7 @@ pytestmark = pytest.mark.shared
 SENTENCES = 500
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_few_sentences_teach_most_of_the_ranking(shared_dir: Path, tmp_path: Path) -> None:
     real = shared_dir / "real"
     with gzip.open(real / "text" / "sst2_train.tsv.gz", "rt", encoding="utf-8") as file:

@@ -19,6 +19,8 @@ from transexplain.training import train
 from transexplain.training.course import forget
 from transexplain.training.plan import TrainingPlan
 
+pytestmark = pytest.mark.exhaustive
+
 Make = Callable[..., TrainingPlan]
 
 _CHILD = """

@@ -59,6 +59,7 @@ def test_whatever_the_batch_size(run: Run, asked: dict[str, Any]) -> None:
     assert "40 attributions" in found["explained again"].text, "two targets each"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("payload", ["float16", "float32"])
 def test_whatever_the_number_of_processes(run: Run, tmp_path: Path, payload: str) -> None:
     other = audited(tmp_path, processes=2, payload=payload, batch_tokens=64)
@@ -192,6 +193,7 @@ def stored_plan(run: Run) -> AuditPlan:
         return runs.get(db, run.id).plan
 
 
+@pytest.mark.exhaustive
 def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = audited(tmp_path / "other")
@@ -204,6 +206,7 @@ def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
     assert "explained again" not in absent
 
 
+@pytest.mark.exhaustive
 def test_the_verbs(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, **SMALL))
     assert call("run", spec)[0] == 0
@@ -236,6 +239,7 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert "FAIL  manifest: the store gives sha256" in said
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
     assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
     assert call("verify", "nosuchrun")[0] == 2
@@ -248,6 +252,7 @@ def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
     assert (code, "absent.json cannot be read" in said) == (1, True)
 
 
+@pytest.mark.exhaustive
 def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) -> None:
     assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
     path = write_rows(tmp_path / "rows.jsonl", rows_of_run("sqlite:///transexplain.db"))
@@ -267,6 +272,7 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
     assert "FAIL  explained again: item '3'" in said
 
 
+@pytest.mark.exhaustive
 def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, items=12))
     words = ("--method", "gradient-x-input", "--metric", "sparsity", "--items", "0")
@@ -284,6 +290,7 @@ def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> No
     assert "FAIL  stored results: shard 0" in said
 
 
+@pytest.mark.exhaustive
 def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) -> None:
     folder = tmp_path / "pictures"
     for name, colour in (("a/one.png", 40), ("a/two.png", 90), ("b/three.png", 200)):

@@ -13,6 +13,7 @@ from transexplain.store.database import Database
 pytestmark = pytest.mark.shared
 
 
+@pytest.mark.exhaustive
 def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
@@ -38,6 +39,7 @@ def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
         assert failed(run.checks(items=0)) == ["model files"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "least"), [("float16", 1e-4), ("bfloat16", 1e-3)])
 def test_half_precision_moves_and_is_allowed_to(
     shared_dir: Path, tmp_path: Path, dtype: str, least: float

@@ -144,6 +144,7 @@ def test_two_workers_give_the_numbers_of_a_local_run(
     same(stored(local), stored(fleet))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_killed_run_resumes_without_loss_or_doubles(tmp_path: Path, processes: str) -> None:
     spec = str(make_audit(tmp_path, items=400))
@@ -179,6 +180,7 @@ def test_a_killed_run_resumes_without_loss_or_doubles(tmp_path: Path, processes:
     same(stored(reference), stored(env))
 
 
+@pytest.mark.exhaustive
 def test_interrupt_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, items=400))
     env = environment(tmp_path)
@@ -199,6 +201,7 @@ def test_interrupt_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     assert len(stored(env)) == 800
 
 
+@pytest.mark.exhaustive
 def test_lost_hints_are_sent_again(tmp_path: Path, redis_url: str, queue_name: str) -> None:
     """The broker forgets everything before a worker comes: `resume --queue` is enough."""
     spec = str(make_audit(tmp_path))
@@ -212,6 +215,7 @@ def test_lost_hints_are_sent_again(tmp_path: Path, redis_url: str, queue_name: s
     assert len(stored(env)) == 80
 
 
+@pytest.mark.exhaustive
 def test_an_unreachable_broker_or_database_is_exit_4(tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path))
     no_broker = environment(tmp_path, TRANSEXPLAIN_BROKER_URL="redis://:secret@127.0.0.1:1/0")
@@ -226,6 +230,7 @@ def test_an_unreachable_broker_or_database_is_exit_4(tmp_path: Path) -> None:
     assert "secret" not in said
 
 
+@pytest.mark.exhaustive
 def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     tmp_path: Path, redis_url: str, queue_name: str
 ) -> None:
@@ -262,6 +267,7 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     assert all(line["run"] and line["attempt"] == 1 and line["worker"] for line in ended)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -279,6 +285,7 @@ def test_a_worker_that_is_asked_for_the_wrong_thing_ends(
     assert said in " ".join(transexplain(env, tmp_path, "worker", *words, code=2).split())
 
 
+@pytest.mark.exhaustive
 def test_rabbitmq_is_a_broker_by_its_url_alone(tmp_path: Path, amqp_url: str) -> None:
     queue = f"te-test-{uuid.uuid4().hex[:10]}"
     spec = str(make_audit(tmp_path, items=16))

@@ -86,7 +86,7 @@ def stored(url: str) -> tuple[dict[str, ItemFailure], dict[tuple[str, str], np.n
     return failures, found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_poison_costs_itself_and_retry_brings_it_back(
     tmp_path: Path, run_audit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -123,7 +123,7 @@ def test_poison_costs_itself_and_retry_brings_it_back(
     assert found.keys() == wanted.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_process_says_what_hung_and_resume_goes_on(
     tmp_path: Path, run_audit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -144,6 +144,7 @@ def test_one_process_says_what_hung_and_resume_goes_on(
     assert list(failures) == [HANGS]
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_is_killed_in_the_caller_leaves_its_batch(
     tmp_path: Path, run_audit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from poisoned_fleets import run_fleet
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("broker", ["redis_url", "amqp_url"])
 def test_a_fleet_survives_a_poisoned_queue(
     broker: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
