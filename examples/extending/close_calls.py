@@ -9,11 +9,6 @@ import typer
 from orchestrator.cli import options as opt
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command("close-calls")(close_calls)
-
-
 def close_calls(
     run_id: opt.RunId = "latest",
     *,

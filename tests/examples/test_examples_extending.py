@@ -1,6 +1,7 @@
 """The examples of docs/extending: each is entered as one line would, and used for real."""
 
 import json
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from typer.testing import CliRunner
 
 import transexplain as te
 from orchestrator.cli import app
+from orchestrator.cli.verb_table import VERBS, Entry
 from transexplain import exports, methods, metrics
 from transexplain.data import SOURCES
-from transexplain.engine import operators, rules
+from transexplain.engine import operators
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.exports import EXPORTS, kinds
 from transexplain.methods import METHODS
@@ -140,16 +142,31 @@ class Blend(nn.Module):
         return self.head(x.mean(dim=1))
 
 
-def test_an_operator_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lerp_rule
+@pytest.fixture
+def lerp_entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Enter the kind and the operator; the loaded rules are forgotten before and after."""
+    place = "lerp_rule:lerp"
 
+    def enter() -> None:
+        kind = operators.Kind(gradient=place, relevance=place, rescale=place, wording="in parts")
+        monkeypatch.setitem(operators.KINDS, "lerp", kind)
+        row = operators.Operator(kind="lerp", axis="aligned")
+        monkeypatch.setitem(operators.OPERATORS, "lerp", row)
+        monkeypatch.setitem(operators.KIND, "lerp", "lerp")
+        operators.rules_of_form.cache_clear()
+
+    yield enter
+    monkeypatch.undo()
+    operators.rules_of_form.cache_clear()
+
+
+def test_an_operator_rule(lerp_entered: Callable[[], None]) -> None:
     model = te.wrap(Blend().double().eval(), modality="nodes", classes=["no", "yes"])
     graph = {"node_features": np.random.default_rng(0).normal(size=(5, 4))}
     with pytest.raises(EngineError, match="lerp"):
         te.explain(model, [graph])
-    monkeypatch.setitem(operators.KIND, "lerp", "lerp")
-    monkeypatch.setitem(rules.RULES, "lerp", lerp_rule.lerp)
-    for method in ("lrp", "lrp-ah", "gradient-x-input"):
+    lerp_entered()
+    for method in ("lrp", "lrp-ah", "gradient-x-input", "chefer-lrp"):
         (found,) = te.explain(model, [graph], method)
         assert found.ledger.relative_gap < 1e-12, method
         assert found.relevance.any()
@@ -197,17 +214,24 @@ def test_a_data_source(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "elsewhere" not in failed
 
 
-def test_a_verb(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import close_calls
+@pytest.mark.usefixtures("run")
+def test_a_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    help_ = "List the items whose two highest logits are nearest to each other."
+    monkeypatch.setitem(VERBS, "close-calls", Entry("close_calls:close_calls", help_))
+    again = runpy.run_path(str(ROOT / "orchestrator" / "cli" / "main.py"))["app"]
+    assert help_ in CliRunner().invoke(again, ["--help"], env={"COLUMNS": "120"}).output
 
-    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
-    close_calls.register(app)
-    found = json.loads(run("close-calls", "--top", "5", "--json"))
+    def verb(*words: str) -> str:
+        found = CliRunner().invoke(again, ["close-calls", *words], catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    found = json.loads(verb("--top", "5", "--json"))
     margins = [one["margin"] for one in found]
     assert len(margins) == 5
     assert margins == sorted(margins)
     assert min(margins) >= 0
-    first = run("close-calls", "latest", "--top", "1").split()
+    first = verb("latest", "--top", "1").split()
     assert first[1:] == [found[0]["predicted"], found[0]["id"]]
 
 
