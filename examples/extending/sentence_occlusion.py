@@ -53,7 +53,7 @@ def _estimate(presence: Presence, row: int) -> Estimate:
     sentence = sentences_of(presence.batch.encoded[row])
     count = int(sentence.max(initial=0)) + 1
     kept = sentence != np.arange(count)[:, None]  # (S, F): each row lacks one sentence
-    (answers,) = presence.ask([row], [kept])  # (S, K)
+    (answers,) = presence.logits_of([row], [kept])  # (S, K)
     falls = presence.logits[row] - answers
     tokens = np.maximum(np.bincount(sentence, minlength=count), 1)
     return Estimate((falls / tokens[:, None])[sentence])
