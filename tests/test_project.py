@@ -25,6 +25,7 @@ from transexplain.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 VERBS = set(get_command(app).commands)  # type: ignore[attr-defined]
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -112,10 +113,13 @@ def test_the_short_tests_are_there_and_reach_every_layer() -> None:
         assert any(line.startswith(f"tests/{layer}") for line in lines), layer
 
 
-def test_readme_lists_what_exists() -> None:
-    for name in (*METHODS, *METRICS):
-        assert f"`{name}`" in README
-    used = re.findall(r"transexplain ([a-z]+(?:-[a-z]+)*)", "\n".join(commands(README)))
+def test_readme_and_docs_list_what_exists() -> None:
+    for name in METHODS:
+        assert f"`{name}`" in PAGES["methods"]
+    for name in METRICS:
+        assert f"`{name}`" in PAGES["evaluation"]
+    lines = [line for page in (README, *PAGES.values()) for line in commands(page)]
+    used = re.findall(r"transexplain ([a-z]+(?:-[a-z]+)*)", "\n".join(lines))
     assert {"demo", "run", "explain", "submit", "worker"} <= set(used)
     assert set(used) <= VERBS
 

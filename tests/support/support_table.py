@@ -1,4 +1,4 @@
-"""The support table of the README, from what is measured; run it to rewrite the table.
+"""The support table of docs/models.md, from what is measured; run it to rewrite the table.
 
 python tests/support/support_table.py
 """
@@ -18,7 +18,7 @@ from architectures_measured import explained, ready  # noqa: E402
 
 from transexplain.errors import EngineError, ItemError, ModelLoadError, TransExplainError  # noqa: E402
 
-README = _ROOT / "README.md"
+PAGE = _ROOT / "docs" / "models.md"
 _BEGIN, _END = "<!-- support table -->", "<!-- end of support table -->"
 _BETWEEN = re.compile(f"{re.escape(_BEGIN)}\n(.*?)\n{re.escape(_END)}", re.DOTALL)
 _COLUMNS = (
@@ -97,18 +97,18 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def in_readme() -> str:
-    """The table as the README holds it."""
-    found = _BETWEEN.search(README.read_text(encoding="utf-8"))
-    assert found, f"README.md has no {_BEGIN} ... {_END}"
+def in_docs() -> str:
+    """The table as docs/models.md holds it."""
+    found = _BETWEEN.search(PAGE.read_text(encoding="utf-8"))
+    assert found, f"docs/models.md has no {_BEGIN} ... {_END}"
     return found[1]
 
 
 def main() -> None:
-    """Put what is measured now between the markers of the README."""
+    """Put what is measured now between the markers of docs/models.md."""
     table = measured_table()
-    text = README.read_text(encoding="utf-8")
-    README.write_text(_BETWEEN.sub(lambda _: f"{_BEGIN}\n{table}\n{_END}", text), encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_BETWEEN.sub(lambda _: f"{_BEGIN}\n{table}\n{_END}", text), encoding="utf-8")
 
 
 if __name__ == "__main__":
