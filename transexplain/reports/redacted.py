@@ -1,48 +1,49 @@
 """A report that may be handed on: no texts, no ids, and no row that rests on few items."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any
 
-from transexplain.errors import ConfigurationError
+from transexplain.bias.mixed import ClassAgreement, Mixed, MixedGroup
+from transexplain.evaluations import Approximation
 from transexplain.learned.planned import without_folders
-from transexplain.reports.class_records import ClassView, Confusion
+from transexplain.reports.class_records import (
+    ClassView,
+    Confusion,
+    Overlap,
+    PositionPart,
+    RareWord,
+    WordRow,
+)
+from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem
-from transexplain.reports.mixed import redacted_mixed
-from transexplain.reports.records import Audited, Previous, Summary
-from transexplain.reports.redacted_groups import keys_of, redacted_groups
+from transexplain.reports.records import (
+    Audited,
+    ClassSensitivity,
+    Conservation,
+    Counts,
+    FailureKind,
+    GroupChange,
+    Previous,
+    Summary,
+)
+from transexplain.reports.redacted_groups import GROUPS, keys_of
+from transexplain.reports.redaction import (
+    FEWEST,
+    Redactor,
+    Rules,
+    at_least,
+    by,
+    check_fewest,
+    empty,
+    keep,
+    kept,
+    within,
+)
 from transexplain.reports.said import with_sentences
+from transexplain.reports.section_records import HashedFile, Provenance
 from transexplain.reports.wording import short
 from transexplain.spans import UNKNOWN, Span
-
-FEWEST = 10  #: items that a row must rest on to be told
-
-
-class _InDocuments(Protocol):
-    @property
-    def documents(self) -> int: ...
-
-
-_Counted = TypeVar("_Counted", bound=_InDocuments)
-
-
-def fewest_of(redact: bool, min_count: int | None) -> int | None:
-    """The items behind every row that `--redact` and `--min-count` ask for; None: nothing is.
-
-    Raises ConfigurationError for a `min_count` without `redact` or below 2.
-    """
-    if not redact:
-        if min_count is not None:
-            raise ConfigurationError("--min-count is for --redact; give both")
-        return None
-    fewest = FEWEST if min_count is None else min_count
-    _check(fewest)
-    return fewest
-
-
-def _check(fewest: int) -> None:
-    if fewest < 2:
-        raise ConfigurationError(f"--min-count {fewest} hides nobody; give at least 2")
 
 
 def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
@@ -54,118 +55,277 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     keep their colours over blocks, and are numbered. The headline is written anew from what is
     left. Raises ConfigurationError for `fewest` below 2.
     """
-    _check(fewest)
-    groups = redacted_groups(summary.groups, fewest) if summary.groups else None
-    kept = keys_of(groups)
-    previous = _previous(summary.previous, kept)
-    conservation = summary.conservation and replace(summary.conservation, worst_item="")
-    classes = tuple(_class(one, fewest) for one in summary.classes if one.items >= fewest)
-    failures = tuple(
-        replace(kind, examples=()) for kind in summary.failures if kind.count >= fewest
-    )
-    found = replace(
-        summary,
-        audited=_audited(summary.audited),
-        conservation=conservation,
-        classes=classes,
-        classes_omitted=summary.classes_omitted + len(summary.classes) - len(classes),
-        confusion=_confusion(summary.confusion, fewest),
-        groups=groups,
-        gallery=_gallery(summary.gallery),
-        failures=failures,
-        notes=(*summary.notes, _note(fewest)),
-        previous=previous,
-        mixed=redacted_mixed(summary.mixed, fewest),
-        fewest=fewest,
-    )
+    check_fewest(fewest)
+    found = Redactor(rules=RULES, fewest=fewest).record(summary)
+    assert found is not None  # a summary stands whatever its items are
     return with_sentences(found)
 
 
-def _audited(audited: Audited) -> Audited:
-    """Without the folders of the machine that it was made on."""
-    given = audited.parameters
-    return replace(
-        audited,
-        root="",
-        model=short(audited.model),
-        dataset=short(audited.dataset),
-        parameters=without_folders({"name": audited.method, "params": given})["params"],
-    )
+def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor) -> Any:
+    return without_folders({"name": audited.method, "params": value})["params"]
 
 
-def _note(fewest: int) -> str:
+def _notes(value: tuple[str, ...], _summary: Summary, redactor: Redactor) -> tuple[str, ...]:
+    fewest = redactor.fewest
     return (
+        *value,
         "This report is redacted: texts, pictures, messages and ids of items are left out, and "
         f"words, entities, groups, classes and kinds of failures behind which fewer than {fewest} "
         f"items stand; cells of fewer than {fewest} say so. Other cells are not hidden to protect "
         "these: where a total stands beside them, one missing cell can be worked out. The headline "
-        "was written from what is left; verdicts were adjusted over the whole table."
+        "was written from what is left; verdicts were adjusted over the whole table.",
     )
 
 
-def _class(view: ClassView, fewest: int) -> ClassView:
-    return replace(
-        view,
-        raising_by_mean=_frequent(view.raising_by_mean, fewest),
-        raising_by_total=_frequent(view.raising_by_total, fewest),
-        lowering_by_mean=_frequent(view.lowering_by_mean, fewest),
-        lowering_by_total=_frequent(view.lowering_by_total, fewest),
-        rare=_frequent(view.rare, fewest),
-        weighted=_frequent(view.weighted, fewest),
-        minimum=max(view.minimum, fewest),
+ABOUT: Mapping[type, Rules] = {
+    Audited: Rules(
+        # without the folders of the machine that it was made on
+        fields={
+            "root": empty(""),
+            "model": by(short),
+            "dataset": by(short),
+            "parameters": _parameters,
+            **kept(
+                "run_id name state created finished plan_digest version model_digest dtype device "
+                "modality classes fingerprint method targets at unit long_text max_length payload "
+                "window stride long_text_join task inputs_digest manifest_digest"
+            ),
+        }
+    ),
+    Provenance: Rules(
+        fields={
+            "files": within,
+            **kept("software machines attention git seeds shards attempts workers seconds"),
+        }
+    ),
+    HashedFile: Rules(fields=kept("part name sha256")),
+}
+
+
+def _cells(
+    counts: tuple[tuple[int | None, ...], ...], _confusion: Confusion, redactor: Redactor
+) -> tuple[tuple[int | None, ...], ...]:
+    fewest = redactor.fewest
+    return tuple(
+        tuple(None if count is None or 0 < count < fewest else count for count in row)
+        for row in counts
     )
 
 
-def _frequent(rows: Iterable[_Counted], fewest: int) -> tuple[_Counted, ...]:
-    return tuple(row for row in rows if row.documents >= fewest)
+DATA: Mapping[type, Rules] = {
+    Counts: Rules(
+        fields=kept(
+            "total done failed pending dead_shards truncated labelled correct accuracy",
+        )
+    ),
+    Confusion: Rules(fields={"counts": _cells, **kept("labels predicted omitted")}),
+    FailureKind: Rules(
+        stands=at_least("count"), fields={"examples": empty(()), **kept("kind count")}
+    ),
+}
 
-
-def _confusion(found: Confusion, fewest: int) -> Confusion:
-    return replace(
-        found,
-        counts=tuple(
-            tuple(None if count is None or 0 < count < fewest else count for count in row)
-            for row in found.counts
+EVIDENCE: Mapping[type, Rules] = {
+    Conservation: Rules(
+        fields={
+            "worst_item": empty(""),
+            **kept("attributions worst mean tolerance above average average_size"),
+        }
+    ),
+    ClassSensitivity: Rules(fields=kept("mean items")),
+    Faithfulness: Rules(fields={"rows": within, **kept("method items")}),
+    FaithfulnessRow: Rules(
+        fields=kept(
+            "target metric title unit better of_content items missing mean interval random "
+            "difference difference_interval common p beats"
+        )
+    ),
+    Approximation: Rules(
+        fields=kept("teacher mode items rank_correlation relative_error forwards")
+    ),
+    Mixed: Rules(
+        stands=at_least("items"),
+        fields={"classes": within, "groups": within, **kept("method exact share items failed")},
+    ),
+    ClassAgreement: Rules(
+        stands=at_least("items"),
+        fields=kept("target class_name items correlation spread error cheap exact"),
+    ),
+    MixedGroup: Rules(
+        stands=lambda one, fewest: min(one.items, one.documents) >= fewest,
+        fields=kept(
+            "group target class_name mentions documents items cheap weight correction corrected "
+            "interval alone alone_interval needed reason"
         ),
+    ),
+}
+
+
+def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
+    return max(value, redactor.fewest)
+
+
+CLASSES: Mapping[type, Rules] = {
+    ClassView: Rules(
+        stands=at_least("items"),
+        fields={
+            "minimum": _minimum,
+            **dict.fromkeys(
+                (
+                    "raising_by_mean",
+                    "raising_by_total",
+                    "lowering_by_mean",
+                    "lowering_by_total",
+                    "rare",
+                    "rare_overlap",
+                    "weighted",
+                    "positions",
+                ),
+                within,
+            ),
+            **kept("target class_name items mean_logit heatmap rare_shared"),
+        },
+    ),
+    WordRow: Rules(stands=at_least("documents"), fields=kept("word mean total mentions documents")),
+    RareWord: Rules(
+        stands=at_least("documents"),
+        fields=kept("word score mean rarity mentions documents also"),
+    ),
+    Overlap: Rules(fields=kept("target class_name share")),
+    PositionPart: Rules(fields=kept("mean mean_size positions texts")),
+}
+
+
+def _examples(
+    value: tuple[GalleryItem, ...], _gallery: Gallery, redactor: Redactor
+) -> tuple[GalleryItem, ...]:
+    """Numbered instead of called by their ids."""
+    found: tuple[GalleryItem, ...] = redactor.within(value)
+    return tuple(replace(one, item_id=f"item {place}") for place, one in enumerate(found, start=1))
+
+
+def _places(item: GalleryItem) -> dict[int, int]:
+    """Where each word of a text begins -> its number."""
+    starts = sorted({word.start for each in item.explanations for word in each.words})
+    return {start: number for number, start in enumerate(starts)}
+
+
+def _blocks(value: str | None, item: GalleryItem, _redactor: Redactor) -> str | None:
+    """A block for each word: even how long words are would say something."""
+    return None if value is None else " ".join(UNKNOWN for _ in _places(item))
+
+
+def _over_blocks(
+    value: tuple[Explanation, ...], item: GalleryItem, redactor: Redactor
+) -> tuple[Explanation, ...]:
+    places = _places(item)
+    found: tuple[Explanation, ...] = redactor.within(value)
+    return tuple(
+        replace(
+            one,
+            words=tuple(
+                replace(w, start=2 * places[w.start], end=2 * places[w.start] + 1)
+                for w in one.words
+            ),
+        )
+        for one in found
     )
 
 
-def _previous(found: Previous | None, kept: Sequence[tuple[str, str, str]]) -> Previous | None:
-    if found is None:
+EXAMPLES: Mapping[type, Rules] = {
+    Gallery: Rules(fields={"items": _examples, "scale": keep}),
+    GalleryItem: Rules(
+        fields={
+            "item_id": empty(""),
+            "text": _blocks,
+            "hidden": empty(0),
+            "unread_from": empty(None),
+            "source": empty(None),
+            "groups": empty(()),
+            "explanations": _over_blocks,
+            **kept("reason label predicted truncated more"),
+        }
+    ),
+    Explanation: Rules(
+        fields={"words": within, **kept("target class_name logit largest grid box")}
+    ),
+    # `_over_blocks` puts them over blocks
+    Span: Rules(fields=kept("start end relevance")),
+}
+
+
+PREVIOUS: Mapping[type, Rules] = {
+    Previous: Rules(
+        fields={
+            "counts": within,
+            "groups": within,  # `_previous` leaves out those that the group table has not
+            **kept(
+                "run_id name state created model_changed data_changed method_changed common "
+                "other_prediction"
+            ),
+        }
+    ),
+    GroupChange: Rules(
+        fields=kept("group target class_name before now flagged_before flagged_now")
+    ),
+}
+
+
+def _previous(value: Previous | None, summary: Summary, redactor: Redactor) -> Previous | None:
+    """Changes of the comparisons alone that are left of the group table."""
+    if value is None:
         return None
-    known = set(kept)
-    groups = tuple(one for one in found.groups if (one.group, one.target, one.class_name) in known)
-    return replace(found, groups=groups)
+    known = set(keys_of(redactor.within(summary.groups)))
+    found = (one for one in value.groups if (one.group, one.target, one.class_name) in known)
+    made: Previous | None = redactor.within(replace(value, groups=tuple(found)))
+    return made
 
 
-def _gallery(gallery: Gallery) -> Gallery:
-    return replace(
-        gallery,
-        items=tuple(
-            _item(one, f"item {number}") for number, one in enumerate(gallery.items, start=1)
-        ),
-    )
+def _omitted(value: int, summary: Summary, redactor: Redactor) -> int:
+    return value + sum(one.items < redactor.fewest for one in summary.classes)
 
 
-def _item(one: GalleryItem, name: str) -> GalleryItem:
-    """The example with a block for each word: even how long words are says something."""
-    starts = sorted({word.start for each in one.explanations for word in each.words})
-    places = {start: number for number, start in enumerate(starts)}
-    return replace(
-        one,
-        item_id=name,
-        text=None if one.text is None else " ".join(UNKNOWN for _ in starts),
-        hidden=0,
-        unread_from=None,
-        source=None,
-        groups=(),
-        explanations=tuple(_blocks(each, places) for each in one.explanations),
-    )
+def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
+    return redactor.fewest
 
 
-def _blocks(one: Explanation, places: dict[int, int]) -> Explanation:
-    words = tuple(
-        Span(start=2 * places[w.start], end=2 * places[w.start] + 1, relevance=w.relevance)
-        for w in one.words
-    )
-    return replace(one, words=words)
+#: every record of a report
+RULES: Mapping[type, Rules] = {
+    Summary: Rules(
+        fields={
+            # the sentences are written anew from what is left
+            "headline": empty(()),
+            "verdict": empty(None),
+            "untested": empty(()),
+            "notes": _notes,
+            "classes_omitted": _omitted,
+            "previous": _previous,
+            "fewest": _fewest,
+            "schema_version": keep,
+            **dict.fromkeys(
+                (
+                    "audited",
+                    "counts",
+                    "conservation",
+                    "class_sensitivity",
+                    "classes",
+                    "confusion",
+                    "groups",
+                    "gallery",
+                    "failures",
+                    "faithfulness",
+                    "provenance",
+                    "mixed",
+                    "approximates",
+                ),
+                within,
+            ),
+        }
+    ),
+    **ABOUT,
+    **DATA,
+    **EVIDENCE,
+    **CLASSES,
+    **GROUPS,
+    **EXAMPLES,
+    **PREVIOUS,
+}

@@ -1,18 +1,23 @@
 """The group section of a redacted report: what fewer items stand behind is left out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 
 from transexplain.bias.counterfactuals import Counterfactual
 from transexplain.bias.group_verdicts import GroupVerdict
-from transexplain.bias.outcomes import Outcome, Side
-from transexplain.bias.ranking import Ranking
+from transexplain.bias.outcomes import Mean, Outcome, Side
+from transexplain.bias.placebo import Placebo
+from transexplain.bias.planted import Planted
+from transexplain.bias.randomised import Measured, Randomised, RandomisedRow
+from transexplain.bias.ranking import RankedEntity, Ranking
 from transexplain.bias.rates import Rate
-from transexplain.bias.removals import Removals
-from transexplain.bias.splits import Split
-from transexplain.findings import GroupStatistic
-from transexplain.reports.group_records import Dropped, GroupQuality
+from transexplain.bias.removals import Removals, RemovalStatistic
+from transexplain.bias.sheet import Precision
+from transexplain.bias.splits import Part, Reversal, Split
+from transexplain.findings import Background, GroupStatistic, Practical, Quantiles, Robustness
+from transexplain.reports.group_records import Dropped, GroupQuality, QualityScore, RareGroup
 from transexplain.reports.records import Groups
+from transexplain.reports.redaction import Redactor, Rules, at_least, empty, keep, kept, within
 from transexplain.reports.section_records import GroupMatching
 
 _FEW = "the numbers behind it rest on too few items to be shown"
@@ -24,84 +29,52 @@ def keys_of(groups: Groups | None) -> list[Key]:
     return [_key(row) for row in groups.rows] if groups else []
 
 
-def redacted_groups(groups: Groups, fewest: int) -> Groups:
-    """Groups without rows of fewer than `fewest` items, and without any item's own numbers.
-
-    A group that is left out of the table is also left out of the list of groups that nobody
-    mentions: it is mentioned.
-    """
-    rows = _frequent(groups.rows, fewest)
-    known, told = {_key(row) for row in rows}, {row.group for row in rows}
-    randomised = groups.randomised
-    if randomised is not None:
-        kept = tuple(r for r in randomised.rows if (r.group, r.target, r.class_name) in known)
-        randomised = replace(randomised, rows=kept) if randomised.items >= fewest else None
-    return replace(
-        groups,
-        rows=rows,
-        verdicts=tuple(_verdict(one, fewest) for one in groups.verdicts if one.group in told),
-        outcomes=tuple(_outcomes(groups.outcomes, fewest)),
-        counterfactuals=tuple(_swaps(groups.counterfactuals, fewest)),
-        proxies=(),
-        removals=_removals(groups.removals, fewest),
-        randomised=randomised,
-        rankings=tuple(
-            ranking for one in groups.rankings if (ranking := _ranking(one, fewest)).entities
-        ),
-        splits=tuple(_split(one, fewest) for one in groups.splits),
-        rare=tuple(one for one in groups.rare if one.items >= fewest),
-        dropped=tuple(_dropped(one, fewest) for one in groups.dropped if one.count >= fewest),
-        quality=tuple(_quality(one, fewest) for one in groups.quality if one.items >= fewest),
-        matching=tuple(
-            _matching(one, fewest) for one in groups.matching if not 0 < one.items < fewest
-        ),
-    )
-
-
-def _key(row: GroupStatistic) -> Key:
+def _key(row: GroupStatistic | RandomisedRow | Reversal) -> Key:
     return row.group, row.target, row.class_name
 
 
-def _frequent(rows: Iterable[GroupStatistic], fewest: int) -> tuple[GroupStatistic, ...]:
-    return tuple(row for row in rows if row.documents >= fewest)
-
-
-def _verdict(one: GroupVerdict, fewest: int) -> GroupVerdict:
-    """A verdict whose reasons tell no rate and no swap of fewer items."""
-    outcome = next(_outcomes([one.outcome] if one.outcome else [], fewest), None)
-    swap = next(_swaps([one.counterfactual] if one.counterfactual else [], fewest), None)
-    if outcome is not None and (swap is not None or one.counterfactual is None):
-        return replace(one, outcome=outcome, counterfactual=swap, missing=())
-    return replace(one, outcome=outcome, counterfactual=swap, reasons=(_FEW,), missing=())
-
-
-def _swaps(rows: Iterable[Counterfactual], fewest: int) -> Iterator[Counterfactual]:
-    return (replace(row, examples=()) for row in rows if row.documents >= fewest)
-
-
-def _outcomes(outcomes: Iterable[Outcome], fewest: int) -> Iterator[Outcome]:
-    """Outcomes of enough items; a rate whose count is small, or small from the other side, goes.
-
-    The rates that are compared go with the row, the others alone.
-    """
-    for one in outcomes:
-        rates = (one.own.selected, one.other.selected)
-        if all(rate.total >= fewest and _large(rate, fewest) for rate in rates):
-            yield replace(one, own=_side(one.own, fewest), other=_side(one.other, fewest))
-
-
-def _side(side: Side, fewest: int) -> Side:
-    def kept(rate: Rate | None) -> Rate | None:
-        return rate if rate is not None and _large(rate, fewest) else None
-
-    return replace(
-        side,
-        labelled=kept(side.labelled),
-        error=kept(side.error),
-        true_positive=kept(side.true_positive),
-        false_positive=kept(side.false_positive),
-        calibration=side.calibration if kept(side.labelled) else None,
+def _verdicts(
+    value: tuple[GroupVerdict, ...], groups: Groups, redactor: Redactor
+) -> tuple[GroupVerdict, ...]:
+    """Those on groups that are in the table."""
+    shown = {row.group for row in groups.rows if row.documents >= redactor.fewest}
+    found: tuple[GroupVerdict, ...] = redactor.within(
+        tuple(one for one in value if one.group in shown)
     )
+    return found
+
+
+def _reasons(value: tuple[str, ...], one: GroupVerdict, redactor: Redactor) -> tuple[str, ...]:
+    """Only where they give no rate and no swap of fewer items."""
+    outcome = redactor.within(one.outcome)
+    swap = redactor.within(one.counterfactual)
+    whole = outcome is not None and (swap is not None or one.counterfactual is None)
+    return value if whole else (_FEW,)
+
+
+def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) -> Randomised | None:
+    """Rows of comparisons that are in the table."""
+    if value is None or value.items < redactor.fewest:
+        return None
+    known = {_key(row) for row in groups.rows if row.documents >= redactor.fewest}
+    rows = tuple(row for row in value.rows if _key(row) in known)
+    made: Randomised | None = redactor.within(replace(value, rows=rows))
+    return made
+
+
+def _rate(value: Rate | None, _side: Side, redactor: Redactor) -> Rate | None:
+    found: Rate | None = redactor.within(value)
+    return found if found is not None and _large(found, redactor.fewest) else None
+
+
+def _calibration(value: float | None, side: Side, redactor: Redactor) -> float | None:
+    return value if _rate(side.labelled, side, redactor) else None
+
+
+def _compared_rates(one: Outcome, fewest: int) -> bool:
+    """Whether both rates that are compared are of enough items, counted or not."""
+    rates = (one.own.selected, one.other.selected)
+    return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
 
 
 def _large(rate: Rate, fewest: int) -> bool:
@@ -109,42 +82,207 @@ def _large(rate: Rate, fewest: int) -> bool:
     return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
 
 
-def _removals(removals: Removals | None, fewest: int) -> Removals | None:
-    if removals is None or removals.items < fewest:
-        return None
-    return replace(removals, rows=tuple(row for row in removals.rows if row.items >= fewest))
+def _rankings(
+    value: tuple[Ranking, ...], _groups: Groups, redactor: Redactor
+) -> tuple[Ranking, ...]:
+    return tuple(one for one in redactor.within(value) if one.entities)
 
 
-def _ranking(ranking: Ranking, fewest: int) -> Ranking:
-    kept = tuple(one for one in ranking.entities if one.documents >= fewest)
-    left_out = len(ranking.entities) - len(kept)
-    return replace(ranking, entities=kept, omitted=ranking.omitted + left_out)
+def _omitted_entities(value: int, ranking: Ranking, redactor: Redactor) -> int:
+    return value + sum(one.documents < redactor.fewest for one in ranking.entities)
 
 
-def _split(split: Split, fewest: int) -> Split:
-    """A split without small rows; reversals lean on all its parts, so they stay only with them."""
-    parts = tuple(replace(part, rows=_frequent(part.rows, fewest)) for part in split.parts)
-    kept = tuple(part for part in parts if part.rows)
-    told = {(*_key(row), part.value) for part in kept for row in part.rows}
-    reversals = tuple(
-        one
-        for one in split.reversals
-        if all((one.group, one.target, one.class_name, value) in told for value in one.parts)
+def _parts(value: tuple[Part, ...], _split: Split, redactor: Redactor) -> tuple[Part, ...]:
+    return tuple(part for part in redactor.within(value) if part.rows)
+
+
+def _omitted_parts(value: int, split: Split, redactor: Redactor) -> int:
+    return value + len(split.parts) - len(_parts(split.parts, split, redactor))
+
+
+def _reversals(
+    value: tuple[Reversal, ...], split: Split, redactor: Redactor
+) -> tuple[Reversal, ...]:
+    """They lean on all parts of a split, so they stay only with these."""
+    parts = _parts(split.parts, split, redactor)
+    shown = {(*_key(row), part.value) for part in parts for row in part.rows}
+    found: tuple[Reversal, ...] = redactor.within(
+        tuple(one for one in value if all((*_key(one), part) in shown for part in one.parts))
     )
-    omitted = split.omitted + len(parts) - len(kept)
-    return replace(split, parts=kept, omitted=omitted, reversals=reversals)
+    return found
 
 
-def _dropped(one: Dropped, fewest: int) -> Dropped:
-    return replace(one, entities=tuple(each for each in one.entities if each[1] >= fewest))
+def _entities(
+    value: tuple[tuple[str, int], ...], _dropped: Dropped, redactor: Redactor
+) -> tuple[tuple[str, int], ...]:
+    return tuple(each for each in value if each[1] >= redactor.fewest)
 
 
-def _quality(one: GroupQuality, fewest: int) -> GroupQuality:
-    return replace(one, scores=tuple(each for each in one.scores if each.items >= fewest))
+def _much_mentioned(one: GroupMatching, redactor: Redactor) -> bool:
+    """Whether the mentions of the entity mentioned most, so its items, are not few."""
+    return one.most_share * one.mentions >= redactor.fewest
 
 
-def _matching(one: GroupMatching, fewest: int) -> GroupMatching:
-    """Without the name of the entity mentioned most where its mentions, so its items, are few."""
-    if one.most_share * one.mentions >= fewest:
-        return one
-    return replace(one, most="", most_share=0.0)
+def _most(value: str, one: GroupMatching, redactor: Redactor) -> str:
+    return value if _much_mentioned(one, redactor) else ""
+
+
+def _most_share(value: float, one: GroupMatching, redactor: Redactor) -> float:
+    return value if _much_mentioned(one, redactor) else 0.0
+
+
+_RELEVANCE: Mapping[type, Rules] = {
+    GroupStatistic: Rules(
+        stands=at_least("documents"),
+        fields={
+            **dict.fromkeys(("robustness", "quantiles", "background"), within),
+            **kept(
+                "group target class_name mentions documents entities mean entity_mean positive "
+                "interval reference difference difference_interval interval_by p adjusted_p "
+                "detectable verdict reason note rank"
+            ),
+        },
+    ),
+    Robustness: Rules(fields=kept("name unit difference interval")),
+    Quantiles: Rules(fields=kept("low lower median upper high")),
+    Background: Rules(fields=kept("words entities mean interval difference difference_interval")),
+    Ranking: Rules(
+        fields={
+            "entities": within,
+            "omitted": _omitted_entities,
+            **kept("target class_name centre spread"),
+        }
+    ),
+    RankedEntity: Rules(
+        stands=at_least("documents"),
+        fields=kept("groups entity mentions documents mean shrunken interval"),
+    ),
+    Split: Rules(
+        fields={"parts": _parts, "omitted": _omitted_parts, "reversals": _reversals, "by": keep}
+    ),
+    Part: Rules(fields={"rows": within, "value": keep}),
+    Reversal: Rules(fields=kept("group target class_name overall parts")),
+}
+_ANSWERS: Mapping[type, Rules] = {
+    Practical: Rules(fields=kept("logit probability impact_ratio")),
+    GroupVerdict: Rules(
+        fields={
+            "outcome": within,
+            "counterfactual": within,
+            "reasons": _reasons,
+            "missing": empty(()),
+            **kept("group reference verdict answer stratum p"),
+        }
+    ),
+    Counterfactual: Rules(
+        stands=at_least("documents"),
+        fields={
+            "examples": empty(()),
+            **kept(
+                "kind group reference answer stratum documents clusters entities other_entities "
+                "effect interval names_interval probability probability_interval flips own_flips "
+                "noise varies varies_p per_position p equal needed needed_of"
+            ),
+        },
+    ),
+    Outcome: Rules(
+        stands=_compared_rates,
+        fields={
+            "own": within,
+            "other": within,
+            **kept(
+                "group reference answer stratum difference difference_interval impact_ratio "
+                "ratio_interval p equal"
+            ),
+        },
+    ),
+    Side: Rules(
+        fields={
+            "selected": within,
+            "probability": within,
+            "calibration": _calibration,
+            **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
+        }
+    ),
+    Rate: Rules(fields=kept("count total interval")),
+    Mean: Rules(fields=kept("value interval")),
+    Removals: Rules(stands=at_least("items"), fields={"rows": within, **kept("items flips")}),
+    RemovalStatistic: Rules(
+        stands=at_least("items"),
+        fields=kept(
+            "group target class_name items entities flips rate interval change change_interval "
+            "correlation"
+        ),
+    ),
+}
+_CONTROLS: Mapping[type, Rules] = {
+    Randomised: Rules(
+        fields={
+            "rows": within,
+            **kept("items failed differences randomised_differences draws"),
+        }
+    ),
+    RandomisedRow: Rules(
+        fields={
+            "real": within,
+            "randomised": within,
+            **kept("group target class_name entities ratio ratio_interval"),
+        }
+    ),
+    Measured: Rules(fields=kept("difference interval share share_interval verdict")),
+    Placebo: Rules(fields=kept("lexicons comparisons below differences")),
+    Planted: Rules(fields=kept("difference lexicons found wrong share interval")),
+}
+_MATCHING: Mapping[type, Rules] = {
+    Dropped: Rules(stands=at_least("count"), fields={"entities": _entities, **kept("group count")}),
+    RareGroup: Rules(stands=at_least("items"), fields=kept("group mentions items share")),
+    GroupQuality: Rules(
+        stands=at_least("items"), fields={"scores": within, **kept("group items gap")}
+    ),
+    QualityScore: Rules(stands=at_least("items"), fields=kept("target metric title items mean")),
+    GroupMatching: Rules(
+        stands=lambda one, fewest: not 0 < one.items < fewest,
+        fields={
+            "most": _most,
+            "most_share": _most_share,
+            "precision": within,
+            **kept("group terms entities mentions items dropped left_out"),
+        },
+    ),
+    Precision: Rules(fields=kept("group checked correct precision interval")),
+}
+#: A group that is left out of the table is also left out of the list of groups that nobody
+#: mentions: it is mentioned.
+GROUPS: Mapping[type, Rules] = {
+    Groups: Rules(
+        fields={
+            "verdicts": _verdicts,
+            "proxies": empty(()),
+            "randomised": _randomised,
+            "rankings": _rankings,
+            **dict.fromkeys(
+                (
+                    "rows",
+                    "limits",
+                    "outcomes",
+                    "counterfactuals",
+                    "removals",
+                    "placebo",
+                    "planted",
+                    "splits",
+                    "dropped",
+                    "rare",
+                    "quality",
+                    "matching",
+                    "precision",
+                ),
+                within,
+            ),
+            **kept("reference practical correction never_mentioned sources"),
+        }
+    ),
+    **_RELEVANCE,
+    **_ANSWERS,
+    **_CONTROLS,
+    **_MATCHING,
+}
