@@ -14,9 +14,9 @@ from transexplain.reports import json_report
 from transexplain.reports.class_records import Confusion
 from transexplain.reports.html import render
 from transexplain.reports.records import FailureExample, FailureKind, Summary
-from transexplain.reports.redacted import RULES, redacted
-from transexplain.reports.redacted_groups import _large
+from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import Redactor, Rules, empty, gaps, keep, kept
+from transexplain.reports.sections.group_rules import _large
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -113,7 +113,7 @@ def test_a_count_that_hides_nobody_is_refused(summary: Summary) -> None:
 
 
 def test_every_field_of_every_record_has_a_rule() -> None:
-    assert list(gaps(Summary, RULES)) == []
+    assert list(gaps(Summary, rules())) == []
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Outer:
 
 
 @pytest.mark.parametrize(
-    ("rules", "complaint"),
+    ("given", "complaint"),
     [
         ({}, "Outer has no redaction rules"),
         ({Outer: Rules(fields=kept("items"))}, "Outer.inner has no redaction rule"),
@@ -147,8 +147,8 @@ class Outer:
         ({Outer: Rules(fields={"items": keep, "inner": empty(())})}, None),
     ],
 )
-def test_what_has_no_rule_is_named(rules: dict[type, Rules], complaint: str | None) -> None:
-    assert list(gaps(Outer, rules)) == ([] if complaint is None else [complaint])
+def test_what_has_no_rule_is_named(given: dict[type, Rules], complaint: str | None) -> None:
+    assert list(gaps(Outer, given)) == ([] if complaint is None else [complaint])
 
 
 def test_a_field_without_a_rule_is_never_published() -> None:

@@ -1,4 +1,4 @@
-"""The group section of a redacted report: what fewer items stand behind is left out."""
+"""What is published of the group section: what fewer items stand behind is left out."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -253,7 +253,7 @@ _MATCHING: Mapping[type, Rules] = {
 }
 #: A group that is left out of the table is also left out of the list of groups that nobody
 #: mentions: it is mentioned.
-GROUPS: Mapping[type, Rules] = {
+RULES: Mapping[type, Rules] = {
     Groups: Rules(
         fields={
             "verdicts": _verdicts,
