@@ -14,6 +14,7 @@ SECTIONS = Registry(
         "evidence": "transexplain.reports.sections.measured_faithfulness:SECTION",
         "mixed": "transexplain.reports.sections.cheap_and_exact:SECTION",
         "classes": "transexplain.reports.sections.class_views:SECTION",
+        "texts_by_length": "transexplain.reports.sections.texts_by_length:SECTION",
         "groups": "transexplain.reports.sections.group_section:SECTION",
         "previous": "transexplain.reports.sections.previous_run:SECTION",
         "examples": "transexplain.reports.sections.gallery_items:SECTION",
