@@ -15,7 +15,7 @@ from transexplain.reports.class_records import Confusion
 from transexplain.reports.html import render
 from transexplain.reports.records import FailureExample, FailureKind, Summary
 from transexplain.reports.redacted import redacted, rules
-from transexplain.reports.redaction import Redactor, Rules, empty, gaps, keep, kept
+from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
 from transexplain.reports.sections.group_rules import _large
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
@@ -131,29 +131,35 @@ class Outer:
     ("given", "complaint"),
     [
         ({}, "Outer has no redaction rules"),
-        ({Outer: Rules(fields=kept("items"))}, "Outer.inner has no redaction rule"),
+        ({Outer: RedactionRules(fields=kept("items"))}, "Outer.inner has no redaction rule"),
         (
-            {Outer: Rules(fields=kept("items inner"))},
+            {Outer: RedactionRules(fields=kept("items inner"))},
             "Outer.inner holds records that are kept without their rules",
         ),
         (
-            {Outer: Rules(fields={"items": keep, "inner": lambda value, _one, _redactor: value})},
+            {
+                Outer: RedactionRules(
+                    fields={"items": keep, "inner": lambda value, _one, _redactor: value}
+                )
+            },
             "Inner has no redaction rules",
         ),
         (
-            {Outer: Rules(fields={"items": keep, "inner": empty(()), "gone": keep})},
+            {Outer: RedactionRules(fields={"items": keep, "inner": empty(()), "gone": keep})},
             "Outer has no field gone",
         ),
-        ({Outer: Rules(fields={"items": keep, "inner": empty(())})}, None),
+        ({Outer: RedactionRules(fields={"items": keep, "inner": empty(())})}, None),
     ],
 )
-def test_what_has_no_rule_is_named(given: dict[type, Rules], complaint: str | None) -> None:
+def test_what_has_no_rule_is_named(
+    given: dict[type, RedactionRules], complaint: str | None
+) -> None:
     assert list(gaps(Outer, given)) == ([] if complaint is None else [complaint])
 
 
 def test_a_field_without_a_rule_is_never_published() -> None:
     wider = make_dataclass("Wider", [("new", str, "a text")], bases=(Inner,), frozen=True)
-    redactor = Redactor(rules={wider: Rules(fields=kept("secret"))}, fewest=2)
+    redactor = Redactor(rules={wider: RedactionRules(fields=kept("secret"))}, fewest=2)
     with pytest.raises(LookupError, match="new has no redaction rule"):
         redactor.record(wider(secret="s"))
     with pytest.raises(LookupError, match="Inner has no redaction rules"):

@@ -7,8 +7,8 @@ from functools import cache
 from transexplain.reports.records import Previous, Summary
 from transexplain.reports.redaction import (
     FEWEST,
+    RedactionRules,
     Redactor,
-    Rules,
     check_fewest,
     empty,
     keep,
@@ -35,9 +35,9 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
 
 
 @cache
-def rules() -> Mapping[type, Rules]:
+def rules() -> Mapping[type, RedactionRules]:
     """The rules of every record that a report can hold, gathered from its sections."""
-    found: dict[type, Rules] = {Summary: _SUMMARY}
+    found: dict[type, RedactionRules] = {Summary: _SUMMARY}
     for name in SECTIONS:
         found |= SECTIONS.load(name).redaction
     return found
@@ -73,7 +73,7 @@ def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
     return redactor.fewest
 
 
-_SUMMARY = Rules(
+_SUMMARY = RedactionRules(
     fields={
         # the sentences are written anew from what is left
         "headline": empty(()),

@@ -32,7 +32,7 @@ def check_fewest(fewest: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class RedactionRules:
     """What is published of one type of record."""
 
     #: field -> what takes its place, from the value, the record and the redactor
@@ -45,7 +45,7 @@ class Rules:
 class Redactor:
     """Applies rules; a type or field without a rule raises LookupError, so nothing slips out."""
 
-    rules: Mapping[type, Rules]
+    rules: Mapping[type, RedactionRules]
     fewest: int  #: items that a row must rest on
 
     def record(self, one: Record) -> Record | None:
@@ -121,7 +121,7 @@ def at_least(counted: str) -> Callable[[Any, int], bool]:
     return stands
 
 
-def gaps(root: type, rules: Mapping[type, Rules]) -> Iterator[str]:
+def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
     """Whatever keeps a redaction from being closed, one line each; none where it is.
 
     Every dataclass that `root` can hold needs rules, for exactly its fields, and a field of records

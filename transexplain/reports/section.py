@@ -6,7 +6,7 @@ from typing import Any
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.plans import AuditRun
-from transexplain.reports.redaction import Rules
+from transexplain.reports.redaction import RedactionRules
 from transexplain.store.database import Database
 
 
@@ -34,7 +34,7 @@ class Section:
 
     template: str
     links: tuple[tuple[str, str], ...]  #: (anchor, title) in the page's navigation
-    redaction: Mapping[type, Rules]  #: of its records
+    redaction: Mapping[type, RedactionRules]  #: of its records
     #: whether the page has it
     present: Callable[[Any], bool] = lambda _report: True
     #: whether the navigation has it; None: where the page has

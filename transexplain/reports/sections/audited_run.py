@@ -6,7 +6,7 @@ from typing import Any
 from transexplain.learned.planned import without_folders
 from transexplain.reports import approximating
 from transexplain.reports.records import Audited
-from transexplain.reports.redaction import Redactor, Rules, by, empty, kept
+from transexplain.reports.redaction import RedactionRules, Redactor, by, empty, kept
 from transexplain.reports.section import Section
 from transexplain.reports.wording import short
 
@@ -15,8 +15,8 @@ def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor)
     return without_folders({"name": audited.method, "params": value})["params"]
 
 
-_RULES: Mapping[type, Rules] = {
-    Audited: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Audited: RedactionRules(
         # without the folders of the machine that it was made on
         fields={
             "root": empty(""),

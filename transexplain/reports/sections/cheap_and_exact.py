@@ -4,19 +4,19 @@ from collections.abc import Mapping
 
 from transexplain.bias.mixed import ClassAgreement, Mixed, MixedGroup
 from transexplain.reports.mixed import agreement
-from transexplain.reports.redaction import Rules, at_least, kept, within
+from transexplain.reports.redaction import RedactionRules, at_least, kept, within
 from transexplain.reports.section import Section
 
-_RULES: Mapping[type, Rules] = {
-    Mixed: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Mixed: RedactionRules(
         stands=at_least("items"),
         fields={"classes": within, "groups": within, **kept("method exact share items failed")},
     ),
-    ClassAgreement: Rules(
+    ClassAgreement: RedactionRules(
         stands=at_least("items"),
         fields=kept("target class_name items correlation spread error cheap exact"),
     ),
-    MixedGroup: Rules(
+    MixedGroup: RedactionRules(
         stands=lambda one, fewest: min(one.items, one.documents) >= fewest,
         fields=kept(
             "group target class_name mentions documents items cheap weight correction corrected "

@@ -13,7 +13,7 @@ from transexplain.reports.class_records import (
     WordRow,
 )
 from transexplain.reports.pictures import mean_heatmap
-from transexplain.reports.redaction import Redactor, Rules, at_least, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.reports.section import Section
 
 
@@ -21,8 +21,8 @@ def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
     return max(value, redactor.fewest)
 
 
-_RULES: Mapping[type, Rules] = {
-    ClassView: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    ClassView: RedactionRules(
         stands=at_least("items"),
         fields={
             "minimum": _minimum,
@@ -42,13 +42,15 @@ _RULES: Mapping[type, Rules] = {
             **kept("target class_name items mean_logit heatmap rare_shared"),
         },
     ),
-    WordRow: Rules(stands=at_least("documents"), fields=kept("word mean total mentions documents")),
-    RareWord: Rules(
+    WordRow: RedactionRules(
+        stands=at_least("documents"), fields=kept("word mean total mentions documents")
+    ),
+    RareWord: RedactionRules(
         stands=at_least("documents"),
         fields=kept("word score mean rarity mentions documents also"),
     ),
-    Overlap: Rules(fields=kept("target class_name share")),
-    PositionPart: Rules(fields=kept("mean mean_size positions texts")),
+    Overlap: RedactionRules(fields=kept("target class_name share")),
+    PositionPart: RedactionRules(fields=kept("mean mean_size positions texts")),
 }
 
 

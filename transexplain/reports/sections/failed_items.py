@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from transexplain.reports.records import FailureKind
-from transexplain.reports.redaction import Rules, at_least, empty, kept
+from transexplain.reports.redaction import RedactionRules, at_least, empty, kept
 from transexplain.reports.section import Section
 
-_RULES: Mapping[type, Rules] = {
-    FailureKind: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    FailureKind: RedactionRules(
         stands=at_least("count"), fields={"examples": empty(()), **kept("kind count")}
     ),
 }

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem, Reason
 from transexplain.reports.marked import marked_html
 from transexplain.reports.pictures import Shown, show
-from transexplain.reports.redaction import Redactor, Rules, empty, keep, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.section import Section
 from transexplain.spans import UNKNOWN, Span
 
@@ -56,9 +56,9 @@ def _over_blocks(
     )
 
 
-_RULES: Mapping[type, Rules] = {
-    Gallery: Rules(fields={"items": _examples, "scale": keep}),
-    GalleryItem: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Gallery: RedactionRules(fields={"items": _examples, "scale": keep}),
+    GalleryItem: RedactionRules(
         fields={
             "item_id": empty(""),
             "text": _blocks,
@@ -70,11 +70,11 @@ _RULES: Mapping[type, Rules] = {
             **kept("reason label predicted truncated more"),
         }
     ),
-    Explanation: Rules(
+    Explanation: RedactionRules(
         fields={"words": within, **kept("target class_name logit largest grid box")}
     ),
     # `_over_blocks` puts them over blocks
-    Span: Rules(fields=kept("start end relevance")),
+    Span: RedactionRules(fields=kept("start end relevance")),
 }
 
 

@@ -17,7 +17,15 @@ from transexplain.bias.splits import Part, Reversal, Split
 from transexplain.findings import Background, GroupStatistic, Practical, Quantiles, Robustness
 from transexplain.reports.group_records import Dropped, GroupQuality, QualityScore, RareGroup
 from transexplain.reports.records import Groups
-from transexplain.reports.redaction import Redactor, Rules, at_least, empty, keep, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    empty,
+    keep,
+    kept,
+    within,
+)
 from transexplain.reports.section_records import GroupMatching
 
 _FEW = "the numbers behind it rest on too few items to be shown"
@@ -131,8 +139,8 @@ def _most_share(value: float, one: GroupMatching, redactor: Redactor) -> float:
     return value if _much_mentioned(one, redactor) else 0.0
 
 
-_RELEVANCE: Mapping[type, Rules] = {
-    GroupStatistic: Rules(
+_RELEVANCE: Mapping[type, RedactionRules] = {
+    GroupStatistic: RedactionRules(
         stands=at_least("documents"),
         fields={
             **dict.fromkeys(("robustness", "quantiles", "background"), within),
@@ -143,29 +151,31 @@ _RELEVANCE: Mapping[type, Rules] = {
             ),
         },
     ),
-    Robustness: Rules(fields=kept("name unit difference interval")),
-    Quantiles: Rules(fields=kept("low lower median upper high")),
-    Background: Rules(fields=kept("words entities mean interval difference difference_interval")),
-    Ranking: Rules(
+    Robustness: RedactionRules(fields=kept("name unit difference interval")),
+    Quantiles: RedactionRules(fields=kept("low lower median upper high")),
+    Background: RedactionRules(
+        fields=kept("words entities mean interval difference difference_interval")
+    ),
+    Ranking: RedactionRules(
         fields={
             "entities": within,
             "omitted": _omitted_entities,
             **kept("target class_name centre spread"),
         }
     ),
-    RankedEntity: Rules(
+    RankedEntity: RedactionRules(
         stands=at_least("documents"),
         fields=kept("groups entity mentions documents mean shrunken interval"),
     ),
-    Split: Rules(
+    Split: RedactionRules(
         fields={"parts": _parts, "omitted": _omitted_parts, "reversals": _reversals, "by": keep}
     ),
-    Part: Rules(fields={"rows": within, "value": keep}),
-    Reversal: Rules(fields=kept("group target class_name overall parts")),
+    Part: RedactionRules(fields={"rows": within, "value": keep}),
+    Reversal: RedactionRules(fields=kept("group target class_name overall parts")),
 }
-_ANSWERS: Mapping[type, Rules] = {
-    Practical: Rules(fields=kept("logit probability impact_ratio")),
-    GroupVerdict: Rules(
+_ANSWERS: Mapping[type, RedactionRules] = {
+    Practical: RedactionRules(fields=kept("logit probability impact_ratio")),
+    GroupVerdict: RedactionRules(
         fields={
             "outcome": within,
             "counterfactual": within,
@@ -174,7 +184,7 @@ _ANSWERS: Mapping[type, Rules] = {
             **kept("group reference verdict answer stratum p"),
         }
     ),
-    Counterfactual: Rules(
+    Counterfactual: RedactionRules(
         stands=at_least("documents"),
         fields={
             "examples": empty(()),
@@ -185,7 +195,7 @@ _ANSWERS: Mapping[type, Rules] = {
             ),
         },
     ),
-    Outcome: Rules(
+    Outcome: RedactionRules(
         stands=_compared_rates,
         fields={
             "own": within,
@@ -196,7 +206,7 @@ _ANSWERS: Mapping[type, Rules] = {
             ),
         },
     ),
-    Side: Rules(
+    Side: RedactionRules(
         fields={
             "selected": within,
             "probability": within,
@@ -204,10 +214,12 @@ _ANSWERS: Mapping[type, Rules] = {
             **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
         }
     ),
-    Rate: Rules(fields=kept("count total interval")),
-    Mean: Rules(fields=kept("value interval")),
-    Removals: Rules(stands=at_least("items"), fields={"rows": within, **kept("items flips")}),
-    RemovalStatistic: Rules(
+    Rate: RedactionRules(fields=kept("count total interval")),
+    Mean: RedactionRules(fields=kept("value interval")),
+    Removals: RedactionRules(
+        stands=at_least("items"), fields={"rows": within, **kept("items flips")}
+    ),
+    RemovalStatistic: RedactionRules(
         stands=at_least("items"),
         fields=kept(
             "group target class_name items entities flips rate interval change change_interval "
@@ -215,32 +227,36 @@ _ANSWERS: Mapping[type, Rules] = {
         ),
     ),
 }
-_CONTROLS: Mapping[type, Rules] = {
-    Randomised: Rules(
+_CONTROLS: Mapping[type, RedactionRules] = {
+    Randomised: RedactionRules(
         fields={
             "rows": within,
             **kept("items failed differences randomised_differences draws"),
         }
     ),
-    RandomisedRow: Rules(
+    RandomisedRow: RedactionRules(
         fields={
             "real": within,
             "randomised": within,
             **kept("group target class_name entities ratio ratio_interval"),
         }
     ),
-    Measured: Rules(fields=kept("difference interval share share_interval verdict")),
-    Placebo: Rules(fields=kept("lexicons comparisons below differences")),
-    Planted: Rules(fields=kept("difference lexicons found wrong share interval")),
+    Measured: RedactionRules(fields=kept("difference interval share share_interval verdict")),
+    Placebo: RedactionRules(fields=kept("lexicons comparisons below differences")),
+    Planted: RedactionRules(fields=kept("difference lexicons found wrong share interval")),
 }
-_MATCHING: Mapping[type, Rules] = {
-    Dropped: Rules(stands=at_least("count"), fields={"entities": _entities, **kept("group count")}),
-    RareGroup: Rules(stands=at_least("items"), fields=kept("group mentions items share")),
-    GroupQuality: Rules(
+_MATCHING: Mapping[type, RedactionRules] = {
+    Dropped: RedactionRules(
+        stands=at_least("count"), fields={"entities": _entities, **kept("group count")}
+    ),
+    RareGroup: RedactionRules(stands=at_least("items"), fields=kept("group mentions items share")),
+    GroupQuality: RedactionRules(
         stands=at_least("items"), fields={"scores": within, **kept("group items gap")}
     ),
-    QualityScore: Rules(stands=at_least("items"), fields=kept("target metric title items mean")),
-    GroupMatching: Rules(
+    QualityScore: RedactionRules(
+        stands=at_least("items"), fields=kept("target metric title items mean")
+    ),
+    GroupMatching: RedactionRules(
         stands=lambda one, fewest: not 0 < one.items < fewest,
         fields={
             "most": _most,
@@ -249,12 +265,12 @@ _MATCHING: Mapping[type, Rules] = {
             **kept("group terms entities mentions items dropped left_out"),
         },
     ),
-    Precision: Rules(fields=kept("group checked correct precision interval")),
+    Precision: RedactionRules(fields=kept("group checked correct precision interval")),
 }
 #: A group that is left out of the table is also left out of the list of groups that nobody
 #: mentions: it is mentioned.
-RULES: Mapping[type, Rules] = {
-    Groups: Rules(
+RULES: Mapping[type, RedactionRules] = {
+    Groups: RedactionRules(
         fields={
             "verdicts": _verdicts,
             "proxies": empty(()),

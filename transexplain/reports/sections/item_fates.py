@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from transexplain.reports.class_records import Confusion
 from transexplain.reports.records import Counts
-from transexplain.reports.redaction import Redactor, Rules, kept
+from transexplain.reports.redaction import RedactionRules, Redactor, kept
 from transexplain.reports.section import Section
 
 
@@ -18,13 +18,13 @@ def _cells(
     )
 
 
-_RULES: Mapping[type, Rules] = {
-    Counts: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Counts: RedactionRules(
         fields=kept(
             "total done failed pending dead_shards truncated labelled correct accuracy",
         )
     ),
-    Confusion: Rules(fields={"counts": _cells, **kept("labels predicted omitted")}),
+    Confusion: RedactionRules(fields={"counts": _cells, **kept("labels predicted omitted")}),
 }
 
 

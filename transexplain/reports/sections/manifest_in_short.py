@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from transexplain.reports.redaction import Rules, kept, within
+from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.section import Section
 from transexplain.reports.section_records import HashedFile, Provenance
 
-_RULES: Mapping[type, Rules] = {
-    Provenance: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Provenance: RedactionRules(
         fields={
             "files": within,
             **kept("software machines attention git seeds shards attempts workers seconds"),
         }
     ),
-    HashedFile: Rules(fields=kept("part name sha256")),
+    HashedFile: RedactionRules(fields=kept("part name sha256")),
 }
 
 

@@ -7,25 +7,25 @@ from transexplain.evaluations import Approximation
 from transexplain.reports import approximating
 from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
 from transexplain.reports.records import ClassSensitivity, Conservation
-from transexplain.reports.redaction import Rules, empty, kept, within
+from transexplain.reports.redaction import RedactionRules, empty, kept, within
 from transexplain.reports.section import Section
 
-_RULES: Mapping[type, Rules] = {
-    Conservation: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Conservation: RedactionRules(
         fields={
             "worst_item": empty(""),
             **kept("attributions worst mean tolerance above average average_size"),
         }
     ),
-    ClassSensitivity: Rules(fields=kept("mean items")),
-    Faithfulness: Rules(fields={"rows": within, **kept("method items")}),
-    FaithfulnessRow: Rules(
+    ClassSensitivity: RedactionRules(fields=kept("mean items")),
+    Faithfulness: RedactionRules(fields={"rows": within, **kept("method items")}),
+    FaithfulnessRow: RedactionRules(
         fields=kept(
             "target metric title unit better of_content items missing mean interval random "
             "difference difference_interval common p beats"
         )
     ),
-    Approximation: Rules(
+    Approximation: RedactionRules(
         fields=kept("teacher mode items rank_correlation relative_error forwards")
     ),
 }

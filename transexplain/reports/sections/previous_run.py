@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from transexplain.reports.records import GroupChange, Previous
-from transexplain.reports.redaction import Rules, kept, within
+from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.section import Section
 
-_RULES: Mapping[type, Rules] = {
-    Previous: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    Previous: RedactionRules(
         fields={
             "counts": within,
             "groups": within,  # `_previous` leaves out those that the group table has not
@@ -17,7 +17,7 @@ _RULES: Mapping[type, Rules] = {
             ),
         }
     ),
-    GroupChange: Rules(
+    GroupChange: RedactionRules(
         fields=kept("group target class_name before now flagged_before flagged_now")
     ),
 }

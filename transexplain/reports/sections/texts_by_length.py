@@ -6,7 +6,7 @@ from typing import Any
 
 from transexplain.bias.intervals import wilson
 from transexplain.reports.records import Statement
-from transexplain.reports.redaction import Redactor, Rules, at_least, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.reports.section import Section, Source
 from transexplain.store import totals
 
@@ -97,9 +97,9 @@ def _of_many(value: Any, one: LengthPart, redactor: Redactor) -> Any:
     return value if _large(one, redactor) else None
 
 
-_RULES: Mapping[type, Rules] = {
-    TextsByLength: Rules(fields={"parts": within}),
-    LengthPart: Rules(
+_RULES: Mapping[type, RedactionRules] = {
+    TextsByLength: RedactionRules(fields={"parts": within}),
+    LengthPart: RedactionRules(
         stands=at_least("items"),
         fields={
             "correct": _of_many,
