@@ -46,7 +46,7 @@ def told(found: Mixed | None) -> str:
         return ""
     begun = (
         f"{found.method} explained every item in the place of {found.exact}, which explained "
-        f"{found.items:,} drawn by lot"
+        f"{found.items:,} randomly sampled"
     )
     if not found.groups:
         return f"{begun}."
