@@ -112,7 +112,9 @@ def test_nothing_is_said_of_what_was_not_done(db: Database) -> None:
     assert found.groups is not None
     assert controls.sentences(found.groups) == []
     page = REPORTS.load("html")(found)
-    assert "Mention ablation" not in page and "Randomised model" not in page and "Planted" not in page
+    assert (
+        "Mention ablation" not in page and "Randomised model" not in page and "Planted" not in page
+    )
 
 
 def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
