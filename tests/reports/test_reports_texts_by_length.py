@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
+from jsonschema import Draft202012Validator
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
 from transexplain.reports.html import render
 from transexplain.reports.json_report import render as as_json
+from transexplain.reports.json_report import schema
 from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import gaps
 from transexplain.reports.sections import SECTIONS
@@ -69,7 +71,11 @@ def test_the_page_and_the_document_have_it(db: Database) -> None:
     page = render(summary)
     assert "Texts by length" in Visible(page).text
     assert '<a href="#lengths">Lengths</a>' in page
-    assert len(json.loads(as_json(summary))["sections"]["texts_by_length"]["parts"]) == 2
+    document = json.loads(as_json(summary))
+    assert len(document["sections"]["texts_by_length"]["parts"]) == 2
+    Draft202012Validator(schema()).validate(document)
+    del document["sections"]["texts_by_length"]["parts"][0]["accuracy"]
+    assert not Draft202012Validator(schema()).is_valid(document)
 
 
 def test_few_texts_are_not_published(db: Database) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -26,16 +26,14 @@ def schema() -> dict[str, Any]:
     from transexplain.reports.json_schema import schema_of
 
     found = schema_of(Summary, "report", SCHEMA_VERSION)
-    found["properties"]["sections"] = {"type": "object", "properties": dict(_sections())}
-    return found
-
-
-def _sections() -> Iterator[tuple[str, Any]]:
-    from pydantic import TypeAdapter
-
+    sections: dict[str, Any] = {}
     for name in SECTIONS:
         if (record := SECTIONS.load(name).record) is not None:
-            yield name, TypeAdapter(record).json_schema(mode="serialization")
+            sections[name] = schema_of(record, name, SCHEMA_VERSION, whole=False)
+            # references are to the top of the document
+            found["$defs"] |= sections[name].pop("$defs", {})
+    found["properties"]["sections"] = {"type": "object", "properties": sections}
+    return found
 
 
 def plain(value: Any) -> Any:
