@@ -103,7 +103,7 @@ def report(
 ) -> None:
     """Write the report of an audit or evaluation again, or print it as JSON."""
     from orchestrator import finish
-    from transexplain.reports.redacted import fewest_of
+    from transexplain.reports.redaction import fewest_of
     from transexplain.store import runs
 
     fewest = fewest_of(redact, min_count)

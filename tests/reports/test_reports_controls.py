@@ -115,16 +115,18 @@ def test_nothing_is_said_of_what_was_not_done(db: Database) -> None:
     assert found.groups is not None
     assert controls.sentences(found.groups) == []
     page = REPORTS.load("html")(found)
-    assert "Removals" not in page and "Randomised model" not in page and "Planted" not in page
+    assert (
+        "Mention ablation" not in page and "Randomised model" not in page and "Planted" not in page
+    )
 
 
 @pytest.mark.exhaustive
 def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
     notes = "\n".join(summary(db, check=CheckPlan(share=0.25, swap=False)).notes)
-    assert "share 25\u00a0%" in notes and "was taken out" in notes and "drawn anew" in notes
+    assert "share 25\u00a0%" in notes and "was ablated" in notes and "drawn anew" in notes
     assert "was replaced" not in notes
     whole = "\n".join(summary(db, check=CheckPlan(share=1.0, whole=True, swap=False)).notes)
-    assert "was taken out" not in whole
+    assert "was ablated" not in whole
     assert "looked at again" not in "\n".join(summary(db).notes)
 
 

@@ -1,7 +1,7 @@
 """A redacted report: nothing of an item, nothing that rests on few, and a schema that it keeps."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ from transexplain.reports import json_report
 from transexplain.reports.class_records import Confusion
 from transexplain.reports.html import render
 from transexplain.reports.records import FailureExample, FailureKind, Summary
-from transexplain.reports.redacted import redacted
-from transexplain.reports.redacted_groups import _large
+from transexplain.reports.redacted import redacted, rules
+from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
+from transexplain.reports.sections.group_rules import _large
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -109,3 +110,57 @@ def test_the_schema_is_kept_and_the_note_is_there(summary: Summary) -> None:
 def test_a_count_that_hides_nobody_is_refused(summary: Summary) -> None:
     with pytest.raises(ConfigurationError, match="--min-count 1"):
         redacted(summary, 1)
+
+
+def test_every_field_of_every_record_has_a_rule() -> None:
+    assert list(gaps(Summary, rules())) == []
+
+
+@dataclass(frozen=True)
+class Inner:
+    secret: str
+
+
+@dataclass(frozen=True)
+class Outer:
+    items: int
+    inner: tuple[Inner, ...]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "Outer has no redaction rules"),
+        ({Outer: RedactionRules(fields=kept("items"))}, "Outer.inner has no redaction rule"),
+        (
+            {Outer: RedactionRules(fields=kept("items inner"))},
+            "Outer.inner holds records that are kept without their rules",
+        ),
+        (
+            {
+                Outer: RedactionRules(
+                    fields={"items": keep, "inner": lambda value, _one, _redactor: value}
+                )
+            },
+            "Inner has no redaction rules",
+        ),
+        (
+            {Outer: RedactionRules(fields={"items": keep, "inner": empty(()), "gone": keep})},
+            "Outer has no field gone",
+        ),
+        ({Outer: RedactionRules(fields={"items": keep, "inner": empty(())})}, None),
+    ],
+)
+def test_what_has_no_rule_is_named(
+    given: dict[type, RedactionRules], complaint: str | None
+) -> None:
+    assert list(gaps(Outer, given)) == ([] if complaint is None else [complaint])
+
+
+def test_a_field_without_a_rule_is_never_published() -> None:
+    wider = make_dataclass("Wider", [("new", str, "a text")], bases=(Inner,), frozen=True)
+    redactor = Redactor(rules={wider: RedactionRules(fields=kept("secret"))}, fewest=2)
+    with pytest.raises(LookupError, match="new has no redaction rule"):
+        redactor.record(wider(secret="s"))
+    with pytest.raises(LookupError, match="Inner has no redaction rules"):
+        redactor.within((Inner(secret="s"),))

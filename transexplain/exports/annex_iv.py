@@ -97,7 +97,7 @@ def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
     if not hidden:
         return f"{shown:,} items"
     cells = "a cell" if hidden == 1 else f"{hidden} cells"
-    return f"{shown:,} items, and {cells} of fewer than {fewest} that cannot be told"
+    return f"{shown:,} items, and {cells} of fewer than {fewest} that cannot be reported"
 
 
 def _procedure(summary: Summary) -> Iterator[str]:

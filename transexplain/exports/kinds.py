@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditRun
 from transexplain.reports.records import Summary
-from transexplain.reports.redacted import FEWEST, fewest_of, redacted
+from transexplain.reports.redacted import redacted
+from transexplain.reports.redaction import FEWEST, fewest_of
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 

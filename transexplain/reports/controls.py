@@ -108,7 +108,7 @@ def planted_sentence(found: tuple[Planted, ...]) -> str:
     wrong = sum(one.wrong for one in found)
     turned = f" With the wrong sign: {wrong} of {sum(one.lexicons for one in found)}."
     return (
-        "Planted into groups drawn by lot, a difference would have been found: "
+        "Planted into randomly sampled groups, a difference would have been found: "
         f"{'; '.join(shares)} of {found[0].lexicons} lexicons.{turned if wrong else ''}"
     )
 

@@ -13,13 +13,16 @@ class _Written(GenerateJsonSchema):
         return True
 
 
-def schema_of(record: type, name: str, version: int) -> dict[str, Any]:
+def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> dict[str, Any]:
     """The schema (draft 2020-12) of `record`, a dataclass with a field `schema_version`.
 
-    Keys that a later version adds are allowed; a document of another version is not valid.
+    Keys that a later version adds are allowed; a document of another version is not valid. A
+    record that is a part of a document (`whole` is False) has no version of its own.
     """
     mode: JsonSchemaMode = "serialization"
     found = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
+    if not whole:
+        return found
     found["properties"]["schema_version"] = {"const": version, "type": "integer"}
     return {
         "$schema": GenerateJsonSchema.schema_dialect,

@@ -1,7 +1,6 @@
-"""A mixed audit in its report: its record, its sentences, and what a redacted report keeps."""
+"""A mixed audit in its report: its record and its sentences."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from transexplain.bias.aggregates import ShardAggregate
 from transexplain.bias.cells import Cell, cells_of
@@ -47,7 +46,7 @@ def told(found: Mixed | None) -> str:
         return ""
     begun = (
         f"{found.method} explained every item in the place of {found.exact}, which explained "
-        f"{found.items:,} drawn by lot"
+        f"{found.items:,} randomly sampled"
     )
     if not found.groups:
         return f"{begun}."
@@ -67,14 +66,3 @@ def agreement(found: Mixed) -> Iterator[str]:
             yield f"In {many:,} of {len(found.groups):,} group means {reason}."
     if not found.items:
         yield f"No item was explained by both: how far {found.method} can be trusted is not known."
-
-
-def redacted_mixed(found: Mixed | None, fewest: int) -> Mixed | None:
-    """Without classes and groups that fewer than `fewest` sampled items stand behind."""
-    if found is None or found.items < fewest:
-        return None
-    return replace(
-        found,
-        classes=tuple(one for one in found.classes if one.items >= fewest),
-        groups=tuple(one for one in found.groups if min(one.items, one.documents) >= fewest),
-    )

@@ -206,7 +206,7 @@ def _checks(run: AuditRun) -> Iterator[str]:
         return
     ways = []
     if not check.whole:
-        ways.append("one mention of each, drawn by lot, was taken out")
+        ways.append("one randomly sampled mention of each was ablated")
     if check.swap:
         ways.append("other names of its group and of its reference took its place")
     if check.regions:

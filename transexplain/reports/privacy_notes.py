@@ -10,7 +10,7 @@ _KEPT: dict[StoreText, str] = {
         "The texts are not stored (store_text: hashed): each word stands as 12 digits of a keyed "
         "hash, the same for the same word. Spellings of mentions, metadata and entities that the "
         "data name are hashed, too; messages of errors are not kept. Words as frequent as a group "
-        "are not told, because the words of a group cannot be told from others."
+        "are not reported, because the words of a group cannot be distinguished from others."
     ),
     "none": (
         "The texts are not stored (store_text: none): a block stands for each word. There are no "

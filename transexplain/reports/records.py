@@ -212,4 +212,5 @@ class Summary:
     mixed: Mixed | None = None  #: None: the method explained alone
     approximates: Approximation | None = None  #: None: the method computes what it says
     fewest: int | None = None  #: items that a row of a redacted report rests on; None: all are told
+    sections: Mapping[str, Any] = field(default_factory=dict)  #: name -> record of a section
     schema_version: int = SCHEMA_VERSION

@@ -7,6 +7,7 @@ from transexplain.reports.headline import headline
 from transexplain.reports.previous import differences
 from transexplain.reports.records import Summary
 from transexplain.reports.scope import untested
+from transexplain.reports.sections import SECTIONS
 from transexplain.reports.verdict import verdict
 
 
@@ -24,5 +25,6 @@ def with_sentences(summary: Summary) -> Summary:
         ),
         *sentences(summary.faithfulness, summary.audited.modality),
         *differences(summary.previous, summary.counts),
+        *(one for name in SECTIONS for one in SECTIONS.load(name).sentences(summary)),
     )
     return replace(summary, headline=lines, verdict=verdict(summary), untested=untested(summary))

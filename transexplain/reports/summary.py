@@ -1,6 +1,7 @@
 """A run in one record: everything its reports say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import transexplain
 from transexplain.bias.aggregates import ShardAggregate
@@ -22,6 +23,8 @@ from transexplain.reports.records import (
     Summary,
 )
 from transexplain.reports.said import with_sentences
+from transexplain.reports.section import Section, Source
+from transexplain.reports.sections import SECTIONS
 from transexplain.reports.survey import failures, survey
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged, uncollected
 from transexplain.store import runs
@@ -85,7 +88,17 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
         provenance=provenance_of(manifest),
         mixed=mixed_of(run.plan, total),
         approximates=run.plan.approximates,
+        sections=dict(_sections(Source(db=db, run=run, total=total))),
     )
+
+
+def _sections(source: Source) -> Iterator[tuple[str, Any]]:
+    """The records of the sections that are no fields of a summary."""
+    for name in SECTIONS:
+        section: Section = SECTIONS.load(name)
+        found = section.collect(source) if section.collect else None
+        if found is not None:
+            yield name, found
 
 
 def _audited(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:

@@ -87,6 +87,29 @@ def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
     return (int(correct), labelled) if labelled else None
 
 
+def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of explained items by their number of positions: (positions, items, labelled, right, cut).
+
+    Shortest first, a row for each length. Raises ConfigurationError for an unknown run.
+    """
+    query = (
+        select(
+            item.c.positions,
+            func.count(),
+            func.count(item.c.label),
+            func.sum(case((item.c.label == item.c.predicted, 1), else_=0)),
+            func.sum(case((item.c.truncated, 1), else_=0)),
+        )
+        .where(item.c.run_id == run_id, item.c.error_kind.is_(None), item.c.positions.is_not(None))
+        .group_by(item.c.positions)
+        .order_by(item.c.positions)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        rows = connection.execute(query).all()
+    return ((length, many, known, int(right), int(cut)) for length, many, known, right, cut in rows)
+
+
 def truncated(db: Database, run_id: str) -> int:
     """Items that were longer than the model reads; raises ConfigurationError for an unknown run."""
     query = select(func.count()).where(item.c.run_id == run_id, item.c.truncated)

@@ -34,7 +34,7 @@ def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]
             after=_positions(after, before),
         )
     if before.at != after.at:
-        yield Disparity(what="leaf", before=before.at, after=after.at)
+        yield Disparity(what="input layer", before=before.at, after=after.at)
     if before.unit != after.unit:
         yield Disparity(what="unit", before=before.unit, after=after.unit)
 

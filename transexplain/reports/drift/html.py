@@ -8,10 +8,8 @@ from transexplain.findings import GroupStatistic, Verdict
 from transexplain.reports import forest
 from transexplain.reports.drift.headline import correlation, gone, newly
 from transexplain.reports.drift.records import DriftSummary, GroupChanges, Transition
-from transexplain.reports.evaluation.wording import probability
-from transexplain.reports.html import moment
-from transexplain.reports.templating import environment, storable
-from transexplain.reports.wording import named, number, signed, spoken, things, tone
+from transexplain.reports.page import page
+from transexplain.reports.wording import spoken, things
 
 VERDICTS: dict[Verdict, str] = {
     "difference": "difference",
@@ -34,29 +32,17 @@ class ShiftTable:
 def render(summary: DriftSummary) -> str:
     """One self-contained HTML page."""
     groups = summary.groups
-    page = (
-        environment()
-        .get_template("drift.html.j2")
-        .render(
-            s=summary,
-            tables=tuple(_tables(groups)) if groups else (),
-            verdicts=_matrix(groups.transitions) if groups else (),
-            moves=_moves(groups) if groups else (),
-            tags=VERDICTS,
-            strip=forest.strip,
-            axis_scale=forest.scale,
-            tone=tone,
-            signed=signed,
-            correlation=correlation,
-            number=number,
-            named=named,
-            moment=moment,
-            probability=probability,
-            noun=lambda count: things(summary.modality, count),
-            spoken=lambda target, name: spoken(target, name, summary.classes),
-        )
+    return page(
+        "drift.html.j2",
+        s=summary,
+        tables=tuple(_tables(groups)) if groups else (),
+        verdicts=_matrix(groups.transitions) if groups else (),
+        moves=_moves(groups) if groups else (),
+        tags=VERDICTS,
+        correlation=correlation,
+        noun=lambda count: things(summary.modality, count),
+        spoken=lambda target, name: spoken(target, name, summary.classes),
     )
-    return storable(page)
 
 
 def _tables(groups: GroupChanges) -> Iterator[ShiftTable]:

@@ -11,9 +11,8 @@ from transexplain.reports.charts import Series, Stroke, stroke
 from transexplain.reports.evaluation.notes import baseline, notes
 from transexplain.reports.evaluation.records import EvaluationSummary, Row, Table
 from transexplain.reports.evaluation.statistics import FEWEST
-from transexplain.reports.evaluation.wording import change, p_value, scale, span, value
-from transexplain.reports.html import moment
-from transexplain.reports.templating import environment, storable
+from transexplain.reports.evaluation.wording import p_value, scale
+from transexplain.reports.page import page
 from transexplain.reports.wording import named, things
 
 BETTER: dict[Better, str] = {
@@ -40,35 +39,26 @@ def render(summary: EvaluationSummary) -> str:
     evaluated = summary.evaluated
     strokes = {label: place for place, label in enumerate(evaluated.methods)}
     drawings = {id(table): _chart(table, strokes) for table in summary.tables}
-    page = (
-        environment()
-        .get_template("evaluation.html.j2")
-        .render(
-            s=summary,
-            e=evaluated,
-            overviews=tuple(_overviews(summary)),
-            notes=notes(summary),
-            better=BETTER,
-            arrows=_ARROWS,
-            fewest=FEWEST,
-            few=_few,
-            scale=scale,
-            value=value,
-            change=change,
-            span=span,
-            p_value=p_value,
-            strip=_strip,
-            strip_ends=_ends,
-            chart=lambda table: drawings[id(table)],
-            scripts=live.scripts() if any(drawings.values()) else (),
-            swatch=lambda row: _swatch(_stroke(row, strokes)),
-            baseline=lambda name: baseline(name, evaluated.modality),
-            noun=lambda count: things(evaluated.modality, count),
-            named=named,
-            moment=moment,
-        )
+    return page(
+        "evaluation.html.j2",
+        s=summary,
+        e=evaluated,
+        overviews=tuple(_overviews(summary)),
+        notes=notes(summary),
+        better=BETTER,
+        arrows=_ARROWS,
+        fewest=FEWEST,
+        few=_few,
+        scale=scale,
+        p_value=p_value,
+        strip=_strip,
+        strip_ends=_ends,
+        chart=lambda table: drawings[id(table)],
+        scripts=live.scripts() if any(drawings.values()) else (),
+        swatch=lambda row: _swatch(_stroke(row, strokes)),
+        baseline=lambda name: baseline(name, evaluated.modality),
+        noun=lambda count: things(evaluated.modality, count),
     )
-    return storable(page)
 
 
 def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:

@@ -54,8 +54,8 @@ def _notes(summary: EvaluationSummary) -> Iterator[str]:
     yield from _special(tables)
     yield (
         "Random relevance is a floor: a method that does not beat it says nothing of where the "
-        "model looks that a dice would not. What people marked (oracle) is no ceiling: a model "
-        "may go by something else than people do."
+        "model looks that a dice would not. The rationale that people marked (oracle) is no "
+        "ceiling: a model may go by something else than people do."
     )
 
 

@@ -3,53 +3,42 @@
 import numpy as np
 from markupsafe import Markup
 
-from transexplain.reports.evaluation.wording import probability
 from transexplain.reports.gallery_records import GalleryItem
 from transexplain.reports.heatmap import colour_bar, data_uri, tile
-from transexplain.reports.html import moment
+from transexplain.reports.page import page
 from transexplain.reports.pictures import Shown, show
 from transexplain.reports.strategies import drawings
 from transexplain.reports.strategies.records import StrategyReport
 from transexplain.reports.strategies.report import EXEMPLARS
 from transexplain.reports.strategies.wording import percent, suspicion
-from transexplain.reports.templating import environment, storable
 from transexplain.reports.tokens import spans_html
-from transexplain.reports.wording import named, number, signed, spoken, things
+from transexplain.reports.wording import spoken, things
 from transexplain.strategies.records import ClassStrategies, Cluster
 
 
 def render(report: StrategyReport) -> str:
     """One self-contained HTML page; pictures that can be opened are embedded."""
     found, explored = report.strategies, report.explored
-    page = (
-        environment()
-        .get_template("strategies.html.j2")
-        .render(
-            r=report,
-            e=explored,
-            s=found,
-            clusters=[cluster for one in found.classes for cluster in one.clusters],
-            exemplars=lambda one, cluster: _exemplars(report, one, cluster),
-            mean=_mean,
-            scale_of=_scale,
-            picture_of=lambda item: _picture(item, explored.root),
-            text_of=_text,
-            embedding=drawings.embedding,
-            spectrum=drawings.spectrum,
-            colour=drawings.colour,
-            why=lambda cluster: suspicion(cluster, found.modality),
-            bar=data_uri(colour_bar()),
-            spoken=lambda name: spoken(found.target, name, explored.classes),
-            noun=lambda count: things(found.modality, count),
-            percent=percent,
-            probability=probability,
-            number=number,
-            signed=signed,
-            named=named,
-            moment=moment,
-        )
+    return page(
+        "strategies.html.j2",
+        r=report,
+        e=explored,
+        s=found,
+        clusters=[cluster for one in found.classes for cluster in one.clusters],
+        exemplars=lambda one, cluster: _exemplars(report, one, cluster),
+        mean=_mean,
+        scale_of=_scale,
+        picture_of=lambda item: _picture(item, explored.root),
+        text_of=_text,
+        embedding=drawings.embedding,
+        spectrum=drawings.spectrum,
+        colour=drawings.colour,
+        why=lambda cluster: suspicion(cluster, found.modality),
+        bar=data_uri(colour_bar()),
+        spoken=lambda name: spoken(found.target, name, explored.classes),
+        noun=lambda count: things(found.modality, count),
+        percent=percent,
     )
-    return storable(page)
 
 
 def _exemplars(report: StrategyReport, one: ClassStrategies, cluster: Cluster) -> list[GalleryItem]:

@@ -1,0 +1,25 @@
+"""The sections of an audit's report: a table in the order of the page.
+
+A section is one module and one template: its record, how it is collected, its sentences, its
+redaction and its drawing. A new one is those two files and a line in this table.
+"""
+
+from transexplain.registry import Registry
+
+SECTIONS = Registry(
+    "section",
+    {
+        "untested": "transexplain.reports.sections.untested:SECTION",
+        "data": "transexplain.reports.sections.item_fates:SECTION",
+        "evidence": "transexplain.reports.sections.measured_faithfulness:SECTION",
+        "mixed": "transexplain.reports.sections.cheap_and_exact:SECTION",
+        "classes": "transexplain.reports.sections.class_views:SECTION",
+        "texts_by_length": "transexplain.reports.sections.texts_by_length:SECTION",
+        "groups": "transexplain.reports.sections.group_section:SECTION",
+        "previous": "transexplain.reports.sections.previous_run:SECTION",
+        "examples": "transexplain.reports.sections.gallery_items:SECTION",
+        "failures": "transexplain.reports.sections.failed_items:SECTION",
+        "about": "transexplain.reports.sections.audited_run:SECTION",
+        "manifest": "transexplain.reports.sections.manifest_in_short:SECTION",
+    },
+)

@@ -1,0 +1,127 @@
+"""Texts by length: whether the model answers long texts as well as short ones."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transexplain.bias.intervals import wilson
+from transexplain.reports.records import Statement
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
+from transexplain.reports.section import Section, Source
+from transexplain.store import totals
+
+PARTS = 4  #: of about as many texts each
+_FEWEST = 30  #: labelled texts that a sentence about a part needs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LengthPart:
+    """Texts of neighbouring lengths; texts of one length are never in two parts."""
+
+    shortest: int  #: positions, special tokens among them
+    longest: int
+    items: int
+    truncated: int  #: longer than the model reads; their length is what it read
+    labelled: int
+    correct: int | None  #: predicted as labelled; None: too few to be published
+    accuracy: float | None  #: correct / labelled; None where none has a label
+    interval: tuple[float, float] | None  #: of the accuracy, 95 %, Wilson
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextsByLength:
+    """The texts of a run in at most `PARTS` parts, the shortest first."""
+
+    parts: tuple[LengthPart, ...]
+
+
+def _collect(source: Source) -> TextsByLength | None:
+    """None for pictures and graphs, and where all texts have one length."""
+    if source.run.plan.model.modality != "text":
+        return None
+    parts = tuple(_parts(list(totals.by_positions(source.db, source.run.id))))
+    return TextsByLength(parts=parts) if len(parts) > 1 else None
+
+
+_Length = tuple[int, int, int, int, int]  #: positions, items, labelled, correct, truncated
+
+
+def _parts(lengths: Sequence[_Length]) -> Iterator[LengthPart]:
+    """The texts of a length belong to the part that the middle one of them lies in."""
+    items, before = sum(one[1] for one in lengths), 0
+    found: dict[int, list[_Length]] = {}
+    for one in lengths:
+        found.setdefault(PARTS * (2 * before + one[1]) // (2 * items), []).append(one)
+        before += one[1]
+    return map(_part, found.values())
+
+
+def _part(lengths: Sequence[_Length]) -> LengthPart:
+    items, labelled, correct, truncated = (sum(one[at] for one in lengths) for at in range(1, 5))
+    return LengthPart(
+        shortest=lengths[0][0],
+        longest=lengths[-1][0],
+        items=items,
+        truncated=truncated,
+        labelled=labelled,
+        correct=correct,
+        accuracy=correct / labelled if labelled else None,
+        interval=wilson(correct, labelled) if labelled else None,
+    )
+
+
+def _sentences(report: Any) -> Iterable[Statement]:
+    """Only where the intervals of the shortest and of the longest texts do not meet."""
+    found: TextsByLength | None = report.sections.get("texts_by_length")
+    parts = found.parts if found else ()
+    ends = [one for one in (*parts[:1], *parts[-1:]) if one.interval and one.labelled >= _FEWEST]
+    if len(ends) < 2 or ends[0] is ends[1] or found is None:
+        return
+    short, long = ends
+    low, high = sorted(one.interval or (0.0, 1.0) for one in ends)
+    if low[1] < high[0]:
+        yield Statement(
+            kind="fact",
+            text=f"Accuracy depends on length: {short.accuracy:.3f} on texts of up to "
+            f"{short.longest:,} tokens, {long.accuracy:.3f} from {long.shortest:,} on.",
+        )
+
+
+def _large(one: LengthPart, redactor: Redactor) -> bool:
+    counts = (one.correct or 0, one.labelled - (one.correct or 0))
+    return all(count == 0 or count >= redactor.fewest for count in counts)
+
+
+def _of_many(value: Any, one: LengthPart, redactor: Redactor) -> Any:
+    """Nothing about answers where those right, or those wrong, are few."""
+    return value if _large(one, redactor) else None
+
+
+_RULES: Mapping[type, RedactionRules] = {
+    TextsByLength: RedactionRules(fields={"parts": within}),
+    LengthPart: RedactionRules(
+        stands=at_least("items"),
+        fields={
+            "correct": _of_many,
+            "accuracy": _of_many,
+            "interval": _of_many,
+            **kept("shortest longest items truncated labelled"),
+        },
+    ),
+}
+
+
+def _present(report: Any) -> bool:
+    found = report.sections.get("texts_by_length")
+    return found is not None and len(found.parts) > 1
+
+
+SECTION = Section(
+    template="texts_by_length.html.j2",
+    links=(("lengths", "Lengths"),),
+    redaction=_RULES,
+    present=_present,
+    sentences=_sentences,
+    record=TextsByLength,
+    collect=_collect,
+)
