@@ -26,9 +26,9 @@ from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from workers.app import make_app
+from workers.claim_to_commit import Workbench
 from workers.held import Held, Watch
 from workers.pipeline import Pipeline
-from workers.shard_work import Workbench
 from workers.tasks import STINT
 
 #: items of one batch: a breadcrumb at most each, as in a real shard of short texts

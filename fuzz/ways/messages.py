@@ -10,7 +10,7 @@ import re
 from fuzz.guard import promise
 from transexplain.errors import TransExplainError
 from workers import messages
-from workers.messages import Hint, Refusal
+from workers.message_guard import Hint, Refusal
 
 _LINE = 1_500  #: characters of a refusal: two pieces of 60, each escaped
 

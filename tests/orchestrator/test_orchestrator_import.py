@@ -20,8 +20,8 @@ from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.database import open_database
+from workers.claim_to_commit import Workbench
 from workers.pipeline import Pipeline
-from workers.shard_work import Workbench
 
 URL = "sqlite:///transexplain.db"
 CLASSES = "bad,so-so,good"

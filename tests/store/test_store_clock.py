@@ -21,7 +21,7 @@ from transexplain.store.schedule_records import Planned
 from transexplain.store.schedule_tables import duty, schedule, schedule_fire
 from transexplain.store.schema import shard
 from workers import shard_work
-from workers.shard_work import free_dead, worker_name, worker_prefix
+from workers.worker_names import free_dead, worker_name, worker_prefix
 
 TWO_DAYS = 172_815.0
 LEASE = 60.0

@@ -38,7 +38,7 @@ from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.supervision import Caution
 from workers import lease, pipeline, shard_work
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
 
 LEASE, DEADLINE = 4.0, 4.0  #: seconds, of a shard and of an item
 SIZE, BATCH = 6, 2  #: items

@@ -24,7 +24,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from workers import brokers
 from workers.app import make_app
-from workers.messages import LIMIT, TASK, Refusal
+from workers.message_guard import LIMIT, TASK, Refusal
 
 RUN = "20261122-0a1b2c3d"
 MARKER = Path("/nonexistent/marker")

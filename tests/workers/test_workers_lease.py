@@ -13,8 +13,8 @@ from transexplain.plans import AuditPlan, Shard
 from transexplain.store.records import Claim
 from transexplain.supervision import NO_CAUTION
 from workers import lease
+from workers.heartbeat import LeaseKeeper
 from workers.held import Held, Watch
-from workers.lease import LeaseKeeper
 
 
 class Clock:

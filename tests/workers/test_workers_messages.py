@@ -14,9 +14,10 @@ from poisoned_messages import Poison, Sent, frames, good, poisons
 
 from transexplain.store import dead_letters, fleet
 from transexplain.store.database import Database, open_database
-from workers.messages import (
+from workers.message_guard import (
     LIMIT,
     REASONS,
+    SHOWN,
     TASK,
     Hint,
     Refusal,
@@ -27,7 +28,6 @@ from workers.messages import (
     read_kept,
     read_message,
 )
-from workers.refusals import SHOWN, Refusals
 
 MARKER = Path("/nonexistent/marker")
 POISONS = poisons(MARKER)
@@ -160,7 +160,7 @@ def json_refusal(number: int = 0) -> Refusal:
 
 def test_counts_are_added_up_by_reason(db: Database) -> None:
     for _ in range(2):
-        with Refusals(db) as refusals:
+        with RefusalCounts(db) as refusals:
             refusals.note(json_refusal())
             refusals.note(json_refusal())
             refusals.note(Refusal(reason="task", detail="x"))
@@ -179,7 +179,7 @@ def test_a_flood_is_a_few_lines_and_a_few_transactions(
 
     monkeypatch.setattr(dead_letters, "add", counted)
     caplog.set_level(logging.WARNING)
-    with Refusals(db, every=60) as refusals:
+    with RefusalCounts(db, every=60) as refusals:
         for number in range(100_000):
             refusals.note(json_refusal(number))
     assert fleet.status(db).refused == {"json": 100_000}
@@ -194,7 +194,7 @@ def test_without_a_database_the_counts_are_lost_and_the_work_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    with Refusals(Database("postgresql://nobody:pw@127.0.0.1:1/none"), every=0.01) as refusals:
+    with RefusalCounts(Database("postgresql://nobody:pw@127.0.0.1:1/none"), every=0.01) as refusals:
         refusals.note(json_refusal())
     assert "count of refused messages lost: database" in caplog.text
     assert "nobody:pw" not in caplog.text

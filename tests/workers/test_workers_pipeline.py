@@ -26,8 +26,8 @@ from transexplain.store.records import Claim
 from transexplain.supervision import Observer
 from workers import logs, read_ahead
 from workers import pipeline as pipeline_module
+from workers.claim_to_commit import End, Workbench
 from workers.pipeline import Pipeline
-from workers.shard_work import End, Workbench
 
 
 @pytest.fixture

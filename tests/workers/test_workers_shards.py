@@ -24,9 +24,9 @@ from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 from transexplain.store.records import Claim
 from workers import lease, logs, shard_work
-from workers.lease import LeaseKeeper
-from workers.models import ModelCache
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
+from workers.heartbeat import LeaseKeeper
+from workers.model_cache import ModelCache
 
 
 @pytest.fixture
