@@ -188,7 +188,7 @@ class Workbench:
         Raises DatabaseError where the end cannot be written down: the shard comes back when its
         lease ends.
         """
-        claim = shards.claim(self.db, run_id, self.name, self.settings.lease_seconds, shard_index)
+        claim = self._claim(run_id, shard_index)
         if claim is None:
             return "nothing"
         logs.note(run=run_id, shard=claim.shard.index, attempt=claim.attempt)
@@ -202,6 +202,10 @@ class Workbench:
             shards.fail(self.db, claim, f"{type(error).__name__}: {error}")
             return "failed"
 
+    def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
+        lease = self.settings.lease_seconds
+        return shards.claim(self.db, run_id, self.name, lease, shard_index)
+
     def _explain_and_save(self, claim: Claim, revoked: Callable[[], bool]) -> End:
         from transexplain.explaining import Stopped
 
@@ -211,8 +215,7 @@ class Workbench:
                 result = self._computed(claim, keeper)
                 with self.device.committing():
                     keeper.touch()
-                    results.save(self.db, claim, result)
-                    runs.finalise(self.db, claim.run_id)
+                    self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
                 shards.give_back(self.db, claim)
@@ -238,6 +241,10 @@ class Workbench:
         finally:
             if items is not None:
                 items.close()
+
+    def _commit(self, claim: Claim, result: ShardResult) -> None:
+        results.save(self.db, claim, result)
+        runs.finalise(self.db, claim.run_id)
 
     def plan(self, run_id: str) -> AuditPlan:
         """The plan of a run, read once; threads may ask about different runs.

@@ -1,11 +1,10 @@
 """One worker on a broker, started and asked as operators do: by Celery's own commands."""
 
-import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
