@@ -31,6 +31,21 @@ MODALITIES: tuple[Modality, ...] = get_args(Modality)
 DeviceClass = Literal["cpu", "gpu"]
 #: what beat calls: name of the task -> seconds
 PERIODIC = {"transexplain.sweep": 5.0, "transexplain.tick": 30.0}
+#: what no module of settings changes
+_SAFE = {
+    "accept_content": ["json"],
+    "task_serializer": "json",
+    "task_ignore_result": True,
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": False,
+    "worker_prefetch_multiplier": 1,  # the pool asks for more when there is room
+    "worker_enable_prefetch_count_reduction": False,
+}
+#: what `Settings` say, or is not there
+_OURS = {
+    *("broker_url", "broker_read_url", "broker_write_url", "broker_use_ssl"),
+    *("result_backend", "worker_pool"),
+}
 #: options of `celery -A workers.app worker`, as those of `transexplain worker`
 _WORKER_OPTIONS = (
     click.Option(["--device"], help="torch device; default: the plan's"),
@@ -72,37 +87,10 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     app = Celery("transexplain", broker=settings.broker_url, amqp=GuardedAmqp)
     app.settings = settings
     app.on_refused = on_refused or tell
-    app.conf.update(
-        task_queues=[
-            Queue(name, Exchange(name), routing_key=name) for name in queues_for(settings)
-        ],
-        task_default_queue=settings.queue,
-        task_default_delivery_mode="transient",  # a message that is lost is sent again
-        worker_pool="workers.device_pool:DevicePool",
-        worker_concurrency=1,
-        worker_send_task_events=True,
-        worker_hijack_root_logger=False,
-        control_exchange=settings.queue,  # fleets that share a broker stay apart
-        event_exchange=f"{settings.queue}{EVENTS}",
-        event_queue_prefix=f"{settings.queue}{EVENTS}",
-        broker_connection_retry_on_startup=True,
-        beat_scheduler="workers.beat:PeriodicScheduler",
-        beat_schedule={
-            name: {"task": name, "schedule": seconds} for name, seconds in PERIODIC.items()
-        },
-        result_expires=None,  # or beat adds a task of Celery's
-    )
+    app.conf.update(_defaults(settings))
     if module := os.environ.get("CELERY_CONFIG_MODULE"):
         app.conf.update(_settings_in(module))
-    app.conf.update(
-        accept_content=["json"],
-        task_serializer="json",
-        task_ignore_result=True,
-        task_acks_late=True,
-        task_reject_on_worker_lost=False,
-        worker_prefetch_multiplier=1,  # the pool asks for more when there is room
-        worker_enable_prefetch_count_reduction=False,
-    )
+    app.conf.update(_SAFE)
 
     def refused(refusal: Refusal) -> None:
         app.on_refused(refusal)
@@ -113,6 +101,30 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     app.steps["worker"].add("workers.celery_worker:ShardStep")
     app.user_options["worker"].update(_WORKER_OPTIONS)
     return app
+
+
+def _defaults(settings: Settings) -> dict[str, Any]:
+    """What an operator's module of settings may change."""
+    return {
+        "task_queues": [
+            Queue(name, Exchange(name), routing_key=name) for name in queues_for(settings)
+        ],
+        "task_default_queue": settings.queue,
+        "task_default_delivery_mode": "transient",  # a message that is lost is sent again
+        "worker_pool": "workers.device_pool:DevicePool",
+        "worker_concurrency": 1,
+        "worker_send_task_events": True,
+        "worker_hijack_root_logger": False,
+        "control_exchange": settings.queue,  # fleets that share a broker stay apart
+        "event_exchange": f"{settings.queue}{EVENTS}",
+        "event_queue_prefix": f"{settings.queue}{EVENTS}",
+        "broker_connection_retry_on_startup": True,
+        "beat_scheduler": "workers.beat:PeriodicScheduler",
+        "beat_schedule": {
+            name: {"task": name, "schedule": seconds} for name, seconds in PERIODIC.items()
+        },
+        "result_expires": None,  # or beat adds a task of Celery's
+    }
 
 
 def __getattr__(name: str) -> Celery:
@@ -130,7 +142,7 @@ def _settings_in(module: str) -> dict[str, Any]:
         found = vars(import_module(module))
     except ImportError as error:
         raise ConfigurationError(f"CELERY_CONFIG_MODULE={module}: {error}") from error
-    return {name: value for name, value in found.items() if name in SETTING_KEYS}
+    return {name: value for name, value in found.items() if name in SETTING_KEYS - _OURS}
 
 
 def _transport(settings: Settings, on_refused: Callable[[Refusal], None]) -> dict[str, Any]:
