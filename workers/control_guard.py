@@ -25,13 +25,13 @@ from workers.message_guard import (
 
 EVENTS = ".celeryev"  #: in the names of exchanges and queues of events
 _MAILBOX = ".pidbox"
-#: what may be asked of a worker: to look, to leave a task, to take fewer, to end
+#: what may be asked of a worker: what it does, to leave a task, to take fewer; not to end
 COMMANDS = frozenset(
     (
-        *("active", "active_queues", "clock", "conf", "hello", "ping", "query_task", "registered"),
-        *("report", "reserved", "revoked", "scheduled", "stats"),
-        *("add_consumer", "cancel_consumer", "disable_events", "enable_events", "heartbeat"),
-        *("rate_limit", "revoke", "shutdown", "terminate"),
+        *("active", "active_queues", "clock", "hello", "ping", "query_task", "registered"),
+        *("reserved", "revoked", "scheduled", "stats"),
+        *("cancel_consumer", "disable_events", "enable_events", "heartbeat"),
+        *("rate_limit", "revoke", "terminate"),
     )
 )
 _HEADERS: Mapping[str, type | tuple[type, ...]] = {
