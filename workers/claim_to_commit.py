@@ -39,7 +39,7 @@ from transexplain.supervision import NO_CAUTION
 from workers import logs
 from workers.heartbeat import LeaseKeeper, end_process
 from workers.model_cache import ModelCache
-from workers.stages import ReadAhead, compute, model_for
+from workers.shard_stages import ReadAhead, compute, model_for
 from workers.worker_names import worker_name
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]

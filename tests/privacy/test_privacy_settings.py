@@ -19,7 +19,7 @@ from transexplain.store.database import open_database
 from transexplain.store.plan_json import plan_from_json, plan_to_json
 from transexplain.supervision import NO_CAUTION
 from workers.claim_to_commit import Workbench
-from workers.stages import compute
+from workers.shard_stages import compute
 
 
 def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:

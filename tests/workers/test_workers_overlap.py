@@ -26,7 +26,7 @@ from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 from transexplain.store.records import Claim
 from transexplain.supervision import Observer
-from workers import claim_to_commit, logs, stages
+from workers import claim_to_commit, logs, shard_stages
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
 
@@ -84,7 +84,8 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
     """A slow commit of shard 0 is still under way when shard 1 is computed and 2 is read."""
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
     read_two = threading.Event()
-    real_read, real_save, real_compute = stages.read_shard, results.save, claim_to_commit.compute
+    real_read, real_save = shard_stages.read_shard, results.save
+    real_compute = claim_to_commit.compute
     threads: dict[str, set[str]] = {"read": set(), "compute": set(), "save": set()}
 
     def name() -> str:
@@ -106,7 +107,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
             assert read_two.wait(30), "shard 2 is read while 0 is being committed"
         real_save(db, claim, result)
 
-    monkeypatch.setattr(stages, "read_shard", reading)
+    monkeypatch.setattr(shard_stages, "read_shard", reading)
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     monkeypatch.setattr(results, "save", saving)
     assert set(pool.work(run_id, range(3)).values()) == {"done"}
@@ -180,16 +181,16 @@ def test_an_error_is_written_to_its_shard(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    real = stages.read_shard
+    real = shard_stages.read_shard
 
     def broken(ref: object, shard: Shard) -> object:
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(stages, "read_shard", broken)
+    monkeypatch.setattr(shard_stages, "read_shard", broken)
     pool.work(run_id, [0])
     (status,) = shards.list_shards(bench.db, run_id)
     assert "disk is gone" in (status.error or "")
-    monkeypatch.setattr(stages, "read_shard", real)
+    monkeypatch.setattr(shard_stages, "read_shard", real)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "failed"), (0, "done")]
 
