@@ -199,7 +199,8 @@ class ShardTask:
         if end == "failed":
             raise ShardFailedError(f"see `transexplain status {run_id}`")
         # no outcome of this task: another has it, or had it, or it was cancelled
-        _tell_end(task, end)
+        if not (end == "fenced" and revoked()):  # of that Celery has told already
+            _tell_end(task, end)
         raise Ignore
 
     def on_revoked(self, request: Any, **_: object) -> None:

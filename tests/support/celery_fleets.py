@@ -63,7 +63,7 @@ class CeleryFleet:
         """`celery -A workers.app worker`, until SIGTERM."""
         with (self.folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(
-                self.celery("worker", "--threads", "1", *words),
+                self.celery("worker", "-l", "INFO", "--threads", "1", *words),
                 env=self.env,
                 cwd=self.folder,
                 stdout=log,
