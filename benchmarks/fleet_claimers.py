@@ -8,9 +8,10 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.synchronize import Event
 from queue import Empty
 from typing import Any
@@ -20,19 +21,19 @@ from kombu.simple import SimpleQueue
 from sqlalchemy import event
 
 from benchmarks.fleet_results import MadeUp
-from transexplain.plans import ShardResult
+from transexplain.plans import Shard, ShardResult
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.records import Claim
 from workers.app import make_app
-from workers.held import Held, Watch
-from workers.pipeline import Pipeline
-from workers.shard_work import Workbench
-from workers.tasks import STINT
+from workers.claim_to_commit import Device, Watch, Workbench
+from workers.heartbeat import LeaseKeeper
 
 #: items of one batch: a breadcrumb at most each, as in a real shard of short texts
 _BATCH = 16
+#: seconds between two looks at what has ended
+_LOOK = 0.02
 #: shards take this much longer or shorter: workers that began together do not stay in step
 _JITTER = 0.2
 
@@ -62,31 +63,27 @@ class Times:
     errors: list[str] = field(default_factory=list)
 
 
-class Sleeper(Pipeline):
-    """The pipeline of shards without data and model, and with a clock on what it asks of SQL."""
+class Sleeper(Workbench):
+    """The path of a shard without data and model, and with a clock on what it asks of SQL."""
 
-    def __init__(self, bench: Workbench, load: Load, made: MadeUp, times: Times) -> None:
-        super().__init__(bench)
-        self._load, self._made, self._times = load, made, times
+    def __init__(self, load: Load, made: MadeUp, times: Times, **options: Any) -> None:
+        super().__init__(**options)
+        self._load, self._made, self.times = load, made, times
 
-    def _open(self, run_id: str, shard_index: int | None) -> Held | None:
-        bench, times = self._bench, self._times
+    def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
+        times = self.times
         wall, begun = time.time(), time.perf_counter()
-        claim = shards.claim(
-            bench.db, run_id, bench.name, bench.settings.lease_seconds, shard_index
-        )
+        claim = super()._claim(run_id, shard_index)
         (times.vain if claim is None else times.claims).append(time.perf_counter() - begun)
-        if claim is None:
-            return None
-        times.first = min(times.first, wall)
-        keeper = bench.keeper(claim)
-        keeper.__enter__()
-        plan: Any = bench.plan(run_id)
-        model: Any = None
-        return Held(claim=claim, plan=plan, keeper=keeper, model=model, items=None)
+        if claim is not None:
+            times.first = min(times.first, wall)
+            self.plan(run_id)
+        return claim
 
-    def _compute(self, held: Held, watch: Watch) -> None:
-        shard = held.claim.shard
+    def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
+        return self.device.compute(claim, keeper, partial(self._sleep, claim.shard))
+
+    def _sleep(self, shard: Shard, watch: Watch) -> ShardResult:
         slept = 0.0
         pace = self._load.item_seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
         for start in range(shard.start, shard.stop, _BATCH):
@@ -97,27 +94,25 @@ class Sleeper(Pipeline):
             slept += time.perf_counter() - begun
             for item_id in ids:
                 watch.item_done(item_id)
-        self._times.computed += slept
-        self._hand_over(held, self._made.result(shard, slept))
+        self.times.computed += slept
+        return self._made.result(shard, slept)
 
-    def _save(self, held: Held, result: ShardResult) -> None:
+    def _commit(self, claim: Claim, result: ShardResult) -> None:
         begun = time.perf_counter()
         if self._load.write:
-            super()._save(held, result)
+            super()._commit(claim, result)
         else:
-            self._mark(held.claim, result)
-            held.release()
-        self._times.commits.append(time.perf_counter() - begun)
-        self._times.last = time.time()
+            self._mark(claim, result)
+        self.times.commits.append(time.perf_counter() - begun)
+        self.times.last = time.time()
 
     def _mark(self, claim: Claim, result: ShardResult) -> None:
         """What `results.save` does, less the rows."""
-        db = self._bench.db
         done = {"state": "done", "lease_until": None, "breadcrumb": None}
         counts = {"explained": len(result.outcomes), "seconds": result.seconds}
-        with db.begin() as connection:
+        with self.db.begin() as connection:
             connection.execute(shards.held(claim).values(**done, **counts))
-        runs.finalise(db, claim.run_id)
+        runs.finalise(self.db, claim.run_id)
 
 
 def work(settings: Settings, load: Load, over: Event) -> tuple[list[Times], int]:
@@ -138,13 +133,24 @@ def _claimer(
     times = Times()
     with Database(settings.database_url) as db:
         event.listen(db.engine, "connect", lambda *_: opened.append(1))
-        bench = Workbench(db=db, settings=settings, on_hang=times.errors.append)
-        with app.connection_for_read() as broker:
+        with (
+            app.connection_for_read() as broker,
+            ThreadPoolExecutor(1, "device") as device,
+            ThreadPoolExecutor(3, "shard") as tasks,
+        ):
+            bench = Sleeper(
+                load,
+                made,
+                times,
+                db=db,
+                settings=settings,
+                on_hang=times.errors.append,
+                device=Device(device),
+            )
             waiting = broker.SimpleQueue(app.amqp.queues[load.queue])
             waiting.consumer.qos(prefetch_count=1)
             try:
-                with Sleeper(bench, load, made, times) as pipeline:
-                    _serve(pipeline, waiting, over, times)
+                _serve(bench, waiting, tasks, over)
             except Exception as error:  # noqa: BLE001 - told with the figures
                 times.errors.append(f"{threading.current_thread().name}: {error}")
             finally:
@@ -153,14 +159,24 @@ def _claimer(
     return times
 
 
-def _serve(pipeline: Pipeline, waiting: SimpleQueue, over: Event, times: Times) -> None:
+def _serve(bench: Sleeper, waiting: SimpleQueue, tasks: Executor, over: Event) -> None:
     """What a Celery worker does with the messages of one queue."""
+    in_hand: dict[Any, Any] = {}  # message -> its task
+    room = 1
     while not over.is_set():
+        for message in [one for one, task in in_hand.items() if task.done()]:
+            in_hand.pop(message).result()
+            message.ack()
+        if bench.device.room != room:
+            room = bench.device.room
+            waiting.consumer.qos(prefetch_count=room)
+        if len(in_hand) >= room:
+            time.sleep(_LOOK)
+            continue
         try:
-            message = waiting.get(timeout=1)
+            message = waiting.get(timeout=_LOOK if in_hand else 1)
         except Empty:
             continue
         arguments: Sequence[Any] = message.payload[0]
-        times.messages += 1
-        pipeline.stint(arguments[0], arguments[1], seconds=STINT)
-        message.ack()
+        bench.times.messages += 1
+        in_hand[message] = tasks.submit(bench.work, arguments[0], arguments[1])

@@ -45,10 +45,9 @@ MUTATED = {
     "transexplain/store/shards.py": _OF_CLAIMS,
     "transexplain/store/leases.py": _OF_CLAIMS,
     "transexplain/store/results.py": _store("results claims runs shard_digests"),
-    "workers/lease.py": _workers("lease shards"),
-    "workers/held.py": _workers("lease pipeline"),
-    "workers/pipeline.py": _workers("pipeline"),
-    "workers/shard_work.py": [*_store("clock"), *_workers("shards")],
+    "workers/heartbeat.py": _workers("lease shards"),
+    "workers/claim_to_commit.py": _workers("overlap shards"),
+    "workers/worker_names.py": _store("clock"),
 }
 LIMIT = 200.0  #: seconds for one stage of one mutant
 _PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import fleet
 from transexplain.store.database import Database
-from workers.messages import REASONS
+from workers.message_guard import REASONS
 
 log = logging.getLogger(__name__)
 

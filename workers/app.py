@@ -1,27 +1,57 @@
-"""The Celery application: messages are ids only, JSON only; SQL holds the truth.
+"""The Celery application: a task is a shard, a message is its ids in JSON; SQL holds the truth.
 
-No result backend, no chord, no ETA; one message is taken at a time and acknowledged after the
-work, so a lost worker's message comes back. A message is a hint: what it names is claimed in SQL
-first, so a message too many does nothing. What else lies on a queue is refused before Celery sees
-it, see `messages`.
+No result backend, no chord, no ETA; a message is acknowledged after the work, so a lost worker's
+message comes back. What it names is claimed in SQL first, so a message too many does nothing. What
+else lies on a queue is refused before Celery sees it, see `message_guard`.
 
 There is one queue per modality and class of device, `<queue>.<modality>.<cpu|gpu>`: a plan names
 both, and a worker listens where it can serve.
 """
 
+import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, Literal, get_args
 
+import click
 from celery import Celery
+from celery.app.defaults import SETTING_KEYS
+from kombu import Exchange, Queue
 
 from transexplain.addresses import check_broker_url
+from transexplain.errors import ConfigurationError
 from transexplain.plans import AuditPlan, Modality
 from transexplain.settings import Settings
-from workers.brokers import GuardedAmqp, OnRefused, tell
+from workers.control_guard import EVENTS
+from workers.guarded_connections import GuardedAmqp, OnRefused, tell
+from workers.message_guard import Refusal
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 DeviceClass = Literal["cpu", "gpu"]
+#: what beat calls: name of the task -> seconds
+PERIODIC = {"transexplain.sweep": 5.0, "transexplain.tick": 30.0}
+#: what no module of settings changes
+_SAFE = {
+    "accept_content": ["json"],
+    "task_serializer": "json",
+    "task_ignore_result": True,
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": False,
+    "worker_prefetch_multiplier": 1,  # the pool asks for more when there is room
+    "worker_enable_prefetch_count_reduction": False,
+}
+#: what `Settings` say, or is not there
+_OURS = {
+    *("broker_url", "broker_read_url", "broker_write_url", "broker_use_ssl"),
+    *("result_backend", "worker_pool"),
+}
+#: options of `celery -A workers.app worker`, as those of `transexplain worker`
+_WORKER_OPTIONS = (
+    click.Option(["--device"], help="torch device; default: the plan's"),
+    click.Option(["--threads"], type=int, help="CPU threads; default: torch's choice"),
+    click.Option(["--max-shards"], type=int, help="end after so many shards"),
+)
 
 
 def device_class(device: str) -> DeviceClass:
@@ -30,7 +60,7 @@ def device_class(device: str) -> DeviceClass:
 
 
 def queue_of(settings: Settings, plan: AuditPlan) -> str:
-    """The queue that hints for shards of this plan go to."""
+    """The queue that messages for shards of this plan go to."""
     return f"{settings.queue}.{plan.model.modality}.{device_class(plan.model.device)}"
 
 
@@ -45,33 +75,77 @@ def queues_for(
     return [f"{settings.queue}.{modality}.{one}" for one in classes for modality in modalities]
 
 
-def make_app(settings: Settings, on_refused: OnRefused = tell) -> Celery:
+def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     """The application for one broker and its queues.
 
-    `on_refused` is told of messages that its consumers did not take. Raises ConfigurationError
-    for a broker URL that names no Redis and no RabbitMQ.
+    `on_refused` is told of messages that its consumers did not take; by default that is
+    `app.on_refused`, as it stands when one comes. Settings of Celery's own are read from the
+    module that the environment names as `CELERY_CONFIG_MODULE`, but for those that keep messages
+    safe. Raises ConfigurationError for a broker URL that names no Redis and no RabbitMQ.
     """
     check_broker_url(settings.broker_url)
     app = Celery("transexplain", broker=settings.broker_url, amqp=GuardedAmqp)
-    app.conf.update(
-        accept_content=["json"],
-        task_serializer="json",
-        task_ignore_result=True,
-        task_default_queue=settings.queue,
-        task_default_delivery_mode="transient",  # a hint that is lost is sent again
-        task_acks_late=True,
-        task_reject_on_worker_lost=False,
-        worker_prefetch_multiplier=1,
-        worker_send_task_events=False,
-        worker_hijack_root_logger=False,
-        worker_enable_remote_control=False,
-        broker_connection_retry_on_startup=True,
-        **_transport(settings, on_refused),
-    )
+    app.settings = settings
+    app.on_refused = on_refused or tell
+    app.conf.update(_defaults(settings))
+    if module := os.environ.get("CELERY_CONFIG_MODULE"):
+        app.conf.update(_settings_in(module))
+    app.conf.update(_SAFE)
+
+    def refused(refusal: Refusal) -> None:
+        app.on_refused(refusal)
+
+    for name, value in _transport(settings, refused).items():
+        kept = app.conf[name] if isinstance(value, dict) and app.conf[name] else {}
+        app.conf[name] = {**kept, **value} if isinstance(value, dict) else value
+    app.steps["worker"].add("workers.celery_worker:ShardStep")
+    app.user_options["worker"].update(_WORKER_OPTIONS)
     return app
 
 
-def _transport(settings: Settings, on_refused: OnRefused) -> dict[str, Any]:
+def _defaults(settings: Settings) -> dict[str, Any]:
+    """What an operator's module of settings may change."""
+    return {
+        "task_queues": [
+            Queue(name, Exchange(name), routing_key=name) for name in queues_for(settings)
+        ],
+        "task_default_queue": settings.queue,
+        "task_default_delivery_mode": "transient",  # a message that is lost is sent again
+        "worker_pool": "workers.device_pool:DevicePool",
+        "worker_concurrency": 1,
+        "worker_send_task_events": True,
+        "worker_hijack_root_logger": False,
+        "control_exchange": settings.queue,  # fleets that share a broker stay apart
+        "event_exchange": f"{settings.queue}{EVENTS}",
+        "event_queue_prefix": f"{settings.queue}{EVENTS}",
+        "broker_connection_retry_on_startup": True,
+        "beat_scheduler": "workers.beat:PeriodicScheduler",
+        "beat_schedule": {
+            name: {"task": name, "schedule": seconds} for name, seconds in PERIODIC.items()
+        },
+        "result_expires": None,  # or beat adds a task of Celery's
+    }
+
+
+def __getattr__(name: str) -> Celery:
+    """`app`, for `celery -A workers.app`: made by the settings of the environment, once."""
+    if name != "app":
+        raise AttributeError(f"module {__name__} has no {name}")
+    made = make_app(Settings.from_environment())
+    globals()["app"] = made
+    return made
+
+
+def _settings_in(module: str) -> dict[str, Any]:
+    """Celery's settings that a module of the operator's has, in lower case."""
+    try:
+        found = vars(import_module(module))
+    except ImportError as error:
+        raise ConfigurationError(f"CELERY_CONFIG_MODULE={module}: {error}") from error
+    return {name: value for name, value in found.items() if name in SETTING_KEYS - _OURS}
+
+
+def _transport(settings: Settings, on_refused: Callable[[Refusal], None]) -> dict[str, Any]:
     """What depends on the broker: options of Redis, and TLS that always checks the server."""
     scheme = settings.broker_url.partition("://")[0]
     ca = str(settings.broker_ca) if settings.broker_ca else None

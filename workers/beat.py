@@ -1,23 +1,29 @@
-"""Celery beat as a clock: what is due is called in this process, nothing is put on the queue.
+"""Celery beat: the periodic tasks `transexplain.tick` and `transexplain.sweep`.
 
-The tick and the sweep are idempotent and SQL remembers what they did; a message about them could
-only be lost or be late.
+They stand in beat's schedule, and beat carries them out in its own process: a message about them
+could only be lost or be late, and a sweep mends a broker that has lost messages. They are
+idempotent and SQL remembers what they did, so several beats do no harm.
 """
 
 import logging
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn
 
+from celery import Celery
 from celery.beat import ScheduleEntry, Scheduler, Service
+from kombu.utils.imports import symbol_by_name
 
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
-from workers.app import make_app
+from transexplain.store.database import open_database
+from workers.app import PERIODIC, make_app
 
 log = logging.getLogger(__name__)
+
+#: what the tasks do is the orchestrator's, which stands above this package
+_TASKS = "orchestrator.scheduling.beating:duties"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,41 +34,49 @@ class Duty:
     seconds: float
 
 
-class CallingScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
-    """A scheduler that calls what is due; it keeps no file and opens no connection."""
+class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
+    """A scheduler that carries out what is due; it keeps no file and opens no connection."""
 
     producer = None
 
-    def __init__(self, *args: Any, duties: Mapping[str, Duty], **kwargs: Any) -> None:
-        self._duties = duties
-        super().__init__(*args, **kwargs)
+    def setup_schedule(self) -> None:
+        """Have the tasks of the schedule at hand; raises as `open_database`."""
+        if not PERIODIC.keys() & self.app.tasks.keys():
+            settings: Settings = self.app.settings
+            db = open_database(settings.database_url)  # for as long as this process lives
+            seconds = PERIODIC["transexplain.tick"]
+            register(self.app, symbol_by_name(_TASKS)(db, settings, seconds))
+        super().setup_schedule()
 
     def apply_async(
         self, entry: ScheduleEntry, producer: Any = None, advance: bool = True, **_: Any
     ) -> None:
-        """Call the entry's duty; what goes wrong is logged and the next time comes."""
+        """Carry out the entry's task; what goes wrong is logged and the next time comes."""
         if advance:
             self.reserve(entry)
         try:
-            self._duties[entry.task].call()
+            self.app.tasks[entry.task]()
         except TransExplainError as error:
             log.error("%s: %s", entry.task, error)
         except Exception:
             log.exception("%s failed", entry.task)
 
 
+def register(app: Celery, duties: Mapping[str, Duty]) -> None:
+    """Make these the tasks of the application's schedule, by their names."""
+    for name, duty in duties.items():
+        app.task(duty.call, name=name)
+    app.conf.beat_schedule = {
+        name: {"task": name, "schedule": duty.seconds} for name, duty in duties.items()
+    }
+
+
 def run_beat(settings: Settings, duties: Mapping[str, Duty]) -> None:
-    """Call each duty at its interval, until SIGTERM or Ctrl-C."""
+    """Carry out each duty at its interval, until SIGTERM or Ctrl-C."""
     app = make_app(settings)
-    app.conf.update(
-        result_expires=None,  # or Celery adds a task of its own
-        beat_schedule={
-            name: {"task": name, "schedule": duty.seconds} for name, duty in duties.items()
-        },
-    )
+    register(app, duties)
     shortest = min(duty.seconds for duty in duties.values())
-    scheduler = partial(CallingScheduler, duties=duties)
-    service = Service(app, max_interval=min(1.0, shortest), scheduler_cls=scheduler)
+    service = Service(app, max_interval=min(1.0, shortest), scheduler_cls=PeriodicScheduler)
 
     def end(number: int, frame: Any) -> NoReturn:
         service.stop()  # where a library swallows the exception, the loop ends all the same

@@ -9,8 +9,8 @@ import re
 
 from fuzz.guard import promise
 from transexplain.errors import TransExplainError
-from workers import messages
-from workers.messages import Hint, Refusal
+from workers import message_guard
+from workers.message_guard import Refusal, ShardMessage
 
 _LINE = 1_500  #: characters of a refusal: two pieces of 60, each escaped
 
@@ -26,19 +26,19 @@ def target(data: bytes) -> None:
         line = str(said)
         promise(len(line) <= _LINE, f"a refusal of {len(line)} characters")
         promise(line.isascii() and line.isprintable(), f"a refusal that is no plain line: {line!r}")
-        promise(said.reason in messages.REASONS, "a reason that no metric counts")
+        promise(said.reason in message_guard.REASONS, "a reason that no metric counts")
         return
     _check(said)
 
 
-def _read(kind: bytes, rest: bytes) -> Hint | Refusal:
+def _read(kind: bytes, rest: bytes) -> ShardMessage | Refusal:
     if kind == b"frame":
-        return messages.read_frame(rest)
+        return message_guard.read_frame(rest)
     if kind == b"kept":
-        return messages.read_kept(rest)
+        return message_guard.read_kept(rest)
     if kind == b"body":
-        headers: object = {"id": "a-1", "task": messages.TASK}
-        return messages.read_message(
+        headers: object = {"id": "a-1", "task": message_guard.TASK}
+        return message_guard.read_message(
             rest, content_type="application/json", content_encoding="utf-8", headers=headers
         )
     head, _, body = rest.partition(b"\n")
@@ -47,7 +47,7 @@ def _read(kind: bytes, rest: bytes) -> Hint | Refusal:
     except (ValueError, RecursionError):
         parts = None
     parts = parts if isinstance(parts, dict) else {}
-    return messages.read_message(
+    return message_guard.read_message(
         body,
         content_type=parts.get("type"),
         content_encoding=parts.get("encoding"),
@@ -55,15 +55,17 @@ def _read(kind: bytes, rest: bytes) -> Hint | Refusal:
     )
 
 
-def _check(hint: Hint) -> None:
+def _check(hint: ShardMessage) -> None:
     promise(re.fullmatch(r"[0-9A-Za-z_.-]{1,100}", hint.run_id), f"the run is {hint.run_id!r}")
     promise(type(hint.shard_index) is int, "the shard is no number")
     promise(0 <= hint.shard_index < 2**31, "the shard is no index of a table")
-    again = messages.read_message(
-        messages.body_of(hint),
+    again = message_guard.read_message(
+        message_guard.body_of(hint),
         content_type="application/json",
         content_encoding="utf-8",
-        headers=messages.headers_of(hint),
+        headers=message_guard.headers_of(hint),
     )
     promise(again == hint, "written anew it is another")
-    promise(messages.read_frame(messages.frame_of(hint, "q")) == hint, "its frame is another")
+    promise(
+        message_guard.read_frame(message_guard.frame_of(hint, "q")) == hint, "its frame is another"
+    )

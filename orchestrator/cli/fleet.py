@@ -11,7 +11,7 @@ from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from transexplain.plans import Modality
-    from workers.main import WorkerOptions
+    from workers.celery_worker import WorkerOptions
 
 _MAX_SHARDS = 200
 
@@ -61,7 +61,7 @@ def worker(
     """
     from orchestrator.dispatch.queue import check_broker
     from workers import logs
-    from workers.main import WorkerOptions, run_worker
+    from workers.celery_worker import WorkerOptions, run_worker
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")

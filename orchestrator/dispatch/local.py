@@ -16,8 +16,9 @@ from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database, open_database
-from workers.lease import end_process
-from workers.shard_work import Workbench, free_dead, worker_prefix
+from workers.claim_to_commit import Workbench
+from workers.heartbeat import end_process
+from workers.worker_names import free_dead, worker_prefix
 
 if TYPE_CHECKING:
     from transexplain.models.base import LoadedModel

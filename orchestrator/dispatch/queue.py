@@ -12,7 +12,7 @@ from transexplain.addresses import shown_url, without_secrets
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from workers.app import make_app
-from workers.messages import TASK
+from workers.message_guard import TASK
 
 _PATIENCE = 5  #: seconds that a broker may take to answer
 

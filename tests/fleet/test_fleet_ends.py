@@ -14,7 +14,7 @@ from tiny_audit import make_audit
 
 from transexplain.store import runs, shards
 from transexplain.store.database import Database, open_database
-from workers.lease import EXIT_HUNG
+from workers.heartbeat import EXIT_HUNG
 
 SLOWLY = 1.0  #: seconds that a batch takes at least
 LEASE = 6.0  #: seconds
@@ -103,7 +103,7 @@ HANGS_UNDER_CELERY = """
 import logging
 from celery.utils.log import LoggingProxy
 import sys
-from workers.lease import end_process
+from workers.heartbeat import end_process
 logging.basicConfig(stream=sys.__stderr__)
 sys.stderr = LoggingProxy(logging.getLogger("redirected"))
 end_process("shard 4: item '13' made no progress")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from attribution_rows import rows_of_run, write_rows
 from everyday import only
+from shard_pool import ShardPool
 from tiny_audit import make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
@@ -20,10 +21,9 @@ from transexplain.reports.html import render
 from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import results, runs, shards
 from transexplain.store.database import open_database
-from workers.pipeline import Pipeline
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
 
 URL = "sqlite:///transexplain.db"
 CLASSES = "bad,so-so,good"
@@ -141,8 +141,8 @@ def test_workers_and_a_stopped_import(
         state = runs.progress(db, run_id)
         assert (state.items_done, state.states["queued"]) == (8, 4)
         bench = Workbench(db=db, settings=Settings())
-        with Pipeline(bench) as pipeline:
-            assert pipeline.stint(run_id) == 4
+        free = [one.shard.index for one in shards.list_shards(db, run_id) if one.state == "queued"]
+        assert ShardPool(bench).work(run_id, free) == dict.fromkeys(free, "done")
         assert runs.progress(db, run_id).state == "done"
         assert len(bench.models) == 0, "no model was loaded"
         assert len(list(results.iter_items(db, run_id))) == 40

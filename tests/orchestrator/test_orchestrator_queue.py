@@ -15,7 +15,7 @@ from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import open_database
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
 
 
 def test_hints_are_sent_again_until_the_run_ends(

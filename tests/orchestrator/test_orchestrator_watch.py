@@ -20,8 +20,8 @@ from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import dead_letters, fleet, runs, shards
 from transexplain.store.database import Database, open_database
-from workers.messages import REASONS
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
+from workers.message_guard import REASONS
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from transexplain.store import runs, shards
 from transexplain.store.database import open_database
 from transexplain.store.plan_json import plan_from_json, plan_to_json
 from transexplain.supervision import NO_CAUTION
-from workers.computing import compute
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
+from workers.shard_stages import compute
 
 
 def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:

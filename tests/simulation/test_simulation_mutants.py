@@ -17,7 +17,7 @@ from simulated_world import NeverEnds
 
 from transexplain.store import leases, runs, shards
 from transexplain.store.database import Database
-from workers import lease, pipeline
+from workers import claim_to_commit, heartbeat
 
 #: schedules within which a fault has to show
 SCHEDULES = 100
@@ -37,7 +37,7 @@ class Fault:
 FAULTS = (
     Fault(
         "the lease is renewed at its full length",
-        lease,
+        heartbeat,
         "self._lease_seconds / 3",
         "self._lease_seconds",
         "sluggish",
@@ -72,10 +72,17 @@ FAULTS = (
     ),
     Fault(
         "a save is no progress",
-        pipeline,
-        "        held.keeper.touch()\n",
+        claim_to_commit,
+        "                    keeper.touch()\n",
         "",
         "backlog",
+    ),
+    Fault(
+        "to wait for the device is no progress",
+        claim_to_commit,
+        "for keeper in tuple(self._waiting):",
+        "for keeper in ():",
+        "patient",
     ),
 )
 

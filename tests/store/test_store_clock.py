@@ -20,8 +20,8 @@ from transexplain.store.database import Database
 from transexplain.store.schedule_records import Planned
 from transexplain.store.schedule_tables import duty, schedule, schedule_fire
 from transexplain.store.schema import shard
-from workers import shard_work
-from workers.shard_work import free_dead, worker_name, worker_prefix
+from workers import worker_names
+from workers.worker_names import free_dead, worker_name, worker_prefix
 
 TWO_DAYS = 172_815.0
 LEASE = 60.0
@@ -178,8 +178,8 @@ def test_processes_of_a_container_are_its_own(
             raise FileNotFoundError
         return SimpleNamespace(st_ino=space)
 
-    monkeypatch.setattr(shard_work.socket, "gethostname", lambda: "host")
-    monkeypatch.setattr(shard_work, "Path", lambda name: SimpleNamespace(stat=lambda: stat(name)))
+    monkeypatch.setattr(worker_names.socket, "gethostname", lambda: "host")
+    monkeypatch.setattr(worker_names, "Path", lambda name: SimpleNamespace(stat=lambda: stat(name)))
     assert worker_prefix(7) == wanted
 
 

@@ -1,6 +1,6 @@
 """A fleet in a simulated world: local runs, queue workers, supervisors, beats, people.
 
-What moves is the code of the package: claims, leases, breadcrumbs, the pipeline, the local
+What moves is the code of the package: claims, leases, breadcrumbs, the path of a shard, the local
 executor, the sweep, the tick. Simulated are threads and time (`simulated_world`), the broker
 (which loses and repeats messages) and the computing, which takes time and whose items may end the
 process or hang. Beside it stands a record of what really happened to every item, by which the
@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from simulated_world import Event, Executor, Future, Process, Thread, World
+from simulated_world import Event, Executor, Process, Task, Thread, World
 from sqlalchemy import delete, func, select
 from store_samples import make_plan, make_result
 
@@ -37,8 +37,8 @@ from transexplain.store.schema import item as item_table
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.supervision import Caution
-from workers import lease, pipeline, shard_work
-from workers.shard_work import Workbench
+from workers import claim_to_commit, heartbeat
+from workers.claim_to_commit import Device, Workbench
 
 LEASE, DEADLINE = 4.0, 4.0  #: seconds, of a shard and of an item
 SIZE, BATCH = 6, 2  #: items
@@ -53,6 +53,7 @@ class Weather:
     slow: float = 0.1  #: the longest that a statement takes, in seconds
     very_slow: float = 0.1  #: one of fifteen takes up to this
     computing: float = 0.4 * DEADLINE  #: the longest that a batch takes, in seconds
+    finishing: float = 0.0  #: the longest that a shard takes after its last item, in seconds
     saving: float = 0.0  #: the longest that a result takes before it is written, in seconds
     fatality: float = 0.0  #: chance at every statement and wait that the process dies there
     cuts: float = 0.0  #: chance at every statement and commit that the connection is cut
@@ -64,6 +65,7 @@ class Weather:
     flaky: float = 0.0  #: chance that an item fails this time
     losses: float = 0.0  #: chance that a message is lost, and that it comes twice
     shards: int = 3  #: of each run
+    size: int = SIZE  #: items of each shard
     minutes: float = 0.8  #: how long this goes on before the sky clears
 
     @property
@@ -76,7 +78,9 @@ WEATHERS = {
     "calm": Weather(),
     "sluggish": Weather(saving=0.55 * DEADLINE),
     #: results are made faster than they are written
-    "backlog": Weather(shards=6, computing=0.2, saving=0.8 * DEADLINE),
+    "backlog": Weather(shards=6, computing=0.2, finishing=0.6 * DEADLINE, saving=0.8 * DEADLINE),
+    #: who waits for the device waits for longer than an item may take
+    "patient": Weather(size=40),
     "rough": Weather(
         slow=0.4,
         very_slow=2.0,
@@ -125,15 +129,15 @@ class Fleet:
         self.states: dict[str, str] = {}  #: of runs, after the last commit
         self.clear = False  #: the sky
         self._number = 0
-        items = weather.shards * SIZE
+        items, size = weather.shards * weather.size, weather.size
         self._bad_items = {
             f"id-{row}": self.random.choice(("kills", "hangs"))
             for row in range(items)
             if self.random.random() < weather.poison
         }
-        self._plan = make_plan(rows=items, max_attempts=ATTEMPTS, shard_size=SIZE)
+        self._plan = make_plan(rows=items, max_attempts=ATTEMPTS, shard_size=size)
         self._shards = tuple(
-            Shard(index=index, start=index * SIZE, stop=(index + 1) * SIZE)
+            Shard(index=index, start=index * size, stop=(index + 1) * size)
             for index in range(weather.shards)
         )
         self._really_claim, self._really_save = shards.claim, results.save
@@ -227,23 +231,39 @@ class Fleet:
             local.run_here(self.db, run_id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
 
     def _serve_the_queue(self, process: Process) -> None:
-        """`transexplain worker`: a message is a shard, and more of its run."""
+        """`transexplain worker`: a message is a shard, and a thread of its own."""
         stop = Event(self.world)
-        bench = self._bench(db=self.db, settings=self.settings, stop=stop, on_hang=self._hang)
+        line = Executor(self.world)
+        bench = self._bench(
+            db=self.db,
+            settings=self.settings,
+            stop=stop,
+            on_hang=self._hang,
+            device=Device(line),  # type: ignore[arg-type]
+        )
         if self.random.random() < self.weather.meddling:
             self.world.start(process, lambda: self._terminate(stop))
-
-        def on_end(claim: Claim, end: str) -> None:
-            if end in ("failed", "stopped"):
-                self._send(claim.run_id, [claim.shard.index])
-
-        with pipeline.Pipeline(bench, on_end) as line:
-            while not stop.is_set() and not self._over():
-                if not self.messages:
-                    self.world.sleep(1.0)
-                    continue
+        left = self.random.choice((1, 2, 99))  # `--max-shards`
+        in_hand: list[Task] = []
+        while left and not stop.is_set() and not self._over():
+            in_hand = [task for task in in_hand if not task.over]
+            if self.messages and len(in_hand) < bench.device.room:
                 run_id, index = self.messages.pop(0)
-                line.stint(run_id, index, seconds=30.0, most=self.random.choice((1, 2, 99)))
+                work = partial(self._task, bench, run_id, index)
+                in_hand.append(self.world.start(process, work))
+                left -= 1
+            else:
+                self.world.sleep(self.random.uniform(0.0, 1.0))
+        self.world.wait(lambda: all(task.over for task in in_hand))
+        line.shutdown()
+
+    def _task(self, bench: Workbench, run_id: str, index: int) -> None:
+        try:
+            end = bench.work(run_id, index)
+        except DatabaseError:  # the task has failed; its shard comes back by its lease
+            return
+        if end in ("failed", "stopped"):
+            self._send(run_id, [index])
 
     def _terminate(self, stop: Event) -> None:
         """SIGTERM, some time."""
@@ -318,6 +338,8 @@ class Fleet:
             for name in batch:
                 observer.item_done(name)
             del self.truth.in_hand[claim.run_id, shard.index, claim.token]
+        if self.weather.finishing:
+            self.world.sleep(self.random.uniform(0, self.weather.finishing))
         bad = frozenset(
             row
             for row in _rows(shard)
@@ -423,20 +445,15 @@ class Fleet:
         clock = SimpleNamespace(monotonic=world.monotonic)
         prepared = SimpleNamespace(plan=self._plan, shards=self._shards)
         changes: list[tuple[Any, str, Any]] = [
-            (lease, "threading", threads),
-            (lease, "time", clock),
-            (lease, "START_DEADLINE", DEADLINE),
+            (heartbeat, "threading", threads),
+            (heartbeat, "time", clock),
+            (heartbeat, "START_DEADLINE", DEADLINE),
             (local, "time", clock),
             (local, "_POLL", 1.0),
             (local, "Workbench", self._bench),
             (local, "end_process", self._hang),
-            (pipeline, "time", clock),
-            (pipeline, "ThreadPoolExecutor", lambda *args: Executor(world, *args)),
-            (pipeline, "Future", lambda: Future(world)),
-            (pipeline, "compute", self._compute),
-            (pipeline, "model_for", lambda plan, models: None),
-            (shard_work, "compute", self._compute),
-            (shard_work, "model_for", lambda plan, models: None),
+            (claim_to_commit, "compute", self._compute),
+            (claim_to_commit, "model_for", lambda plan, models: None),
             (shards, "claim", self._claim),
             (results, "save", self._save),
             (sweeping.queue, "depth", lambda *_: len(self.messages)),

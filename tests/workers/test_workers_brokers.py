@@ -22,9 +22,9 @@ from poisoned_queues import Queue, queue_of
 
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from workers import brokers
+from workers import guarded_connections
 from workers.app import make_app
-from workers.messages import LIMIT, TASK, Refusal
+from workers.message_guard import LIMIT, TASK, Refusal
 
 RUN = "20261122-0a1b2c3d"
 MARKER = Path("/nonexistent/marker")
@@ -137,20 +137,20 @@ def test_deliveries_come_back_from_among_others(kept: bytes, redis_url: str) -> 
 def test_every_connection_is_guarded_even_after_a_switch() -> None:
     app = make_app(Settings(broker_url="redis://127.0.0.1:1/0;amqps://127.0.0.1:2//"))
     for connection in (app.connection_for_read(), app.connection_for_write().clone()):
-        assert connection.get_transport_cls() is brokers.RedisTransport
+        assert connection.get_transport_cls() is guarded_connections.RedisTransport
         connection.switch("amqps://127.0.0.1:2//")
-        assert connection.get_transport_cls() is brokers.AmqpTlsTransport
+        assert connection.get_transport_cls() is guarded_connections.AmqpTlsTransport
         connection.switch("memory://")
         with pytest.raises(ConfigurationError, match="broker of kind 'memory': use redis"):
             connection.get_transport_cls()
 
 
 def test_a_refusal_that_nobody_counts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    brokers.tell(Refusal(reason="json", detail="it begins b'x'"))
+    guarded_connections.tell(Refusal(reason="json", detail="it begins b'x'"))
     assert caplog.messages == ["message refused, json: it begins b'x'"]
 
 
-def frames_of(body: bytes, sizes: list[int], channel: int) -> Iterator[brokers.Frame]:
+def frames_of(body: bytes, sizes: list[int], channel: int) -> Iterator[guarded_connections.Frame]:
     """A delivery with this body in frames of these sizes, the rest in the last."""
     tag = b"\x03tag" + (7).to_bytes(8, "big") + b"\0"
     yield 1, channel, (60).to_bytes(2, "big") * 2 + tag + b"\x01\xff" + b"\x02\xff\xfe"
@@ -184,7 +184,7 @@ def test_no_more_of_a_body_is_kept_than_shows_that_it_is_too_long(
         given_on.append((channel, bytes(message.body or b"")))
 
     peer = SimpleNamespace(bytes_recv=0)
-    handle = brokers._bounded_frames(peer, callback)
+    handle = guarded_connections._bounded_frames(peer, callback)
     count = 0
     for size, sizes, channel in deliveries:
         for frame in frames_of(bytes(size), sizes, channel):

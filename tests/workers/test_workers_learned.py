@@ -13,7 +13,7 @@ from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import open_database
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
 
 
 @pytest.mark.parametrize("kept", ["full", "none"])

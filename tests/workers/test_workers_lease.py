@@ -1,20 +1,17 @@
-"""The lease keeper by a clock of its own: when it wakes, renews, notes and gives up; its watch."""
+"""The lease keeper by a clock of its own: when it wakes, renews, notes and gives up."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import Mock, call
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from transexplain.errors import DatabaseError
-from transexplain.plans import AuditPlan, Shard
+from transexplain.plans import Shard
 from transexplain.store.records import Claim
 from transexplain.supervision import NO_CAUTION
-from workers import lease
-from workers.held import Held, Watch
-from workers.lease import LeaseKeeper
+from workers import heartbeat
+from workers.heartbeat import LeaseKeeper
 
 
 class Clock:
@@ -25,8 +22,8 @@ class Clock:
         self.waits: list[float] = []
         self.thread: dict[str, Any] = {}
         threads = SimpleNamespace(Event=lambda: Alarm(self), Thread=self._thread)
-        monkeypatch.setattr(lease, "threading", threads)
-        monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(heartbeat, "threading", threads)
+        monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _thread(self, **options: Any) -> Any:
         self.thread = options
@@ -66,7 +63,7 @@ class Store:
         self.held = True
         self._clock = clock
         for name in ("renew", "note", "hang"):
-            monkeypatch.setattr(lease.shards, name, self._asked(name))
+            monkeypatch.setattr(heartbeat.shards, name, self._asked(name))
 
     def _asked(self, name: str) -> Callable[..., bool]:
         def ask(db: object, claim: Claim, *args: Any) -> bool:
@@ -152,7 +149,7 @@ def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) ->
 def test_a_hang_ends_the_process_even_where_it_cannot_be_written_down(
     clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease.shards, "hang", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(heartbeat.shards, "hang", Mock(side_effect=MemoryError))
     said: list[str] = []
     keeper(batch=["a", "b", "c"], lease_seconds=60.0, item_deadline=5.0, said=said)
     clock.run(until=100.0)
@@ -178,57 +175,14 @@ def test_a_first_attempt_notes_a_batch_every_quarter_of_a_second(
     assert store.asked == [(0.0, "note", ("a",)), (0.25, "note", ("c",))]
 
 
-def held() -> Held:
-    """A shard in hand whose keeper writes down what it is told."""
-    plan = cast(AuditPlan, None)
-    return Held(claim=claimed(), plan=plan, keeper=Mock(spec=LeaseKeeper), model=None, items=None)
-
-
-def told(one: Held) -> list[Any]:
-    return cast(Mock, one.keeper).mock_calls
-
-
-def test_a_watch_asks_for_the_next_shard_once_and_near_the_end() -> None:
-    asked: list[Future[Held | None]] = []
-
-    def claim_next() -> "Future[Held | None]":
-        asked.append(Future())
-        return asked[-1]
-
-    mine = held()
-    watch = Watch(mine, claim_next)
-    for done, name in enumerate("abcd", start=1):
-        watch.item_done(name)
-        assert len(asked) == (done >= 3)
-    assert told(mine) == [call.item_done(name) for name in "abcd"]
-    assert watch.next is asked[0]
-
-
-def test_a_watch_touches_the_shard_that_waits() -> None:
-    mine, waiting = held(), held()
-    watch = Watch(mine, Future)
-    watch.batch_started(["a"])
-    for name in "abc":
-        watch.item_done(name)
-    assert watch.next is not None
-    watch.batch_started(["b"])
-    assert not told(waiting), "it is not there yet"
-    watch.next.set_result(waiting)
-    watch.batch_started(["c"])
-    assert told(waiting) == [call.touch()]
-    assert told(mine)[0::4] == [call.batch_started(["a"]), call.batch_started(["b"])]
-
-
-@pytest.mark.parametrize("end", [None, DatabaseError("away")])
-def test_a_watch_goes_on_where_no_shard_comes(end: DatabaseError | None) -> None:
-    mine = held()
-    watch = Watch(mine, Future)
-    for name in "abc":
-        watch.item_done(name)
-    assert watch.next is not None
-    if end is None:
-        watch.next.set_result(None)
-    else:
-        watch.next.set_exception(end)
-    watch.batch_started(["d"])
-    assert told(mine)[-1] == call.batch_started(["d"])
+@pytest.mark.parametrize("revoked", [True, False])
+def test_work_stops_where_its_task_is_revoked(clock: Clock, store: Store, revoked: bool) -> None:
+    made = LeaseKeeper(
+        None,  # type: ignore[arg-type]
+        claimed(),
+        lease_seconds=9.0,
+        item_deadline=100.0,
+        revoked=lambda: revoked,
+    )
+    assert made.should_stop() == revoked
+    assert not made.lost

@@ -14,12 +14,14 @@ from poisoned_messages import Poison, Sent, frames, good, poisons
 
 from transexplain.store import dead_letters, fleet
 from transexplain.store.database import Database, open_database
-from workers.messages import (
+from workers.message_guard import (
     LIMIT,
     REASONS,
+    SHOWN,
     TASK,
-    Hint,
     Refusal,
+    RefusalCounts,
+    ShardMessage,
     body_of,
     frame_of,
     headers_of,
@@ -27,14 +29,13 @@ from workers.messages import (
     read_kept,
     read_message,
 )
-from workers.refusals import SHOWN, Refusals
 
 MARKER = Path("/nonexistent/marker")
 POISONS = poisons(MARKER)
 FRAMES = frames()
 
 
-def read(sent: Sent) -> Hint | Refusal:
+def read(sent: Sent) -> ShardMessage | Refusal:
     return read_message(
         sent.body,
         content_type=sent.content_type,
@@ -43,7 +44,7 @@ def read(sent: Sent) -> Hint | Refusal:
     )
 
 
-def refused(found: Hint | Refusal, reason: str) -> None:
+def refused(found: ShardMessage | Refusal, reason: str) -> None:
     assert isinstance(found, Refusal), found
     assert found.reason == reason, found
     assert found.reason in REASONS
@@ -54,7 +55,7 @@ def refused(found: Hint | Refusal, reason: str) -> None:
 
 def test_a_message_of_ours_is_taken_from_either_broker() -> None:
     sent = good("20261122-0a1b2c3d", 3)
-    wanted = Hint(run_id="20261122-0a1b2c3d", shard_index=3, task_id=sent.headers["id"])
+    wanted = ShardMessage(run_id="20261122-0a1b2c3d", shard_index=3, task_id=sent.headers["id"])
     assert read(sent) == wanted
     assert read_frame(sent.frame()) == wanted
     assert len(sent.frame()) * 10 < LIMIT, "the limit is far from what we send"
@@ -93,7 +94,7 @@ def test_headers_that_are_no_table_are_refused(headers: object) -> None:
 def test_the_limit_is_what_it_says() -> None:
     sent = good()
     spaces = b" " * (LIMIT - len(sent.body))
-    assert isinstance(read(replace(sent, body=sent.body + spaces)), Hint)
+    assert isinstance(read(replace(sent, body=sent.body + spaces)), ShardMessage)
     refused(read(replace(sent, body=sent.body + spaces + b" ")), "too-large")
 
 
@@ -101,7 +102,7 @@ def test_what_passes_is_written_anew() -> None:
     """Nothing of the sender's goes on but the two values and the task's id."""
     sent = replace(good(), headers={**good().headers, "argsrepr": "forged", "x": "y", "id": "id-1"})
     hint = read(sent)
-    assert isinstance(hint, Hint)
+    assert isinstance(hint, ShardMessage)
     assert json.loads(body_of(hint)) == [["20261122-0a1b2c3d", 3], {}, {}]
     assert headers_of(hint) == {
         "task": TASK,
@@ -144,7 +145,7 @@ def test_the_guard_raises_nothing(
 def test_a_header_of_any_value_changes_nothing_or_is_refused(name: str, value: object) -> None:
     sent = good()
     found = read(replace(sent, headers={**sent.headers, name: value}))
-    if isinstance(found, Hint):
+    if isinstance(found, ShardMessage):
         assert (found.run_id, found.shard_index) == ("20261122-0a1b2c3d", 3)
 
 
@@ -160,7 +161,7 @@ def json_refusal(number: int = 0) -> Refusal:
 
 def test_counts_are_added_up_by_reason(db: Database) -> None:
     for _ in range(2):
-        with Refusals(db) as refusals:
+        with RefusalCounts(db) as refusals:
             refusals.note(json_refusal())
             refusals.note(json_refusal())
             refusals.note(Refusal(reason="task", detail="x"))
@@ -179,7 +180,7 @@ def test_a_flood_is_a_few_lines_and_a_few_transactions(
 
     monkeypatch.setattr(dead_letters, "add", counted)
     caplog.set_level(logging.WARNING)
-    with Refusals(db, every=60) as refusals:
+    with RefusalCounts(db, every=60) as refusals:
         for number in range(100_000):
             refusals.note(json_refusal(number))
     assert fleet.status(db).refused == {"json": 100_000}
@@ -194,7 +195,7 @@ def test_without_a_database_the_counts_are_lost_and_the_work_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    with Refusals(Database("postgresql://nobody:pw@127.0.0.1:1/none"), every=0.01) as refusals:
+    with RefusalCounts(Database("postgresql://nobody:pw@127.0.0.1:1/none"), every=0.01) as refusals:
         refusals.note(json_refusal())
     assert "count of refused messages lost: database" in caplog.text
     assert "nobody:pw" not in caplog.text

@@ -10,7 +10,7 @@ from tiny_models import bert, wordpiece
 from transexplain.models import load
 from transexplain.models.load import load_model
 from transexplain.plans import ModelRef
-from workers.models import ModelCache, size_of
+from workers.model_cache import ModelCache, size_of
 
 
 def make(folder: Path, seed: int) -> ModelRef:

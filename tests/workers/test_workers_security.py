@@ -25,8 +25,8 @@ from transexplain.settings import Settings
 from transexplain.store import dead_letters, fleet, runs, shards
 from transexplain.store.database import Database, open_database
 from workers.app import make_app, queue_of, queues_for
-from workers.messages import TASK
-from workers.shard_work import Workbench
+from workers.claim_to_commit import Workbench
+from workers.message_guard import TASK
 
 ROOT = Path(__file__).resolve().parents[2]
 

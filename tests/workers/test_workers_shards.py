@@ -23,10 +23,10 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database, open_database
 from transexplain.store.records import Claim
-from workers import lease, logs, shard_work
-from workers.lease import LeaseKeeper
-from workers.models import ModelCache
-from workers.shard_work import Workbench
+from workers import claim_to_commit, heartbeat, logs
+from workers.claim_to_commit import Workbench
+from workers.heartbeat import LeaseKeeper
+from workers.model_cache import ModelCache
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_shard_is_claimed_by_name_for_the_length_of_a_lease_and_named_in_the_l
         raise Stopped
 
     monkeypatch.setattr(logs, "_current", ContextVar[dict[str, Any]]("fields", default={}))  # noqa: B039
-    monkeypatch.setattr(shard_work, "compute", computing)
+    monkeypatch.setattr(claim_to_commit, "compute", computing)
     assert bench.work(run_id, 1) == "stopped"
     assert seen == [(bench.name, {"run": run_id, "shard": 1, "attempt": 1})]
 
@@ -92,7 +92,7 @@ def test_a_stop_after_the_shard_was_lost_gives_nothing_back(
         observer.batch_started(["0"])
         raise Stopped
 
-    monkeypatch.setattr(shard_work, "compute", computing)
+    monkeypatch.setattr(claim_to_commit, "compute", computing)
     assert bench.work(run_id) == "fenced"
     (status,) = shards.list_shards(bench.db, run_id)
     assert (status.state, status.attempt) == ("cancelled", 1)
@@ -102,7 +102,9 @@ def test_an_error_is_written_with_its_type(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    monkeypatch.setattr(shard_work, "compute", Mock(side_effect=ModelLoadError("other weights")))
+    monkeypatch.setattr(
+        claim_to_commit, "compute", Mock(side_effect=ModelLoadError("other weights"))
+    )
     assert bench.work(run_id) == "failed"
     (status,) = shards.list_shards(bench.db, run_id)
     assert status.error == "ModelLoadError: other weights"
@@ -115,7 +117,7 @@ def test_each_run_is_worked_on_by_its_own_plan(
         runs.create(bench.db, replace(prepared.plan, name=name), prepared.shards) for name in "ab"
     ]
     reading = Mock(side_effect=runs.get)
-    monkeypatch.setattr(shard_work.runs, "get", reading)
+    monkeypatch.setattr(claim_to_commit.runs, "get", reading)
     names = [bench.plan(made[place]).name for place in (0, 0, 1, 1, 0)]
     assert names == ["a", "a", "b", "b", "a"]
     assert reading.call_count == 3, "once for each change"
@@ -127,9 +129,9 @@ def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
     versions = {run_id: {1}}
     monkeypatch.setattr(
-        shard_work.totals, "aggregate_versions", lambda _, run: versions.get(run, set())
+        claim_to_commit.totals, "aggregate_versions", lambda _, run: versions.get(run, set())
     )
-    monkeypatch.setattr(shard_work, "compute", pytest.fail)
+    monkeypatch.setattr(claim_to_commit, "compute", pytest.fail)
     assert bench.work(run_id) == "failed"
     (status,) = shards.list_shards(bench.db, run_id)
     assert "version 1" in (status.error or "")
@@ -263,7 +265,7 @@ def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: 
 def test_what_hangs_before_its_first_batch_blames_no_item(
     db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "START_DEADLINE", 0.3)
+    monkeypatch.setattr(heartbeat, "START_DEADLINE", 0.3)
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 60.0)
     assert claim is not None
@@ -373,11 +375,11 @@ def test_the_last_words_of_a_process_that_hangs(
         raise Ended(status)
 
     screen = Screen()
-    monkeypatch.setattr(lease.sys, "stderr", screen)
-    monkeypatch.setattr(lease.faulthandler, "dump_traceback", dumped.append)
-    monkeypatch.setattr(lease.os, "_exit", end)
+    monkeypatch.setattr(heartbeat.sys, "stderr", screen)
+    monkeypatch.setattr(heartbeat.faulthandler, "dump_traceback", dumped.append)
+    monkeypatch.setattr(heartbeat.os, "_exit", end)
     with pytest.raises(Ended) as ended:
-        lease.end_process("it hung")
+        heartbeat.end_process("it hung")
     assert ended.value.args == (70,), "whatever becomes of the words"
     assert screen.getvalue() == ("\x1b[?25h" if terminal else "") + "\nit hung\n"
     assert dumped == ([] if broken else [sys.__stderr__])

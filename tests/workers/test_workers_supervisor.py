@@ -17,9 +17,9 @@ from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import open_database
 from workers import supervisor
-from workers.main import WorkerOptions
-from workers.shard_work import worker_prefix
+from workers.celery_worker import WorkerOptions
 from workers.supervisor import crew_of, supervise
+from workers.worker_names import worker_prefix
 
 
 def lives(settings: Settings) -> list[str]:

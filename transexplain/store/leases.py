@@ -73,6 +73,28 @@ def give_back(db: Database, claim: Claim) -> bool:
         return given.rowcount == 1
 
 
+def cancel_shard(db: Database, run_id: str, shard_index: int, reason: str) -> bool:
+    """End one shard as cancelled, fencing whoever works on it; False: it was over already.
+
+    `reason` is kept as its error. The run goes on without it and ends once the others are over;
+    `redrive` queues it again.
+    """
+    with db.begin() as connection:
+        cancelled = connection.execute(
+            update(shard)
+            .where(
+                shard.c.run_id == run_id,
+                shard.c.index == shard_index,
+                shard.c.state.in_(("queued", "running")),
+            )
+            .values(state="cancelled", lease_until=None, breadcrumb=None, error=reason)
+        )
+        if cancelled.rowcount == 0:
+            return False
+    finalise(db, run_id)  # in a transaction of its own: it locks the run before any shard
+    return True
+
+
 def fail(db: Database, claim: Claim, message: str) -> str | None:
     """Record why the attempt failed; returns `queued`, `dead`, or None where it was not ours.
 

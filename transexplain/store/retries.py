@@ -1,4 +1,4 @@
-"""Driving again what was given up: dead shards, and shards with items that failed."""
+"""Driving again what was given up: dead or cancelled shards, and those with items that failed."""
 
 from sqlalchemy import ColumnElement, or_, select, update
 
@@ -8,14 +8,16 @@ from transexplain.store.schema import item, run, shard
 
 #: failures that lie in the circumstances rather than in the data; another try may pass
 PASSING_KINDS = ("model-error", "out-of-memory", "quarantined")
+_GIVEN_UP = shard.c.state.in_(("dead", "cancelled"))
 
 
 def redrive(db: Database, run_id: str) -> int:
-    """Queue the dead shards again, attempts forgotten, and reopen the run; returns how many.
+    """Queue the dead and the cancelled shards again, attempts forgotten; returns how many.
 
-    A cancelled run stays cancelled: 0. Raises ConfigurationError for an unknown run.
+    The run is reopened. A cancelled run stays cancelled: 0. Raises ConfigurationError for an
+    unknown run.
     """
-    return _again(db, run_id, shard.c.state == "dead")
+    return _again(db, run_id, _GIVEN_UP)
 
 
 def retry_failed(db: Database, run_id: str) -> int:
@@ -27,7 +29,7 @@ def retry_failed(db: Database, run_id: str) -> int:
         item.c.run_id == run_id, item.c.error_kind.in_(PASSING_KINDS)
     )
     failed = (shard.c.state == "done") & shard.c.index.in_(holding)
-    return _again(db, run_id, or_(shard.c.state == "dead", failed))
+    return _again(db, run_id, or_(_GIVEN_UP, failed))
 
 
 def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:

@@ -134,7 +134,7 @@ def claims(db: Database, run_id: str) -> int:
 
 
 def finalise(db: Database, run_id: str) -> bool:
-    """Close the run where every shard is done or dead; True for the one caller that did it."""
+    """Close the run where no shard is queued or running; True for the one caller that did it."""
     # who commits a run's last shard sees none left: the others need not queue for the run's row
     with db.read() as connection:
         if connection.execute(select(unfinished(run_id))).scalar_one():
@@ -150,7 +150,7 @@ def finalise(db: Database, run_id: str) -> bool:
 
 
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard of the run is neither done nor dead.
+    """Whether a shard of the run is queued or running.
 
     It is asked at every commit: one look into the index per state, for PostgreSQL would answer
     `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
@@ -164,7 +164,7 @@ def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
             .scalar_subquery()
             .is_not(None)
             for state in SHARD_STATES
-            if state not in ("done", "dead")
+            if state in ("queued", "running")
         )
     )
 

@@ -2,8 +2,9 @@
 
 A shard is delivered at least once; that its result is written exactly once is the business of
 `results.save`, which compares the token. States: queued -> running -> done, or back to queued
-(given back, failed, hung), or dead (too many attempts without progress), or cancelled. An attempt
-that died made progress where it left a breadcrumb that teaches something: see suspects.py.
+(given back, failed, hung), or dead (too many attempts without progress), or cancelled (with its
+run, or alone by `cancel_shard`). An attempt that died made progress where it left a breadcrumb that
+teaches something: see suspects.py.
 """
 
 from collections.abc import Collection
@@ -21,6 +22,7 @@ from transexplain.plans import Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
+    cancel_shard,
     expire,
     fail,
     give_back,
@@ -40,6 +42,7 @@ from transexplain.store.schema import shard
 from transexplain.store.suspects import caution_of
 
 __all__ = [
+    "cancel_shard",
     "claim",
     "expire",
     "fail",

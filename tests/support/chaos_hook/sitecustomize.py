@@ -8,7 +8,9 @@ renames it to `frozen-<process>-<shard>-<attempt>` or `paused-...`.
 import os
 import sys
 
-if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
+if "CHAOS_FOLDER" in os.environ and (
+    "--multiprocessing-fork" in sys.orig_argv or "CHAOS_EVERYWHERE" in os.environ
+):
     import resource
     import signal
     import threading
@@ -18,7 +20,6 @@ if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
     import torch
     from sqlalchemy import Engine, event
 
-    import workers.tasks
     from transexplain.models.base import LoadedModel
     from transexplain.store import results
 
@@ -81,4 +82,3 @@ if "--multiprocessing-fork" in sys.orig_argv and "CHAOS_FOLDER" in os.environ:
 
     LoadedModel.collate = poisonous
     results.save = slow_save
-    workers.tasks.STINT = 3.0  # messages matter more where one keeps a worker for less long

@@ -1,6 +1,8 @@
-"""What a claimed shard is computed with and by: a model and LRP, or attributions given already."""
+"""The stages of a claimed shard: read and encode its items ahead, then compute its result."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from transexplain.data.attribution_shards import read_attributions
@@ -10,11 +12,12 @@ from transexplain.learned.planned import check_at_hand
 from transexplain.plans import AuditPlan, Shard, ShardResult
 from transexplain.privacy import guard_of
 from transexplain.supervision import Caution, Observer
-from workers.models import ModelCache
+from transexplain.types import Item, ItemFailure
+from workers.model_cache import ModelCache
 
 if TYPE_CHECKING:
     from transexplain.audit import Given
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.base import Encoded, LoadedModel
 
 
 def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
@@ -76,3 +79,45 @@ def _computed(
 
 def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
     return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
+
+
+class ReadAhead:
+    """The items of a shard, read and encoded in a thread one chunk ahead of who takes them.
+
+    Chunks are those that `explain_items` reads together, so the batches, and with them every bit
+    of the result, are the same as without.
+    """
+
+    def __init__(
+        self, reader: ThreadPoolExecutor, plan: AuditPlan, shard: Shard, model: "LoadedModel"
+    ) -> None:
+        self._reader = reader
+        self._plan = plan
+        self._model = model
+        self._items: Iterator[Item | ItemFailure] = iter(())
+        self._next = reader.submit(self._open, shard)
+
+    def __iter__(self) -> "Iterator[Item | ItemFailure | Encoded]":
+        while chunk := self._next.result():
+            self._next = self._reader.submit(self._chunk)
+            yield from chunk
+
+    def close(self) -> None:
+        """Read no further; a chunk that is begun is waited for."""
+        if not self._next.cancel():
+            self._next.exception()
+
+    def _open(self, shard: Shard) -> "Sequence[Item | ItemFailure | Encoded]":
+        self._items = iter(read_shard(self._plan.dataset, shard))
+        return self._chunk()
+
+    def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
+        from transexplain.explaining import Request
+        from transexplain.explaining.items import READ_TOGETHER
+
+        given = list(islice(self._items, READ_TOGETHER[self._model.modality]))
+        if self._plan.task == "evaluation":  # measures encode perturbed items themselves
+            return given
+        readable = [one for one in given if isinstance(one, Item)]
+        encoded = iter(Request.from_plan(self._plan).encode(self._model, readable))
+        return [next(encoded) if isinstance(one, Item) else one for one in given]

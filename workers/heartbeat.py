@@ -59,6 +59,7 @@ class LeaseKeeper:
         item_deadline: float,
         on_item: Callable[[], None] | None = None,
         stop: threading.Event | None = None,
+        revoked: Callable[[], bool] | None = None,
         on_hang: Callable[[str], None] = end_process,
     ) -> None:
         self._db = db
@@ -69,6 +70,7 @@ class LeaseKeeper:
         self._on_item = on_item
         self._on_hang = on_hang
         self._asked_to_stop = stop or threading.Event()
+        self._revoked = revoked or (lambda: False)
         self._lost = threading.Event()
         self._ended = threading.Event()
         self._exact = claim.attempt > 1
@@ -115,8 +117,8 @@ class LeaseKeeper:
         self._moved = time.monotonic()
 
     def should_stop(self) -> bool:
-        """Whether the lease is lost, the run cancelled, or the process asked to end."""
-        return self._lost.is_set() or self._asked_to_stop.is_set()
+        """Whether the lease is lost, the run cancelled, or process or task asked to end."""
+        return self._lost.is_set() or self._asked_to_stop.is_set() or self._revoked()
 
     @property
     def lost(self) -> bool:

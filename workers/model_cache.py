@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ class ModelCache:
         self._memory = memory
         self._neighbours = neighbours
         self._held: OrderedDict[_Key, tuple[LoadedModel, int]] = OrderedDict()
+        self._loading = threading.Lock()  # two threads would load the same model twice
 
     def __len__(self) -> int:
         return len(self._held)
@@ -65,6 +67,10 @@ class ModelCache:
         Raises:
             ModelLoadError: it cannot be loaded, or is not the one that the plan was made with.
         """
+        with self._loading:
+            return self._get(ref)
+
+    def _get(self, ref: ModelRef) -> "LoadedModel":
         key = self._key(ref)
         if key in self._held:
             self._held.move_to_end(key)

@@ -20,10 +20,11 @@ from amqp.basic_message import Message  # type: ignore[import-untyped]
 from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
 from celery.app.amqp import AMQP
 from kombu.transport import pyamqp, redis
+from kombu.utils.encoding import bytes_to_str
 
 from transexplain.errors import ConfigurationError
-from workers import messages
-from workers.messages import Hint, Refusal
+from workers import control_guard, message_guard
+from workers.message_guard import Refusal, ShardMessage
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,21 @@ class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu ha
         if command_name != "BRPOP" or not answer:
             return answer
         key, frame = answer
-        read = messages.read_frame(frame)
-        if isinstance(read, Refusal):
-            self._on_refused(read)  # it left the queue with this very answer
+        queue, _, priority = key.decode().partition(redis.Channel.sep)
+        anew = _frame_anew(queue, frame, priority)
+        if isinstance(anew, Refusal):
+            self._on_refused(anew)  # it left the queue with this very answer
             return None
-        queue = key.decode().rsplit(redis.Channel.sep, 1)[0]  # without its priority
-        return key, messages.frame_of(read, queue)
+        return key, anew
+
+
+def _frame_anew(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
+    if control_guard.is_control(queue):
+        return control_guard.read_control_frame(queue, frame)
+    read = message_guard.read_frame(frame)
+    if isinstance(read, Refusal):
+        return read
+    return message_guard.frame_of(read, queue, int(priority or 0))
 
 
 class _RedisQoS(redis.QoS):  # type: ignore[misc]
@@ -66,7 +76,7 @@ class _RedisQoS(redis.QoS):  # type: ignore[misc]
         """Put one back on its queue; one that is none is dropped, or no other would come back."""
         with self.channel.conn_or_acquire(client) as connected:
             kept = connected.hget(self.unacked_key, tag)
-        read = messages.read_kept(kept) if kept is not None else None
+        read = message_guard.read_kept(kept) if kept is not None else None
         if isinstance(read, Refusal):
             self.channel.on_refused(read)
             self._remove_from_indices(tag).execute()
@@ -80,6 +90,18 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
     QoS = _RedisQoS
     from_transport_options = (*redis.Channel.from_transport_options, "on_refused")
     on_refused: OnRefused = staticmethod(tell)
+
+    def _handle_message(self, client: Any, r: Any) -> Any:
+        """What was published to all: remote control and events; nothing where it is refused."""
+        payload = super()._handle_message(client, r)
+        if payload["type"] not in (b"message", b"pmessage", "message", "pmessage"):
+            return payload
+        exchange = bytes_to_str(payload["channel"]).rpartition("/")[0] or payload["channel"]
+        read = control_guard.read_control_frame(bytes_to_str(exchange), payload["data"])
+        if isinstance(read, Refusal):
+            self.on_refused(read)
+            read = b""
+        return {**payload, "data": read}
 
     def _get_client(self) -> Any:
         super()._get_client()  # refuses an old driver
@@ -101,13 +123,41 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
         # a body is decoded by the guard, not by whatever codec its sender names
         super().__init__(*args, **{**kwargs, "auto_decode": False})
 
-    def basic_consume(self, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
+    def basic_consume(
+        self, queue: str = "", *args: Any, callback: Any = None, **kwargs: Any
+    ) -> Any:
         """As py-amqp's; `callback` is not called with what is refused."""
-        return super().basic_consume(*args, callback=partial(self._deliver, callback), **kwargs)
+        is_control = control_guard.is_control(queue)
+        deliver = (
+            partial(self._deliver_control, callback, queue)
+            if is_control
+            else partial(self._deliver, callback)
+        )
+        return super().basic_consume(queue, *args, callback=deliver, **kwargs)
+
+    def _deliver_control(self, callback: Callable[[Any], None], queue: str, message: Any) -> None:
+        sent = message.properties
+        read = control_guard.read_control(
+            queue,
+            message.body or b"",
+            content_type=sent.get("content_type"),
+            content_encoding=sent.get("content_encoding"),
+            headers=sent.get("application_headers"),
+        )
+        if isinstance(read, Refusal):
+            self.connection.on_refused(read)  # who sent it wants no acknowledgement
+            return
+        message.body = read.body
+        message.properties = {
+            "content_type": message_guard.JSON,
+            "content_encoding": message_guard.UTF_8,
+            "application_headers": read.headers,
+        }
+        callback(message)
 
     def _deliver(self, callback: Callable[[Any], None], message: Any) -> None:
         sent = message.properties
-        read = messages.read_message(
+        read = message_guard.read_message(
             message.body or b"",
             content_type=sent.get("content_type"),
             content_encoding=sent.get("content_encoding"),
@@ -117,17 +167,17 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
             self.connection.on_refused(read)
             self.basic_ack(message.delivery_tag)
             return
-        message.body = messages.body_of(read)
+        message.body = message_guard.body_of(read)
         message.properties = _properties(read)
         callback(message)
 
 
-def _properties(hint: Hint) -> dict[str, Any]:
+def _properties(message: ShardMessage) -> dict[str, Any]:
     return {
         "content_type": "application/json",
         "content_encoding": "utf-8",
-        "application_headers": messages.headers_of(hint),
-        "correlation_id": hint.task_id,
+        "application_headers": message_guard.headers_of(message),
+        "correlation_id": message.task_id,
     }
 
 
@@ -159,9 +209,9 @@ def _bounded_frames(connection: Any, callback: Any) -> Callable[[Frame], bool]:
         elif kind == _HEADER and channel in deliveries:
             deliveries.remove(channel)
             size = int.from_bytes(payload[4:_UNPACKED], "big")
-            if size > messages.LIMIT:
-                surplus[channel] = [messages.LIMIT + 1, size]
-            payload = _readable(payload, min(size, messages.LIMIT + 1))
+            if size > message_guard.LIMIT:
+                surplus[channel] = [message_guard.LIMIT + 1, size]
+            payload = _readable(payload, min(size, message_guard.LIMIT + 1))
         elif kind == _BODY and channel in surplus:
             kept, left = surplus[channel]
             surplus[channel] = [max(0, kept - len(payload)), left - len(payload)]

@@ -7,17 +7,26 @@ values, so that nothing of the sender's reaches Celery but those and the task's 
 """
 
 import base64
+import logging
 import re
+import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from types import TracebackType
+from typing import Annotated, Any, Literal, Self, get_args
 from uuid import uuid4
 
 import msgspec
 
+from transexplain.store import dead_letters
+from transexplain.store.database import Database
+
+log = logging.getLogger(__name__)
+
 TASK = "transexplain.explain_shard"
 #: what decoding raises; only newer versions of msgspec make theirs ValueErrors
-_UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError)
+UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError)
 #: bytes that a message may have before it is decoded: ours have 100, with Redis' envelope 1,000
 LIMIT = 16 * 1024
 
@@ -28,14 +37,14 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 _SHOWN = 60  #: characters of what a sender wrote that a log line may repeat
 _TASK_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_JSON, _UTF_8 = "application/json", "utf-8"
+JSON, UTF_8 = "application/json", "utf-8"
 #: headers that ask Celery for more than one call now
 _OPTIONS = ("eta", "expires", "retries", "group", "chord", "callbacks", "errbacks", "chain")
 _NO_LIMITS = (None, [None, None])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hint:
+class ShardMessage:
     """What a message says: this shard of this run may be worked on."""
 
     run_id: str
@@ -54,15 +63,15 @@ class Refusal:
         return f"{self.reason}: {self.detail}"
 
 
-def read_frame(frame: bytes) -> Hint | Refusal:
+def read_frame(frame: bytes) -> ShardMessage | Refusal:
     """The message in one entry of a Redis queue, or why it is refused; raises nothing."""
     if len(frame) > LIMIT:
-        return _too_large(frame, len(frame))
+        return too_large(frame, len(frame))
     try:
-        envelope = msgspec.json.decode(frame, type=_Envelope)
+        envelope = msgspec.json.decode(frame, type=Envelope)
         body = base64.b64decode(envelope.body, validate=True)
-    except _UNREADABLE as error:
-        return Refusal(reason="envelope", detail=f"{_line(error)}; it begins {_shown(frame)}")
+    except UNREADABLE as error:
+        return Refusal(reason="envelope", detail=f"{_line(error)}; it begins {shown(frame)}")
     return read_message(
         body,
         content_type=envelope.content_type,
@@ -71,41 +80,41 @@ def read_frame(frame: bytes) -> Hint | Refusal:
     )
 
 
-def read_kept(delivery: bytes) -> Hint | Refusal:
+def read_kept(delivery: bytes) -> ShardMessage | Refusal:
     """The message in a delivery that kombu keeps in Redis until it is acknowledged."""
     if len(delivery) > LIMIT:
-        return _too_large(delivery, len(delivery))
+        return too_large(delivery, len(delivery))
     try:
         frame, _, _ = msgspec.json.decode(delivery, type=_Kept)
-    except _UNREADABLE as error:
-        told = f"{_line(error)}; a delivery that begins {_shown(delivery)}"
+    except UNREADABLE as error:
+        told = f"{_line(error)}; a delivery that begins {shown(delivery)}"
         return Refusal(reason="envelope", detail=told)
     return read_frame(bytes(frame))
 
 
 def read_message(
     body: bytes, *, content_type: object, content_encoding: object, headers: object
-) -> Hint | Refusal:
+) -> ShardMessage | Refusal:
     """The message with this body, these properties and these headers; raises nothing.
 
     The other arguments are what the sender wrote, of whatever type, or None.
     """
     if len(body) > LIMIT:
-        return _too_large(body, len(body))
+        return too_large(body, len(body))
     if not isinstance(headers, Mapping):
         return Refusal(reason="envelope", detail="it has no table of headers")
     if headers.get("compression") is not None:
         return Refusal(
-            reason="compressed", detail=f"by {_shown(headers['compression'])}; ours never are"
+            reason="compressed", detail=f"by {shown(headers['compression'])}; ours never are"
         )
-    if (content_type, content_encoding) != (_JSON, _UTF_8):
-        told = f"{_shown(content_type)} in {_shown(content_encoding)}, not {_JSON} in {_UTF_8}"
+    if (content_type, content_encoding) != (JSON, UTF_8):
+        told = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
         return Refusal(reason="content-type", detail=told)
     task_id = headers.get("id")
     if headers.get("task") != TASK:
-        return Refusal(reason="task", detail=f"{_shown(headers.get('task'))} is not {TASK}")
+        return Refusal(reason="task", detail=f"{shown(headers.get('task'))} is not {TASK}")
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
-        return Refusal(reason="envelope", detail=f"the task's id is {_shown(task_id)}")
+        return Refusal(reason="envelope", detail=f"the task's id is {shown(task_id)}")
     asked = [name for name in _OPTIONS if headers.get(name)]
     if headers.get("timelimit") not in _NO_LIMITS:
         asked.append("timelimit")
@@ -114,35 +123,35 @@ def read_message(
     return _read_body(body, task_id)
 
 
-def body_of(hint: Hint) -> bytes:
+def body_of(message: ShardMessage) -> bytes:
     """The body of a message that says this and nothing else."""
-    return msgspec.json.encode(((hint.run_id, hint.shard_index), {}, {}))
+    return msgspec.json.encode(((message.run_id, message.shard_index), {}, {}))
 
 
-def headers_of(hint: Hint) -> dict[str, Any]:
+def headers_of(message: ShardMessage) -> dict[str, Any]:
     """The headers of such a message."""
     return {
         "task": TASK,
-        "id": hint.task_id,
-        "argsrepr": repr((hint.run_id, hint.shard_index)),  # for Celery's log lines
+        "id": message.task_id,
+        "argsrepr": repr((message.run_id, message.shard_index)),  # for Celery's log lines
         "kwargsrepr": "{}",
     }
 
 
-def frame_of(hint: Hint, queue: str) -> bytes:
+def frame_of(message: ShardMessage, queue: str, priority: int = 0) -> bytes:
     """Such a message as an entry of this Redis queue, to which it would be restored."""
     envelope = {
-        "body": base64.b64encode(body_of(hint)).decode(),
-        "content-encoding": _UTF_8,
-        "content-type": _JSON,
-        "headers": headers_of(hint),
+        "body": base64.b64encode(body_of(message)).decode(),
+        "content-encoding": UTF_8,
+        "content-type": JSON,
+        "headers": headers_of(message),
         "properties": {
-            "correlation_id": hint.task_id,
+            "correlation_id": message.task_id,
             "body_encoding": "base64",
             # kombu keeps what is not acknowledged under this tag: the sender must not choose it
             "delivery_tag": str(uuid4()),
             "delivery_info": {"exchange": "", "routing_key": queue},
-            "priority": 0,
+            "priority": priority,
         },
     }
     return msgspec.json.encode(envelope)
@@ -152,7 +161,7 @@ class _Properties(msgspec.Struct):
     body_encoding: Literal["base64"]
 
 
-class _Envelope(msgspec.Struct, rename="kebab"):
+class Envelope(msgspec.Struct, rename="kebab"):
     """What kombu wraps a message for Redis in; the delivery's tag and route are ours to write."""
 
     body: str
@@ -168,40 +177,101 @@ _ShardIndex = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # the database's INT
 _Body = tuple[tuple[_RunId, _ShardIndex], dict[str, Any], dict[str, Any]]
 
 
-def _read_body(body: bytes, task_id: str) -> Hint | Refusal:
+def _read_body(body: bytes, task_id: str) -> ShardMessage | Refusal:
     try:
         content = msgspec.json.decode(body)
-    except _UNREADABLE as error:
-        return Refusal(reason="json", detail=f"{_line(error)}; it begins {_shown(body)}")
+    except UNREADABLE as error:
+        return Refusal(reason="json", detail=f"{_line(error)}; it begins {shown(body)}")
     try:
         (run_id, shard_index), named, embedded = msgspec.convert(content, _Body)
-    except _UNREADABLE as error:
-        return Refusal(reason="arguments", detail=f"{_line(error)}; it begins {_shown(body)}")
+    except UNREADABLE as error:
+        return Refusal(reason="arguments", detail=f"{_line(error)}; it begins {shown(body)}")
     if named:
-        return Refusal(reason="arguments", detail=f"named ones in {_shown(body)}")
+        return Refusal(reason="arguments", detail=f"named ones in {shown(body)}")
     if asked := [name for name, value in embedded.items() if value]:
         return _options(asked)
-    return Hint(run_id=run_id, shard_index=shard_index, task_id=task_id)
+    return ShardMessage(run_id=run_id, shard_index=shard_index, task_id=task_id)
 
 
-def _too_large(content: bytes, size: int) -> Refusal:
-    told = f"{size} bytes or more, the limit is {LIMIT}; it begins {_shown(content)}"
+def too_large(content: bytes, size: int) -> Refusal:
+    """The refusal of what has so many bytes."""
+    told = f"{size} bytes or more, the limit is {LIMIT}; it begins {shown(content)}"
     return Refusal(reason="too-large", detail=told)
 
 
 def _options(asked: list[str]) -> Refusal:
-    told = ", ".join(map(_shown, asked[:3]))
+    told = ", ".join(map(shown, asked[:3]))
     return Refusal(reason="options", detail=f"it asks Celery for {told}; ours ask for nothing")
 
 
 def _line(error: Exception) -> str:
-    return _shown(str(error)).strip("'\"")
+    return shown(str(error)).strip("'\"")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A short text in ASCII without control characters, whatever a sender wrote."""
     if value is None:
         return "nothing"
     if not isinstance(value, (str, bytes)):
         return f"a {type(value).__name__}"
     return ascii(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
+
+
+EVERY = 5.0  #: seconds between two writes of one worker
+SHOWN = 10  #: refusals in that time that have a line of their own
+_LAST_WRITE = 15.0  #: seconds that the end of a worker may wait for its counts to be written
+
+
+class RefusalCounts:
+    """Counts refused messages and adds them to SQL every `EVERY` seconds, from its own thread.
+
+    The first `SHOWN` in that time are logged one by one, all the others in one line. Counts that
+    cannot be written are lost: a database that is away must not cost a worker.
+    """
+
+    def __init__(self, db: Database, *, every: float = EVERY) -> None:
+        self._db = db
+        self._every = every
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="refusals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(_LAST_WRITE)
+
+    def note(self, refusal: Refusal) -> None:
+        """Log and count one message that was refused."""
+        with self._lock:
+            self._counts[refusal.reason] += 1
+            told = self._counts.total()
+        if told <= SHOWN:
+            log.warning("message refused and dropped, %s", refusal)
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._every):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        if not counts:
+            return
+        if (total := counts.total()) > SHOWN:
+            by_reason = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
+            log.warning("%d messages refused in %g s: %s", total, self._every, by_reason)
+        try:
+            dead_letters.add(self._db, counts)
+        except Exception as error:  # noqa: BLE001 - no count is worth a worker
+            log.warning("count of refused messages lost: %s", error)

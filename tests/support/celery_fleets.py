@@ -1,0 +1,151 @@
+"""One worker on a broker, started and asked as operators do: by Celery's own commands."""
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from celery import Celery
+from chaos_groups import call, environment, wait_for
+from tiny_audit import make_audit
+
+from transexplain.settings import Settings
+from transexplain.store import runs, shards
+from transexplain.store.database import Database, open_database
+from workers.app import make_app
+
+
+@dataclass(kw_only=True)
+class CeleryFleet:
+    """A database, a broker and whoever works there."""
+
+    folder: Path
+    settings: Settings
+    env: dict[str, str]
+    db: Database
+    app: Celery
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def submit(self, name: str = "a", **audit: Any) -> str:
+        """Put a run on the queue; its id."""
+        folder = self.folder / name
+        folder.mkdir()
+        call(self.env, self.folder, "submit", str(make_audit(folder, **audit)))
+        return runs.list_runs(self.db)[0].id
+
+    def states(self, run_id: str) -> list[str]:
+        return [one.state for one in shards.list_shards(self.db, run_id)]
+
+    def celery(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "celery", "-A", "workers.app", *words]
+
+    def ask(self, *words: str) -> str:
+        """One of Celery's commands; what it said."""
+        done = subprocess.run(
+            self.celery(*words),
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    @contextmanager
+    def worker(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """`celery -A workers.app worker`, until SIGTERM."""
+        with (self.folder / "worker.log").open("ab") as log:
+            process = subprocess.Popen(
+                self.celery("worker", "-l", "INFO", "--threads", "1", *words),
+                env=self.env,
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                wait_for(lambda: " ready." in self.log or process.poll() is not None, "a worker")
+                yield process
+            finally:
+                process.terminate()
+                assert process.wait(timeout=60) == 0, self.log
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "worker.log").read_text(encoding="utf-8")
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        """The events of this type so far."""
+        return [one for one in self.events if one["type"] == kind]
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Gather events, as `celery events` and Flower do."""
+        over = Event()
+
+        def listen() -> None:
+            with self.app.connection_for_read() as connection:
+                receiver = self.app.events.Receiver(connection, handlers={"*": self.events.append})
+                with receiver.consumer_context() as (draining, _, _):
+                    listening.set()
+                    while not over.is_set():
+                        try:
+                            draining.drain_events(timeout=0.2)
+                        except TimeoutError:
+                            continue
+
+        listening = Event()
+        thread = Thread(target=listen)
+        thread.start()
+        assert listening.wait(30)
+        time.sleep(0.5)
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def celery_fleet(url: str, folder: Path, **extra: str) -> Iterator[CeleryFleet]:
+    """A fleet without workers yet, on the broker with this URL."""
+    queue = f"te-test-{uuid.uuid4().hex[:10]}"
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}",
+        broker_url=url,
+        queue=queue,
+        snapshot_dir=folder / "snapshots",
+    )
+    env = environment(
+        folder,
+        TRANSEXPLAIN_DATABASE_URL=settings.database_url,
+        TRANSEXPLAIN_BROKER_URL=url,
+        TRANSEXPLAIN_QUEUE=queue,
+        CHAOS_EVERYWHERE="1",
+        **extra,
+    )
+    app = make_app(settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        yield CeleryFleet(folder=folder, settings=settings, env=env, db=db, app=app)
+    _forget(app, settings)
+    app.close()
+
+
+def _forget(app: Celery, settings: Settings) -> None:
+    if settings.broker_url.startswith("redis"):
+        import redis
+
+        with redis.Redis.from_url(settings.broker_url) as client:
+            for key in client.scan_iter(f"{settings.queue}:*"):
+                client.delete(key)
+        return
+    with app.connection_for_write() as connection:
+        for queue in app.conf.task_queues:
+            connection.default_channel.queue_delete(queue.name)
+            connection.default_channel.exchange_delete(queue.name)

@@ -1,0 +1,89 @@
+"""Celery's own settings: a module of the operator's, priorities, and what no module changes."""
+
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+from workers.app import PERIODIC, make_app
+from workers.message_guard import TASK
+
+MODULE = """
+import os
+task_annotations = {"transexplain.explain_shard": {"rate_limit": "60/m"}}
+broker_transport_options = {"visibility_timeout": 77, "global_keyprefix": "theirs"}
+accept_content = ["pickle"]
+task_acks_late = False
+broker_url = "sqs://elsewhere"
+task_routes = [lambda name, args, kwargs, options, task=None, **_: {"priority": PRIORITY[args[0]]}]
+PRIORITY = {"bulk": 9, "urgent": 0}
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Celery:
+    name = f"operators_{uuid.uuid4().hex[:8]}"
+    (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("CELERY_CONFIG_MODULE", name)
+    return make_app(Settings(broker_url=redis_url, queue=f"te-test-{uuid.uuid4().hex[:8]}"))
+
+
+def test_a_module_of_settings_is_read_but_for_what_keeps_messages_safe(
+    app: Celery, redis_url: str
+) -> None:
+    assert app.conf.task_annotations == {TASK: {"rate_limit": "60/m"}}
+    options = app.conf.broker_transport_options
+    assert options["visibility_timeout"] == 77
+    assert options["global_keyprefix"] == f"{app.settings.queue}:"
+    assert app.conf.accept_content == ["json"]
+    assert app.conf.task_acks_late is True
+    assert app.conf.broker_url == redis_url
+
+
+def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CELERY_CONFIG_MODULE", "no_such_module")
+    with pytest.raises(ConfigurationError, match="CELERY_CONFIG_MODULE=no_such_module"):
+        make_app(Settings())
+
+
+def test_a_later_run_with_a_higher_priority_goes_first_on_redis(
+    app: Celery, redis_url: str
+) -> None:
+    prefix = app.settings.queue
+    name = f"{prefix}.text.cpu"
+    for run in ("bulk", "urgent"):
+        for index in range(2):
+            app.send_task(TASK, args=(run, index), queue=name)
+    taken: list[str] = []
+    with app.connection_for_read() as connection:
+
+        def take(message: object) -> None:
+            taken.append(message.payload[0][0])  # type: ignore[attr-defined]
+            message.ack()  # type: ignore[attr-defined]
+
+        consumer = app.amqp.TaskConsumer(
+            connection, queues=[app.amqp.queues[name]], on_message=take
+        )
+        consumer.qos(prefetch_count=1)
+        with consumer:
+            until = time.monotonic() + 30
+            while len(taken) < 4 and time.monotonic() < until:
+                connection.drain_events(timeout=5)
+    with redis.Redis.from_url(redis_url) as client:
+        for key in client.scan_iter(f"{prefix}:*"):
+            client.delete(key)
+    assert taken == ["urgent", "urgent", "bulk", "bulk"]
+
+
+def test_tick_and_sweep_are_in_the_schedule_of_beat() -> None:
+    schedule = make_app(Settings()).conf.beat_schedule
+    assert {name: one["task"] for name, one in schedule.items()} == {
+        name: name for name in PERIODIC
+    }
+    assert PERIODIC.keys() == {"transexplain.tick", "transexplain.sweep"}

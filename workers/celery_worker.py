@@ -1,0 +1,266 @@
+"""A Celery worker of ours: one process, one device, one task for each shard.
+
+`run_worker` starts it for `transexplain worker`; `celery -A workers.app worker` starts the same,
+for what makes a worker ours is a step of the application, `ShardStep`.
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any
+
+from celery import Celery, Task, bootsteps
+from celery.exceptions import Ignore, Reject
+from celery.signals import task_revoked, worker_ready
+from celery.worker import state
+from kombu.exceptions import OperationalError
+
+from transexplain.errors import ConfigurationError, DatabaseError, ModelLoadError
+from transexplain.plans import Modality
+from transexplain.settings import Settings
+from transexplain.store import shards
+from transexplain.store.database import open_database
+from workers import logs
+from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
+from workers.claim_to_commit import Device, End, Workbench
+from workers.message_guard import TASK, RefusalCounts
+from workers.model_cache import ModelCache
+from workers.worker_names import free_dead, worker_name
+
+log = logging.getLogger(__name__)
+
+_REVOKED = "its task was revoked"
+
+
+class ShardFailedError(Exception):
+    """What Celery is told of a shard whose attempt failed; the reason is in the shard's row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerOptions:
+    """What one worker process is started with, besides the settings of the environment."""
+
+    device: str | None = None  #: torch device; None: the plan's
+    threads: int | None = None  #: of torch on the CPU; None: torch's own choice
+    modalities: tuple[Modality, ...] = MODALITIES  #: whose shards it takes
+    max_shards: int = 0  #: it ends after so many, to give memory back; 0: never
+    neighbours: int = 1  #: processes that share this device's memory, this one among them
+    log_format: logs.Format = "text"
+
+
+def run_worker(
+    settings: Settings, options: WorkerOptions | None = None, *, supervised: bool = False
+) -> int:
+    """Serve the queues until SIGTERM; returns the exit code.
+
+    SIGTERM (and SIGINT, unless a supervisor passes it on as SIGTERM) finishes the batch, gives
+    the shard's lease back and ends. A database at another revision is an InfrastructureError, a
+    device that is not there a ConfigurationError, both before anything is claimed.
+    """
+    options = options or WorkerOptions()
+    logs.configure(options.log_format)
+    name = worker_name()
+    chosen = asdict(options)
+    del chosen["modalities"], chosen["log_format"]
+    with logs.fields(worker=name):
+        worker = make_app(settings).Worker(
+            hostname=f"{name}@%h",
+            queues=queues_for(settings, modalities=options.modalities),
+            without_gossip=True,
+            loglevel="INFO",
+            **chosen,
+            worker_name=name,
+            supervised=supervised,
+        )
+        worker.start()
+    return int(worker.exitcode or 0)
+
+
+class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
+    """The part of a Celery worker that holds the database, the device and the task of shards."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        known = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
+        self._options = WorkerOptions(**known)
+        self._name = options.get("worker_name") or worker_name()
+        self._supervised = bool(options.get("supervised"))
+        self._open = ExitStack()
+        super().__init__(worker, **options)
+
+    def create(self, worker: Any) -> None:
+        """Prepare everything that a shard needs; raises as `run_worker`."""
+        if not logging.getLogger().handlers:
+            logs.configure("text")
+        app: Celery = worker.app
+        settings: Settings = app.settings
+        _choose_queues(app, _prepare_torch(self._options))
+        db = self._open.enter_context(open_database(settings.database_url))
+        free_dead(db)  # what workers of this host left that were killed with their supervisor
+        app.on_refused = self._open.enter_context(RefusalCounts(db)).note
+        device = Device(ThreadPoolExecutor(1, "device"))
+        models = ModelCache(
+            self._options.device,
+            memory=settings.model_memory,
+            neighbours=self._options.neighbours,
+        )
+        bench = Workbench(db=db, settings=settings, models=models, name=self._name, device=device)
+        pool = worker.pool
+        pool.consumer = lambda: getattr(worker, "consumer", None)
+        pool.room = lambda: device.room
+        device.on_room = pool.wake
+        self._shard_task = ShardTask(app, bench, pool.leave, self._options.max_shards)
+        worker_ready.connect(self._ready, weak=False)
+        task_revoked.connect(self._shard_task.on_revoked, weak=False)
+        self._bench, self._leave = bench, pool.leave
+
+    def start(self, worker: Any) -> None:
+        """All is prepared already."""
+
+    def stop(self, worker: Any) -> None:
+        """Close what was opened, after the tasks that are under way."""
+        self._bench.stop.set()
+        worker.pool.on_stop()
+        worker_ready.disconnect(self._ready)
+        task_revoked.disconnect(self._shard_task.on_revoked)
+        self._open.close()
+
+    terminate = stop
+
+    def _ready(self, **_: object) -> None:
+        # Celery installs its own handlers while it starts; ours go around them
+        self._end_between_batches(signal.SIGTERM)
+        if self._supervised:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        else:
+            self._end_between_batches(signal.SIGINT)
+
+    def _end_between_batches(self, number: signal.Signals) -> None:
+        """On this signal work ends after its batch, then the worker; on a second one at once."""
+        previous = signal.getsignal(number)
+        stop: threading.Event = self._bench.stop
+
+        def handler(received: int, frame: FrameType | None) -> None:
+            again = stop.is_set()
+            stop.set()
+            self._leave()
+            if again and callable(previous):
+                previous(received, frame)
+
+        signal.signal(number, handler)
+
+
+#: names of the options that Celery hands on to the step
+_OPTIONS = ("device", "threads", "max_shards", "neighbours")
+
+
+class ShardTask:
+    """The task that works on one shard, and what Celery hears of its end."""
+
+    def __init__(
+        self, app: Celery, bench: Workbench, leave: Callable[[], None], max_shards: int
+    ) -> None:
+        self._app = app
+        self._bench = bench
+        self._leave = leave
+        self._left = max_shards or -1  # shards until the process ends; never 0
+
+        def explain_shard(task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
+            return self.run(task, run_id, shard_index)
+
+        app.task(explain_shard, name=TASK, bind=True, throws=(ShardFailedError,))
+
+    def run(self, task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
+        """Work on this shard; returns what is shown of it where it was saved by this very task."""
+        bench, task_id = self._bench, task.request.id
+        if bench.stop.is_set() or self._left == 0:
+            raise Reject("this worker is about to end", requeue=True)
+
+        def revoked() -> bool:
+            return task_id in state.revoked
+
+        with logs.fields(worker=bench.name, run=run_id, shard=shard_index):
+            end: End | str = bench.work(run_id, shard_index, revoked=revoked)
+            if end != "done" and revoked() and self._cancel(run_id, shard_index):
+                end = "cancelled"
+            if end != "nothing":
+                log.info("shard ended: %s", end)
+                self._count()
+            if end in ("failed", "stopped"):
+                self._send_again(run_id, shard_index)
+        if end == "done":
+            return {"end": end, "run": run_id, "shard": shard_index, "worker": bench.name}
+        if end == "failed":
+            raise ShardFailedError(f"see `transexplain status {run_id}`")
+        # no outcome of this task: another has it, or had it, or it was cancelled
+        if not (end == "fenced" and revoked()):  # of that Celery has told already
+            _tell_end(task, end)
+        raise Ignore
+
+    def on_revoked(self, request: Any, **_: object) -> None:
+        """A message that was revoked: its shard is cancelled, and no sweep sends it again."""
+        run_id, shard_index = request.args
+        self._cancel(run_id, shard_index)
+
+    def _cancel(self, run_id: str, shard_index: int) -> bool:
+        try:
+            return shards.cancel_shard(self._bench.db, run_id, shard_index, _REVOKED)
+        except DatabaseError as error:
+            log.error("shard %d of run %s is not cancelled: %s", shard_index, run_id, error)
+            return False
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._leave()
+
+    def _send_again(self, run_id: str, shard_index: int) -> None:
+        """Where the broker is away that is for the next sweep: the end is written down already."""
+        queue = queue_of(self._bench.settings, self._bench.plan(run_id))
+        try:
+            self._app.send_task(TASK, args=(run_id, shard_index), queue=queue)
+        except (OperationalError, OSError) as error:
+            log.warning("no message sent, the next sweep sends it: %s", error)
+
+
+def _tell_end(task: Task, end: str) -> None:
+    """The event that ends a task without an outcome, so that no monitor shows it as running."""
+    try:
+        if end == "cancelled":
+            task.send_event("task-revoked", terminated=True, signum=None, expired=False)
+        else:
+            task.send_event("task-rejected", requeue=end == "stopped")
+    except (OperationalError, OSError):  # nobody hears of it
+        log.debug("no event for the end of task %s", task.request.id)
+
+
+def _choose_queues(app: Celery, kind: DeviceClass) -> None:
+    """Without an accelerator, leave the queues for accelerators to others."""
+    queues = app.amqp.queues
+    here = queues_for(app.settings, kind)
+    chosen = [name for name in queues.consume_from if name in here]
+    if chosen and len(chosen) < len(queues.consume_from):
+        queues.select(chosen)
+
+
+def _prepare_torch(options: WorkerOptions) -> DeviceClass:
+    """Set the threads; the class of the device, which has to be there."""
+    import torch
+
+    from transexplain.models.placement import torch_device
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    if options.device is None:
+        return "gpu" if torch.accelerator.is_available() else "cpu"
+    try:
+        torch_device(options.device)
+    except ModelLoadError as error:
+        raise ConfigurationError(f"worker: {error}") from error
+    return device_class(options.device)
