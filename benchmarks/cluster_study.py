@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.intervals import wilson
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.analysis.groups.intervals import wilson
 from transexplain.randomness import generator
-from transexplain.types import Mention
+from transexplain.types.items import Mention
 
 _STRATUM = Stratum("contrast", "yes")
 _GROUPS = ("A", "B")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transexplain.engine.composites import COMPOSITES, composite
 from transexplain.engine.propagate import propagate
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 FORWARD, PLAIN = "forward", "input x gradient"
 #: the aims of the engine, in forward passes

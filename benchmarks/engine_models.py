@@ -9,9 +9,9 @@ import transformers
 from torch import nn
 
 import transexplain as te
-from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.placement import torch_dtype
-from transexplain.types import Item
+from transexplain.types.items import Item
 
 MODELS = ("bert-base", "vit-b16")
 

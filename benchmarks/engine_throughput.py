@@ -11,7 +11,7 @@ from benchmarks.engine_models import Setting, batch_of, build
 from benchmarks.engine_timing import seconds_of
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import TransExplainError
-from transexplain.models.base import LoadedModel
+from transexplain.models.loaded_model import LoadedModel
 
 SIZES = (8, 16, 32, 64, 128, 256)
 

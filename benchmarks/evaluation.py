@@ -21,13 +21,13 @@ import torch
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.evaluating import Evaluation, evaluate_items
-from transexplain.evaluating.bench import MethodBench
-from transexplain.explaining.items import Silent
-from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, Shard
+from transexplain.evaluating.evaluation_bench import MethodBench
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.settings import Settings
+from transexplain.types.plans import AuditPlan, Shard
 
 METHODS = ("lrp", "lrp-ah-ln", "gradient-x-input", "attention-last", "gae", "random")
 METRICS = ("activation", "pruning", "comprehensiveness", "sufficiency", "hiding", "revealing")

@@ -31,13 +31,14 @@ from benchmarks import services
 from benchmarks.fleet_claimers import Load, Times, work
 from benchmarks.fleet_figures import Figures, summarise, told
 from benchmarks.fleet_results import plan_of, texts
-from orchestrator import sweep
-from transexplain.data.shards import make_shards
+from orchestrator.dispatch import sweep
+from transexplain.data.shard_reader import make_shards
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetSpec
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.types.plans import DatasetSpec
 from workers.app import queue_of
 
 #: connections of one worker: three threads and a lease keeper per shard in hand

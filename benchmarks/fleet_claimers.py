@@ -21,11 +21,11 @@ from kombu.simple import SimpleQueue
 from sqlalchemy import event
 
 from benchmarks.fleet_results import MadeUp
-from transexplain.plans import Shard, ShardResult
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
-from transexplain.store.records import Claim
+from transexplain.store.run_records import Claim
+from transexplain.types.plans import Shard, ShardResult
 from workers.app import make_app
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper

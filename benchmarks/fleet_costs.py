@@ -20,9 +20,10 @@ from sqlalchemy import text
 
 from benchmarks import services
 from benchmarks.fleet_results import plan_of
-from orchestrator import sweep
+from orchestrator.dispatch import sweep
 from transexplain.store import hints, runs, shards
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 _SIZE = 100  #: items of a shard
 _LEFT = 1_000

@@ -9,15 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.plans import (
-    AuditPlan,
-    DatasetRef,
-    ModelRef,
-    Shard,
-    ShardResult,
-)
-from transexplain.types import Attribution, ItemOutcome, Ledger, Token
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.types.items import Attribution, ItemOutcome, Ledger, Token
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 
 CLASSES = ("negative", "positive")
 _VOCABULARY = (

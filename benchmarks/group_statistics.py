@@ -22,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.entity_totals import Stratum
-from transexplain.data import shards
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.analysis.groups.entity_totals import Stratum
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.data import shard_reader
 from transexplain.randomness import generator
 from transexplain.reports.tallies import groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
-from transexplain.store.database import open_database
-from transexplain.types import EntityGroup, ItemOutcome, Mention
+from transexplain.store.connect import open_database
+from transexplain.types.items import EntityGroup, ItemOutcome, Mention
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.scores import MethodSpec
 
 _ITEMS, _EACH = 256, 10  #: of a shard, and mentions of an item, about
 _CLASSES = ("negative", "positive")
@@ -131,7 +131,7 @@ def store(corpus: Corpus) -> str:
         reference=names[0],
     )
     with open_database(corpus.url, upgrade=True) as db:
-        run_id = runs.create(db, plan, shards.make_shards(rows, _ITEMS))
+        run_id = runs.create(db, plan, shard_reader.make_shards(rows, _ITEMS))
         for aggregate in _lines(corpus.folder):
             claim = claims.claim(db, run_id, "benchmark", 600.0)
             assert claim is not None

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.matching import Matcher
-from transexplain.bias.words import Piece, pieces
-from transexplain.plans import Matching
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import Matching
 
 #: (start, end, group) of every match
 Spans = list[tuple[int, int, int]]

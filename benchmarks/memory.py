@@ -29,15 +29,16 @@ from sqlalchemy import func, select
 from benchmarks import services
 from benchmarks.pipeline import SHARED
 from benchmarks.pipeline_lanes import workers
-from orchestrator import sweep
 from orchestrator.demo import corpus
 from orchestrator.demo.text_model import train
+from orchestrator.dispatch import sweep
 from orchestrator.dispatch.local import run_processes
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import shard
 
 AIM = 0.05  #: growth after the first tenth

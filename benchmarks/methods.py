@@ -21,9 +21,9 @@ import yaml
 from benchmarks.engine_contenders import forward
 from benchmarks.engine_models import MODELS, Setting, batch_of, build
 from transexplain.errors import TransExplainError
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, cost_of
-from transexplain.types import ResolvedTarget
+from transexplain.types.items import ResolvedTarget
+from transexplain.types.scores import MethodSpec
 
 #: products of the size of a forward pass's, in the code that the authors published, for one item
 #: and class. A backward pass that fills weight gradients counts 2, one that does not 1. Chefer's

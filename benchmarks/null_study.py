@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_ind
 
-from transexplain.bias.intervals import BOOTSTRAP_FROM, Estimate, bootstrapped, welch
-from transexplain.bias.permutation import permutation_p, poisson_weights
+from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, Estimate, bootstrapped, welch
+from transexplain.analysis.groups.resampling import permutation_p, poisson_weights
 from transexplain.randomness import generator
 
 _Array = NDArray[np.float64]

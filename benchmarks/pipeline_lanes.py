@@ -11,20 +11,20 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.pipeline_log import Measured, measured, wait_until_done
-from orchestrator import sweep
+from orchestrator.dispatch import sweep
 from orchestrator.dispatch.local import run_processes
 from orchestrator.plan import Prepared
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request
-from transexplain.explaining.items import READ_TOGETHER
+from transexplain.explaining.batch_sizes import token_batches
+from transexplain.explaining.item_loop import READ_TOGETHER
 from transexplain.methods import bound
-from transexplain.methods.batching import token_batches
-from transexplain.plans import AuditPlan, Shard
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.targets import resolve_target
-from transexplain.types import Item, ItemFailure
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.targets import resolve_target
 
 ROOT = Path(__file__).resolve().parents[1]
 #: seconds after which a run that does not end is given up

@@ -11,13 +11,13 @@ import argparse
 import math
 import time
 
-from transexplain.bias.cells import cells_of
-from transexplain.bias.group_table import Rules
-from transexplain.bias.placebo import placebo
+from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_controls import placebo
+from transexplain.analysis.groups.group_table import Rules
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 
 
 def main() -> None:

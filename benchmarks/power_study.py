@@ -25,19 +25,19 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from orchestrator.demo import corpus
-from orchestrator.demo.run import text_spec
+from orchestrator.demo.demo_run import text_spec
 from orchestrator.demo.text_model import TextDemo, make_text_demo
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
-from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.group_table import table_of
-from transexplain.bias.placebo import Placebo, placebo
-from transexplain.findings import GroupStatistic
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_controls import Placebo, placebo
+from transexplain.analysis.groups.group_table import table_of
 from transexplain.randomness import generator
 from transexplain.reports.tallies import merged, rules_of
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
+from transexplain.types.findings import GroupStatistic
 
 _TRAINING, _AUDIT = 2000, 240  #: letters, each in every village
 _RESAMPLES = 2_000

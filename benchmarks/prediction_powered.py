@@ -24,14 +24,13 @@ import yaml
 from numpy.typing import NDArray
 
 from benchmarks.prediction_powered_data import Corpus, Population, method_of, population
-from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.exact_sample import ExactSample, PairedMentions
-from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.mixed import MixedGroup, mixed_groups
-from transexplain.bias.mixed_table import mixed_table
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_table import Rules, table_of
+from transexplain.analysis.groups.mixed_audits import MixedGroup, mixed_groups, mixed_table
+from transexplain.analysis.groups.prediction_powered import ExactSample, PairedMentions
 from transexplain.randomness import row_number
-from transexplain.types import Mention
+from transexplain.types.items import Mention
 
 _TARGET = "target"
 _RULES = Rules(bare=True, permutations=9)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.finding import EntityFinder
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, Shard
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
     from orchestrator.plan import Prepared
@@ -45,7 +45,7 @@ class Corpus:
 def method_of(name: str, params: Mapping[str, Any]) -> MethodSpec:
     """A method; the file of a learned explainer is named by its bytes, not by its path alone."""
     if name == "learned" and "explainer" in params and "sha256" not in params:
-        from transexplain.learned.facts import digest_of
+        from transexplain.methods.learned_facts import digest_of
 
         params = {**params, "sha256": digest_of(str(params["explainer"]))}
     return MethodSpec(name=name, params=dict(params))
@@ -136,13 +136,13 @@ def _mentions(prepared: "Prepared") -> Iterator[tuple[int, str, str, float]]:
 
     Only items that mention somebody are explained: the others bring nothing to any mean.
     """
-    from transexplain.data.reader import read_shard
+    from transexplain.audit.shard_mentions import MentionCounter
+    from transexplain.data.shard_reader import read_shard
     from transexplain.explaining import Request, explain_items
-    from transexplain.mentioning import Mentioning
-    from transexplain.types import Item
+    from transexplain.types.items import Item
 
     plan = prepared.plan
-    finder, mentioning = EntityFinder(plan), Mentioning(plan)
+    finder, mentioning = EntityFinder(plan), MentionCounter(plan)
     mentioned = (
         item
         for item in read_shard(plan.dataset, Shard(index=0, start=0, stop=plan.dataset.rows))

@@ -20,14 +20,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.bias.cells import Cell
-from transexplain.bias.entity_rows import DocumentSums, EntityRow
-from transexplain.bias.exact_sample import ExactSample, PairedMentions
-from transexplain.bias.group_table import Rules
-from transexplain.bias.intervals import Interval
-from transexplain.bias.mixed import mixed_groups
-from transexplain.bias.mixed_table import mixed_table
-from transexplain.bias.prediction_powered import sampled, tuned
+from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
+from transexplain.analysis.groups.group_cells import Cell
+from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.intervals import Interval
+from transexplain.analysis.groups.mixed_audits import mixed_groups, mixed_table
+from transexplain.analysis.groups.prediction_powered import (
+    ExactSample,
+    PairedMentions,
+    sampled,
+    tuned,
+)
 
 ENTITIES, MENTIONS = 30, 50
 NOISE = 0.05  #: of the cheap method, in spreads

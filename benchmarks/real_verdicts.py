@@ -18,21 +18,21 @@ import numpy as np
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.bias.answers import answers_of
-from transexplain.bias.families import references_of
-from transexplain.bias.finding import EntityFinder
-from transexplain.bias.matching import Match
-from transexplain.data.reader import read_shard
-from transexplain.evaluations import MethodSpec
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.mention_matching import Match
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request, explain_items
-from transexplain.plans import AuditPlan, Shard
-from transexplain.reports.records import Summary
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_verdict import verdict
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict import verdict
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import open_database
-from transexplain.types import Item
+from transexplain.store.connect import open_database
+from transexplain.types.items import Item
+from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.scores import MethodSpec
 
 
 def audited(path: Path, folder: Path) -> tuple[Prepared, Summary]:

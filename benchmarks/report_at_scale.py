@@ -27,14 +27,14 @@ from sqlalchemy import Table, Text, cast, func, literal, select
 
 from benchmarks.report_rows import SHARD, Corpus, shard_of
 from benchmarks.services import end_cleanly, own_database
-from transexplain.manifests.build import manifest_of
-from transexplain.reports.gallery import choose, collect
+from transexplain.provenance.manifest import manifest_of
+from transexplain.reports.gallery import choose, collect, failures, survey
 from transexplain.reports.summary import GALLERY
-from transexplain.reports.survey import failures, survey
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item, mention, shard, shard_aggregate
 
 

@@ -5,13 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.evaluations import MethodSpec
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit.shard_mentions import MentionCounter
 from transexplain.explaining import Explained
-from transexplain.mentioning import Mentioning
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.randomness import generator
-from transexplain.types import (
+from transexplain.types.items import (
     Attribution,
     EntityGroup,
     Item,
@@ -21,6 +19,8 @@ from transexplain.types import (
     Mention,
     Token,
 )
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.scores import MethodSpec
 
 SHARD = 256  #: items, of which the first fails
 _TARGET, _CLASSES = "contrast:positive-negative", ("negative", "positive")
@@ -80,7 +80,7 @@ def shard_of(wanted: tuple[Corpus, int]) -> ShardResult:
     """One shard as an audit hands it to the store."""
     corpus, number = wanted
     shard, random = corpus.cut[number], generator("report at scale", number)
-    mentioning, aggregate = Mentioning(corpus.plan), ShardAggregate()
+    mentioning, aggregate = MentionCounter(corpus.plan), ShardAggregate()
     worth = generator("report at scale", "worth").normal(size=corpus.entities) * 0.3
     outcomes: list[ItemOutcome] = []
     attributions: list[Attribution] = []

@@ -20,13 +20,14 @@ from unittest import mock
 import numpy as np
 from sqlalchemy import Column, Connection, Table, insert, text, update
 
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import results, runs, shards
-from transexplain.store.copying import write_rows
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.results import write_rows
 from transexplain.store.schema import shard as shard_table
-from transexplain.types import Attribution, ItemOutcome, Ledger, Mention, Token
+from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention, Token
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.scores import MethodSpec
 
 Rows = Sequence[Mapping[str, Any]]
 Write = Callable[[Connection, Table, Rows], None]

@@ -163,7 +163,7 @@ def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
 
     from orchestrator.training_spec import load_training, train_spec
     from transexplain.settings import Settings
-    from transexplain.training.plan import Unobserved
+    from transexplain.training.training_plans import Unobserved
 
     class Said(Unobserved):
         """Prints the measures of every epoch."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transexplain.models.quiet import quiet
+from transexplain.models.hub import quiet
 
 SENTENCES = 20_000  #: the longest distinct texts; the others are phrases
 PICTURES = 500  #: of a class, in each half of the training pictures

@@ -15,13 +15,12 @@ def measure(out: Path, kind: str, trained: Any) -> dict[str, Any]:
     """Accuracy, the metrics of both methods, their agreement, and what they cost."""
     import transexplain as te
     from transexplain.data.snapshot import prepare
-    from transexplain.evaluations import MethodSpec
-    from transexplain.plans import DatasetSpec
-    from transexplain.training.agreement import agreement_of
     from transexplain.training.examples import read_examples
-    from transexplain.training.explainers import taught_by
+    from transexplain.training.explainer_training import taught_by
     from transexplain.training.objective import classified
-    from transexplain.training.teaching import Teacher
+    from transexplain.training.teaching import Teacher, agreement_of
+    from transexplain.types.plans import DatasetSpec
+    from transexplain.types.scores import MethodSpec
 
     model = te.load_model(trained.model)
     text = kind == "bert"
@@ -59,9 +58,9 @@ def _costs(model: Any, examples: Any, params: dict[str, Any]) -> dict[str, float
     """Seconds of each method over those of a forward pass: medians of interleaved rounds."""
     import torch
 
-    from transexplain.evaluations import MethodSpec
     from transexplain.methods import bound
-    from transexplain.targets import ClassNames, parse_target, resolve_target
+    from transexplain.types.scores import MethodSpec
+    from transexplain.types.targets import ClassNames, parse_target, resolve_target
 
     rows = range(min(_TIMED, len(examples)))
     batches = [examples.batch(rows[start : start + _BATCH]).batch for start in rows[::_BATCH]]
@@ -96,7 +95,7 @@ def _costs(model: Any, examples: Any, params: dict[str, Any]) -> dict[str, float
 
 
 def _facts(trained: Any) -> Any:
-    from transexplain.learned.facts import read_facts
+    from transexplain.methods.learned_facts import read_facts
 
     return read_facts(trained.explainer)
 
@@ -104,6 +103,6 @@ def _facts(trained: Any) -> Any:
 def _explainer(trained: Any) -> Any:
     import torch
 
-    from transexplain.learned.checkpoint import load
+    from transexplain.methods.learned_network import load
 
     return load(trained.explainer, dtype=torch.float32, device=torch.device("cpu"))[0]

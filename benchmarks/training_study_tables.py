@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transexplain.bias.intervals import one_sample
+from transexplain.analysis.groups.intervals import one_sample
 
 Found = dict[str, Any]
 _COLUMNS: dict[str, Callable[[Found, str], float | None]] = {

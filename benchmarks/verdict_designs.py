@@ -23,15 +23,14 @@ from typing import get_args
 
 import numpy as np
 
-from transexplain.bias.answers import Answer
-from transexplain.bias.counterfactuals import Observation, counterfactual_table
-from transexplain.bias.families import references_of
-from transexplain.bias.group_verdicts import Evidence, GroupFinding, group_verdicts
-from transexplain.bias.intervals import wilson
-from transexplain.bias.outcome_totals import OutcomeTotals
-from transexplain.bias.outcomes import outcome_table
-from transexplain.findings import Practical
-from transexplain.types import ItemOutcome
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
+from transexplain.analysis.groups.group_verdicts import Evidence, GroupFinding, group_verdicts
+from transexplain.analysis.groups.intervals import wilson
+from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.types.findings import Practical
+from transexplain.types.items import ItemOutcome
 
 TEXTS, NAMES, SWAPPED = 480, 24, 100
 CLASSES = ("rejected", "invited")

@@ -23,9 +23,9 @@ from benchmarks.verdict_corpora import (
     vocabulary,
 )
 from transexplain.data.snapshot import prepare
-from transexplain.models.quiet import quiet
-from transexplain.plans import DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, TrainingPlan
+from transexplain.models.hub import quiet
+from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan
+from transexplain.types.plans import DatasetSpec
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -52,8 +52,8 @@ from benchmarks.verdict_models import (
     write_csv,
     write_lexicon,
 )
-from transexplain.bias.group_verdicts import GroupFinding
-from transexplain.bias.intervals import wilson
+from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.intervals import wilson
 
 TRAINING, AUDITED, ASKED = 2_400, 480, 100  #: texts
 DECAYS = (0.0, 0.01, 0.1)
@@ -139,11 +139,11 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     from orchestrator.dispatch.local import run_here
     from orchestrator.plan import prepare_audit
     from orchestrator.spec import AuditSpec
+    from transexplain.reports.report_verdict import verdict
     from transexplain.reports.summary import summarise
-    from transexplain.reports.verdict import verdict
     from transexplain.settings import Settings
     from transexplain.store import runs
-    from transexplain.store.database import open_database
+    from transexplain.store.connect import open_database
 
     settings = Settings(
         database_url=f"sqlite:///{folder / 'runs.db'}", snapshot_dir=folder / "snapshots"

@@ -8,7 +8,8 @@ Every item is explained with the batches of a run (2,048 positions, one thread),
 and compared by what `verify` compares by: relevance beyond the precision of its payload as a share
 of the item's largest, logits as a share of the largest logit or 1. Batches of 1 position hold one
 item each. Printed are the largest difference, the 99th percentile over items, and how often the
-predicted class is another. The tolerances in `transexplain.verifying.again` are taken from here.
+predicted class is another. The tolerances in `transexplain.provenance.explained_again` come from
+here.
 """
 
 import argparse
@@ -20,12 +21,12 @@ import torch
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request, explain_items
-from transexplain.models.base import LoadedModel
-from transexplain.plans import AuditPlan, Shard
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.provenance.explained_again import Largest, differences
 from transexplain.settings import Settings
-from transexplain.verifying.differences import Largest, differences
+from transexplain.types.plans import AuditPlan, Shard
 
 
 @dataclass(frozen=True, slots=True)

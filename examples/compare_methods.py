@@ -20,12 +20,12 @@ import yaml
 from scipy.stats import rankdata
 
 import transexplain as te
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import TransExplainError
+from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
 from transexplain.methods import METHODS
-from transexplain.metrics.class_sensitivity import of_attributions
-from transexplain.plans import DatasetSpec, Shard
+from transexplain.types.plans import DatasetSpec, Shard
 
 mpl.use("Agg")
 
@@ -52,7 +52,7 @@ def main() -> None:
             continue
         seconds = (time.perf_counter() - begun) / len(items)
         pairs = list(zip(found[::2], found[1::2], strict=True))
-        sensitivity = float(np.mean([of_attributions(*pair) for pair in pairs]))
+        sensitivity = float(np.mean([sensitivity_between(*pair) for pair in pairs]))
         maps[method] = [_ranks(first) for first, _ in pairs]
         rows[method] = {"seconds_per_item": seconds, "class_sensitivity": sensitivity}
         print(

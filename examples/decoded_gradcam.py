@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import transexplain as te
-from transexplain.evaluations import EvaluatedMethod, MethodSpec, MetricSpec
-from transexplain.models.base import LoadedModel
-from transexplain.models.blocks import run_layers
+from transexplain.models.hidden_states import run_layers
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.scores import EvaluatedMethod, MethodSpec, MetricSpec
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 import transexplain as te
 from transexplain.reports.heatmap import segments
-from transexplain.types import Attribution
+from transexplain.types.items import Attribution
 
 TEST = 400  # digits that are not learned from
 SHARES = np.linspace(0.0, 0.9, 10)  # of the superpixels taken away

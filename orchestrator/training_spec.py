@@ -14,14 +14,12 @@ from pydantic import BeforeValidator, Field, JsonValue
 from orchestrator.spec.audit_spec import as_texts
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.model_section import absolute_model
-from orchestrator.spec.section import Section, from_text
 from orchestrator.spec.spec_document import put_over, read_document, validated
+from orchestrator.spec.spec_section import Section, from_text
 from transexplain.data.snapshot import prepare
 from transexplain.errors import SpecError
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import DatasetRef, DatasetSpec
 from transexplain.settings import Settings
-from transexplain.training.plan import (
+from transexplain.training.training_plans import (
     ExplainerPlan,
     FitObserver,
     FitPlan,
@@ -30,6 +28,8 @@ from transexplain.training.plan import (
     Trained,
     TrainingPlan,
 )
+from transexplain.types.plans import DatasetRef, DatasetSpec
+from transexplain.types.scores import MethodSpec
 
 _BEGINS = "a training starts with `model:` and `data:`"
 _RATES = (

@@ -7,11 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.dispatch.queue import check_broker
-from orchestrator.scheduling import webhook
+from orchestrator.schedule import webhook
 from transexplain.addresses import check_broker_url, shown_url, without_secrets
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 #: ports that nobody listens at, and addresses that nobody has
 DATABASES = (

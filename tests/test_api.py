@@ -15,7 +15,7 @@ from tiny_models import bert, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
-from transexplain.types import Attribution, ItemFailure
+from transexplain.types.items import Attribution, ItemFailure
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "film film"]
 

@@ -12,8 +12,8 @@ from everyday import only
 
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import EngineError
-from transexplain.models.base import Encoded
-from transexplain.types import Attribution, Item
+from transexplain.models.loaded_model import Encoded
+from transexplain.types.items import Attribution, Item
 
 COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
 REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused_for is not None]

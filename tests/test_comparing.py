@@ -14,8 +14,8 @@ from tiny_models import bert, wordpiece
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.methods import METHODS
-from transexplain.models.base import LoadedModel
-from transexplain.types import Compared
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Compared
 
 TEXT = "a unbelievably good nice film"
 FEW = {"lime": {"samples": 40}, "kernel-shap": {"samples": 40}}
@@ -96,7 +96,7 @@ def test_wrong_requests(model: LoadedModel) -> None:
 def test_the_command_line(bert_dir: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from orchestrator.cli.main import app
+    from orchestrator.cli.command_line import app
 
     output = tmp_path / "all.json"
     few = ["--param", "lime.samples=40", "--param", "kernel-shap.samples=40"]

@@ -14,7 +14,7 @@ import transexplain as te
 from transexplain.doctor import Diagnosis, examine
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.models.base import LoadedModel
+from transexplain.models.loaded_model import LoadedModel
 
 IDS = {"input_ids": torch.tensor([2, 5, 6, 7, 8, 9, 10, 3])}
 

@@ -11,10 +11,10 @@ from packaging.requirements import Requirement
 from tiny_audit import make_audit
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound
-from transexplain.methods.table import TABLE
+from transexplain.methods.method_table import TABLE
 from transexplain.registry import require
+from transexplain.types.scores import MethodSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

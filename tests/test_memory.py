@@ -9,13 +9,13 @@ import torch
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.evaluations import MethodSpec
-from transexplain.explaining import Explained, Request, explain_items, memory
-from transexplain.explaining.caution import portions, screened
-from transexplain.explaining.memory import is_out_of_memory
-from transexplain.models.base import LoadedModel
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import ItemFailure
+from transexplain.explaining import Explained, Request, batch_sizes, explain_items
+from transexplain.explaining.batch_sizes import is_out_of_memory
+from transexplain.explaining.item_loop import portions, screened
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import ItemFailure
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target
 
 TEXTS = ["good film", "a nice film", "nice goods", "x e", "film film", "good goods", "e x", "a x"]
 LONG = "a nice film and good goods " * 6
@@ -62,8 +62,8 @@ def test_a_shortage_is_met_once(
     model, sizes = model_with_room(10**9, error)
     wanted = explained(model, TEXTS)
     freed: list[int] = []
-    monkeypatch.setattr("transexplain.explaining.items.READ_TOGETHER", {"text": 4})
-    monkeypatch.setattr(memory, "free_caches", lambda: freed.append(1))
+    monkeypatch.setattr("transexplain.explaining.item_loop.READ_TOGETHER", {"text": 4})
+    monkeypatch.setattr(batch_sizes, "free_caches", lambda: freed.append(1))
     model, sizes = model_with_room(2, error)
     explained(model, TEXTS[:1])  # what the model does not depend on is measured before
     sizes.clear()
@@ -78,7 +78,7 @@ def test_a_shortage_is_met_once(
 
 
 def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transexplain.explaining.items.READ_TOGETHER", {"text": 4})
+    monkeypatch.setattr("transexplain.explaining.item_loop.READ_TOGETHER", {"text": 4})
     model, sizes = model_with_room(2, lambda: RuntimeError("bad luck"))
     found = explained(model, TEXTS)
     assert sizes.count(4) == 2

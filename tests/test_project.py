@@ -19,9 +19,9 @@ from packaging.version import Version
 from typer.main import get_command
 
 import transexplain
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
+from transexplain.evaluating.metrics import METRICS
 from transexplain.methods import METHODS
-from transexplain.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.errors import TargetError
-from transexplain.plans import Classification
-from transexplain.targets import ClassNames, label_index, parse_target, resolve_target, short_form
-from transexplain.types import Target
+from transexplain.types.items import Target
+from transexplain.types.plans import Classification
+from transexplain.types.targets import (
+    ClassNames,
+    label_index,
+    parse_target,
+    resolve_target,
+    short_form,
+)
 
 CLASSES = ("hate", "not-hate", "spam")
 LOGITS = np.array([0.5, 2.0, 1.0])

@@ -16,21 +16,21 @@ from tiny_audit import make_audit
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from orchestrator.cli.main import main
+from orchestrator.cli.command_line import main
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError, ItemError, SpecError
-from transexplain.evaluations import MethodSpec
 from transexplain.explaining import Request, Stopped, explain_items
-from transexplain.explaining.joining import window_weights
-from transexplain.models.base import Encoded, LoadedModel, Windows
-from transexplain.models.windows import cut
+from transexplain.explaining.long_texts import window_weights
+from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
+from transexplain.models.text_length import cut
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
-from transexplain.store.plan_json import plan_from_json, plan_to_json
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Attribution, ItemFailure, ItemOutcome
+from transexplain.store.connect import open_database
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target
 
 NAMES = {0: "bad", 1: "so-so", 2: "good"}
 #: 24 tokens, of which `unbelievably` has three: [un believ ably] at 2-4 and 14-16

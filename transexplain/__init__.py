@@ -10,23 +10,23 @@ from transexplain.version import __version__
 if TYPE_CHECKING:
     from transexplain import render
     from transexplain.api import evaluate, explain, explain_iter, load_model, wrap
-    from transexplain.comparing import explain_by_methods
     from transexplain.errors import TransExplainError
-    from transexplain.types import Attribution, Item, Ledger, PatchGrid, Token
+    from transexplain.explaining.by_methods import explain_by_methods
+    from transexplain.types.items import Attribution, Item, Ledger, PatchGrid, Token
 
 _PUBLIC = {
     "evaluate": "transexplain.api",
     "explain": "transexplain.api",
-    "explain_by_methods": "transexplain.comparing",
+    "explain_by_methods": "transexplain.explaining.by_methods",
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
     "TransExplainError": "transexplain.errors",
-    "Attribution": "transexplain.types",
-    "Item": "transexplain.types",
-    "Ledger": "transexplain.types",
-    "PatchGrid": "transexplain.types",
-    "Token": "transexplain.types",
+    "Attribution": "transexplain.types.items",
+    "Item": "transexplain.types.items",
+    "Ledger": "transexplain.types.items",
+    "PatchGrid": "transexplain.types.items",
+    "Token": "transexplain.types.items",
 }
 
 __all__ = [

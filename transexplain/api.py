@@ -5,25 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transexplain.data.images import load_image
+from transexplain.data.image_files import load_image
 from transexplain.errors import ItemError
 from transexplain.evaluating import Evaluation, evaluate_items
-from transexplain.evaluations import (
+from transexplain.explaining import Explained, Request, explain_items
+from transexplain.explaining.item_loop import Silent
+from transexplain.methods import parameters_of
+from transexplain.models.load import load_model
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.wrap import wrap
+from transexplain.types.items import Attribution, Item, ItemFailure
+from transexplain.types.plans import Classification
+from transexplain.types.scores import (
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
     MethodSpec,
     MetricSpec,
 )
-from transexplain.explaining import Explained, Request, explain_items
-from transexplain.explaining.items import Silent
-from transexplain.methods import parameters_of
-from transexplain.models.base import LoadedModel
-from transexplain.models.load import load_model
-from transexplain.models.wrap import wrap
-from transexplain.plans import Classification
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Attribution, Item, ItemFailure
+from transexplain.types.targets import ClassNames, parse_target
 
 if TYPE_CHECKING:
     from transexplain.reports.evaluation import Table

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.reports import heatmap
-from transexplain.reports.comparison import comparison_page as comparison
-from transexplain.reports.tokens import page as html
-from transexplain.reports.tokens import token_ansi as ansi
-from transexplain.types import Attribution, PatchGrid
+from transexplain.reports.coloured_text import page as html
+from transexplain.reports.coloured_text import token_ansi as ansi
+from transexplain.reports.methods_compared import comparison_page as comparison
+from transexplain.types.items import Attribution, PatchGrid
 
 __all__ = ["ansi", "comparison", "html", "overlay", "segments"]
 

@@ -21,8 +21,8 @@ from kombu import Exchange, Queue
 
 from transexplain.addresses import check_broker_url
 from transexplain.errors import ConfigurationError
-from transexplain.plans import AuditPlan, Modality
 from transexplain.settings import Settings
+from transexplain.types.plans import AuditPlan, Modality
 from workers.control_guard import EVENTS
 from workers.guarded_connections import GuardedAmqp, OnRefused, tell
 from workers.message_guard import Refusal

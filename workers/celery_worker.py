@@ -21,10 +21,10 @@ from celery.worker import state
 from kombu.exceptions import OperationalError
 
 from transexplain.errors import ConfigurationError, DatabaseError, ModelLoadError
-from transexplain.plans import Modality
 from transexplain.settings import Settings
 from transexplain.store import shards
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
+from transexplain.types.plans import Modality
 from workers import logs
 from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
 from workers.claim_to_commit import Device, End, Workbench

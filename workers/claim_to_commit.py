@@ -28,14 +28,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from transexplain.bias.aggregates import check_versions
+from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.errors import DatabaseError, FencedError
-from transexplain.plans import AuditPlan, ShardResult
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards, totals
+from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.records import Claim
-from transexplain.supervision import NO_CAUTION
+from transexplain.store.run_records import Claim
+from transexplain.types.observer import NO_CAUTION
+from transexplain.types.plans import AuditPlan, ShardResult
 from workers import logs
 from workers.heartbeat import LeaseKeeper, end_process
 from workers.model_cache import ModelCache
@@ -254,7 +254,7 @@ class Workbench:
         """
         known = self._plan
         if known is None or known[0] != run_id:
-            check_versions(totals.aggregate_versions(self.db, run_id))
+            check_versions(run_totals.aggregate_versions(self.db, run_id))
             known = self._plan = (run_id, runs.get(self.db, run_id).plan)
         return known[1]
 

@@ -13,7 +13,7 @@ from typing import Self
 from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
-from transexplain.store.records import Claim
+from transexplain.store.run_records import Claim
 
 EXIT_HUNG = 70  #: exit status of a process that ended itself because its work hung
 #: seconds between breadcrumbs of a first attempt: a write costs about 1 ms, a batch on a GPU 20

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 
-from transexplain.store import dead_letters
+from transexplain.store import fleet_state
 from transexplain.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -272,6 +272,6 @@ class RefusalCounts:
             by_reason = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
             log.warning("%d messages refused in %g s: %s", total, self._every, by_reason)
         try:
-            dead_letters.add(self._db, counts)
+            fleet_state.add(self._db, counts)
         except Exception as error:  # noqa: BLE001 - no count is worth a worker
             log.warning("count of refused messages lost: %s", error)

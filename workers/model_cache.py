@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transexplain.errors import ModelLoadError
-from transexplain.plans import ModelRef
+from transexplain.types.plans import ModelRef
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 #: share of the device's (or host's) memory that models may take; batches need the rest
 SHARE = 0.5

@@ -5,19 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from transexplain.audit.privacy import guard_of
 from transexplain.data.attribution_shards import read_attributions
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.errors import InfrastructureError
-from transexplain.learned.planned import check_at_hand
-from transexplain.plans import AuditPlan, Shard, ShardResult
-from transexplain.privacy import guard_of
-from transexplain.supervision import Caution, Observer
-from transexplain.types import Item, ItemFailure
+from transexplain.methods.learned_facts import check_at_hand
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.observer import Caution, Observer
+from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers.model_cache import ModelCache
 
 if TYPE_CHECKING:
-    from transexplain.audit import Given
-    from transexplain.models.base import Encoded, LoadedModel
+    from transexplain.audit.explained_shard import Given
+    from transexplain.models.loaded_model import Encoded, LoadedModel
 
 
 def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
@@ -69,10 +69,10 @@ def _computed(
     items: Any,
 ) -> ShardResult:
     if model is None:
-        from transexplain.importing import import_shard
+        from transexplain.audit.imported_shard import import_shard
 
         return import_shard(plan, shard, observer=observer, items=items)
-    from transexplain.audit import explain_shard
+    from transexplain.audit.explained_shard import explain_shard
 
     return explain_shard(plan, shard, model, observer=observer, caution=caution, items=items)
 
@@ -113,7 +113,7 @@ class ReadAhead:
 
     def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
         from transexplain.explaining import Request
-        from transexplain.explaining.items import READ_TOGETHER
+        from transexplain.explaining.item_loop import READ_TOGETHER
 
         given = list(islice(self._items, READ_TOGETHER[self._model.modality]))
         if self._plan.task == "evaluation":  # measures encode perturbed items themselves

@@ -20,7 +20,7 @@ def close_calls(
     # imported here, so that `transexplain --help` stays quick
     from transexplain.store import runs
     from transexplain.store.readers import iter_items
-    from transexplain.types import ItemOutcome
+    from transexplain.types.items import ItemOutcome
 
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from transexplain.engine.call import Call
+from transexplain.engine.operator_call import Call
 
 if TYPE_CHECKING:
     from transexplain.engine.mode import RelevanceMode

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
-from transexplain.methods.absence import Baseline
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.facts import Cost, Parameters
-from transexplain.methods.perturbed import Estimate, explain_presence
-from transexplain.methods.presence import Presence
-from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.method_facts import Cost, Parameters
+from transexplain.methods.perturbation import Estimate, explain_presence
+from transexplain.methods.presence import Baseline, Presence
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 
 _SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 

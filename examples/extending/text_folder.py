@@ -3,9 +3,9 @@
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from transexplain.data.records import MAX_ROW, Record, printable
+from transexplain.data.source_records import MAX_ROW, Record, printable
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec, Modality
+from transexplain.types.plans import DatasetSpec, Modality
 
 
 class TextFolderSource:

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from transexplain.exports.kinds import Redaction, check_explained
-from transexplain.plans import AuditRun
+from transexplain.reports.exports.export_run import Redaction, check_explained
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_items
-from transexplain.types import ItemOutcome
+from transexplain.types.items import ItemOutcome
+from transexplain.types.plans import AuditRun
 
 _HEADS = ("label", "predicted", "items")
 

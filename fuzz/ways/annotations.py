@@ -11,10 +11,16 @@ from pathlib import Path
 from fuzz.guard import promise
 from fuzz.mutate import split_files
 from fuzz.ways.tables import check_records
-from transexplain.data.annotations import annotations_cell, groups_in, read_annotations
 from transexplain.data.eraser import EraserSource
-from transexplain.data.evidence import boxes_cell, read_evidence, spans_cell
-from transexplain.plans import DatasetSpec
+from transexplain.data.item_marks import (
+    annotations_cell,
+    boxes_cell,
+    groups_in,
+    read_annotations,
+    read_rationale,
+    spans_cell,
+)
+from transexplain.types.plans import DatasetSpec
 
 _FOLDER = Path("folder")
 
@@ -52,7 +58,7 @@ def _cell(kind: bytes, text: str, cell: str) -> None:
     if kind == b"spans":
         _check_spans(spans_cell(cell, text), text)
     elif kind == b"boxes":
-        found = read_evidence(boxes_cell(cell), here)
+        found = read_rationale(boxes_cell(cell), here)
         promise(found is not None, "no evidence of boxes")
     else:
         whole = None if kind == b"picture" else text
@@ -67,6 +73,6 @@ def _cell(kind: bytes, text: str, cell: str) -> None:
 
 
 def _check_spans(kept: str | None, text: str) -> None:
-    found = read_evidence(kept, Path.cwd())
+    found = read_rationale(kept, Path.cwd())
     for start, end in found.spans if found else ():
         promise(0 <= start < end <= len(text), "a span outside the text")

@@ -3,7 +3,7 @@
 from itertools import islice, pairwise
 
 from fuzz.guard import promise
-from orchestrator.scheduling import cadence
+from orchestrator.schedule import cadence
 
 #: 2026-03-28, the day before clocks in Europe go forward
 _NOW = 1_774_656_000.0

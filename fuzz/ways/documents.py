@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from fuzz.guard import promise
-from orchestrator.gating.policy import Policy, load_policy
+from orchestrator.gate.policy import Policy, load_policy
 from orchestrator.spec import AuditSpec, load_spec
 from orchestrator.training_spec import TrainingSpec, load_training
 

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 from fuzz.guard import promise
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.lexicon_files import lexicon_file
-from transexplain.bias.matching import Matcher
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.lexicon import lexicon_file, load_lexicon
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.types.items import EntityGroup
 
 _SUFFIXES = ("yaml", "json", "csv", "tsv", "yaml.gz", "csv.gz")
 _TEXT = "Will and Anna met a Turkish nurse in the United States; he left."

@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 
 from fuzz.guard import promise
 from fuzz.ways.tables import check_records, options_of, spec_of
-from transexplain.data.files import FileSource
-from transexplain.data.reader import (
+from transexplain.data.shard_reader import (
     annotated_groups,
-    has_evidence,
+    has_rationales,
     labels_of,
     read_shard,
     values_of,
 )
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetSpec, Shard
-from transexplain.types import ItemFailure
+from transexplain.data.table_source import FileSource
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import DatasetSpec, Shard
 
 _TYPES = {
     "string": pa.string(),
@@ -87,7 +87,7 @@ def _check_snapshot(spec: DatasetSpec, rows: int) -> None:
     promise([one.index for one in items] == list(range(rows)), "rows lost or out of order")
     labels = {one.label for one in items if not isinstance(one, ItemFailure) and one.label}
     promise(labels <= set(labels_of(ref)), "a label that the dataset does not list")
-    has_evidence(ref)
+    has_rationales(ref)
     annotated_groups(ref)
     for column in spec.meta:
         values_of(ref, column)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fuzz.guard import promise
-from transexplain.data.images import MAX_PIXELS, load_image, load_mask
+from transexplain.data.image_files import MAX_PIXELS, load_image, load_mask
 from transexplain.errors import ItemError
 
 _FILE = Path("picture.png")

@@ -13,13 +13,12 @@ import numpy as np
 from sqlalchemy.dialects import sqlite
 
 from fuzz.guard import promise
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.gathering import gathered
-from transexplain.store.codec import EncodedRelevance, decode, encode
+from transexplain.analysis.groups.merged_aggregates import merged_aggregates
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.store.codec import EncodedRelevance, count, decode, encode, pack, unpack
 from transexplain.store.columns import AnyText, Doubles, JsonText, PackedJson
-from transexplain.store.features import count, pack, unpack
-from transexplain.store.plan_json import plan_from_json, plan_to_json
-from transexplain.types import PatchGrid
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.items import PatchGrid
 
 _DIALECT = sqlite.dialect()
 
@@ -44,7 +43,7 @@ def _aggregate(body: bytes) -> None:
     again = ShardAggregate.from_json(json.loads(text))
     promise(again.to_json() == json.loads(text), "written and read again it is another")
     merged = ShardAggregate().merge(found).merge(again).to_json()
-    promise(gathered([json.loads(text)] * 2).to_json() == merged, "gathered it is another")
+    promise(merged_aggregates([json.loads(text)] * 2).to_json() == merged, "gathered it is another")
     for key in again.class_keys:
         again.words(*key)
     again.heatmaps()

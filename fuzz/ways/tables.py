@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.guard import promise
-from transexplain.data.files import FileSource
-from transexplain.data.records import Record
-from transexplain.plans import DatasetSpec
+from transexplain.data.source_records import Record
+from transexplain.data.table_source import FileSource
+from transexplain.types.plans import DatasetSpec
 
 _SUFFIXES = ("csv", "tsv", "jsonl", "csv.gz", "jsonl.gz")
 _QUOTING = ("auto", "none", "rfc4180")

@@ -7,7 +7,7 @@ the first `:` behind the scheme and the last `@`, and in the value of an option 
 import re
 
 from fuzz.guard import promise
-from orchestrator.scheduling import webhook
+from orchestrator.schedule import webhook
 from transexplain.addresses import shown_url
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings

@@ -1,5 +1,5 @@
 """`python -m orchestrator.cli`: the command line without its script."""
 
-from orchestrator.cli.main import main
+from orchestrator.cli.command_line import main
 
 main()

@@ -7,7 +7,7 @@ weights, to the bit.
 
 from pathlib import Path
 
-from transexplain.training.plan import TrainingPlan, seed_of
+from transexplain.training.training_plans import TrainingPlan, seed_of
 
 
 def train_classifier(plan: TrainingPlan) -> Path:
@@ -18,9 +18,8 @@ def train_classifier(plan: TrainingPlan) -> Path:
     """
     import torch
 
-    from transexplain.training.classifier import objective_of, prepare
-    from transexplain.training.saving import save_model
-    from transexplain.training.steps import Stepper
+    from transexplain.training.classifiers import objective_of, prepare, save_model
+    from transexplain.training.optimisation import Stepper
 
     assert plan.fit is not None
     prepared = prepare(plan)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from orchestrator import sweep
+from orchestrator.dispatch import sweep
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import runs

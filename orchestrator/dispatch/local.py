@@ -15,13 +15,14 @@ from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from workers.claim_to_commit import Workbench
 from workers.heartbeat import end_process
 from workers.worker_names import free_dead, worker_prefix
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 #: a local worker that was killed is found out sooner than one across a network
 LEASE_SECONDS = 15.0

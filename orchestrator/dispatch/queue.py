@@ -17,7 +17,7 @@ from workers.message_guard import TASK
 _PATIENCE = 5  #: seconds that a broker may take to answer
 
 
-def send_hints(settings: Settings, run_id: str, indices: Sequence[int], queue: str) -> None:
+def send_messages(settings: Settings, run_id: str, indices: Sequence[int], queue: str) -> None:
     """Send one message (run id, shard index) per shard to the plan's `queue`, see `queue_of`.
 
     Raises:

@@ -12,17 +12,16 @@ from orchestrator.spec.evaluation_section import EvaluationSection, usable
 from orchestrator.spec.groups_section import GroupsSection
 from orchestrator.spec.method_section import approximation_of, method_warnings
 from orchestrator.spec.privacy_section import private
-from transexplain.data.reader import labels_of, read_shard
-from transexplain.data.shards import make_shards
+from transexplain.data.shard_reader import labels_of, make_shards, read_shard
 from transexplain.errors import ConfigurationError, EngineError, ModelLoadError
 from transexplain.methods import bound
-from transexplain.plans import AuditPlan, Classification, DatasetRef, Shard, Task
 from transexplain.settings import Settings
-from transexplain.targets import ClassNames, label_index, short_form
-from transexplain.types import Item
+from transexplain.types.items import Item
+from transexplain.types.plans import AuditPlan, Classification, DatasetRef, Shard, Task
+from transexplain.types.targets import ClassNames, label_index, short_form
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 #: texts that the one to be tried is chosen from
 _LOOKED_AT = 8

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from orchestrator.plan.audit_plan import Prepared
 from orchestrator.spec.method_section import passes
-from transexplain.data.reader import read_shard
-from transexplain.evaluations import Approximation
+from transexplain.data.shard_reader import read_shard
 from transexplain.methods import facts_of
-from transexplain.plans import Shard
 from transexplain.reports.approximating import nearness
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Item, ItemFailure
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import Shard
+from transexplain.types.scores import Approximation
+from transexplain.types.targets import ClassNames, parse_target
 
 _SAMPLE = 256  # rows that lengths are measured on
 

@@ -6,16 +6,16 @@ from typing import Any, get_args
 
 from orchestrator.spec.audit_spec import AuditSpec, load_spec
 from orchestrator.spec.compared_groups import group_fields
-from transexplain.data.attribution_columns import AttributionColumns
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
-from transexplain.data.shards import make_shards
+from transexplain.data.attribution_rows import AttributionColumns
+from transexplain.data.shard_reader import make_shards
 from transexplain.errors import ConfigurationError, SpecError
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetSpec, ModelRef, Shard
 from transexplain.settings import Settings
-from transexplain.targets import ClassNames
-from transexplain.types import Unit
+from transexplain.types.items import Unit
+from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames
 
 _NAMED = 5
 #: columns of data sets that a file of attributions has no use for

@@ -13,18 +13,17 @@ from orchestrator.spec.groups_section import GroupsSection
 from orchestrator.spec.method_section import ExplainSection, MethodSection
 from orchestrator.spec.model_section import ModelSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
-from orchestrator.spec.section import Section, from_text
 from orchestrator.spec.spec_document import put_over, read_document, validated
+from orchestrator.spec.spec_section import Section, from_text
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import ExactPlan, MethodSpec
-from transexplain.learned.facts import read_facts
-from transexplain.learned.planned import LEARNED
-from transexplain.methods.learned_costs import explainer_of
-from transexplain.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
-from transexplain.types import EntityGroup
+from transexplain.methods.learned_facts import LEARNED, read_facts
+from transexplain.methods.method_facts import explainer_of
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
+from transexplain.types.scores import ExactPlan, MethodSpec
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 _BEGINS = "an audit starts with `model:` and `data:`"
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.spec.groups_section import GroupsSection
-from transexplain.bias.answers import answers_of
-from transexplain.bias.counterfactuals import NAMES
-from transexplain.bias.families import references_of
-from transexplain.bias.finding import EntityFinder
-from transexplain.data.reader import read_shard
-from transexplain.plans import AuditPlan, CheckPlan, Shard
-from transexplain.types import Item, ItemFailure, PatchGrid
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.counterfactuals import NAMES
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.data.shard_reader import read_shard
+from transexplain.types.items import Item, ItemFailure, PatchGrid
+from transexplain.types.plans import AuditPlan, CheckPlan, Shard
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 #: rows in which mentions are counted; a picture has to be decoded for it
 _READ, _READ_PICTURES = 5_000, 200

@@ -5,13 +5,12 @@ from typing import Any
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.groups_section import GroupsSection, is_in
-from transexplain.bias.families import PlanReference, family
-from transexplain.bias.finding import column_group
-from transexplain.bias.intersections import crossed, crossed_items
-from transexplain.data.reader import annotated_groups, values_of
+from transexplain.analysis.groups.entity_finder import column_group, crossed, crossed_items
+from transexplain.analysis.groups.reference_groups import PlanReference, family
+from transexplain.data.shard_reader import annotated_groups, values_of
 from transexplain.errors import SpecError
-from transexplain.plans import DatasetRef
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import DatasetRef
 
 #: values of a column above which it is taken for an id and not for a group
 MAX_VALUES = 100

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar, Literal, Self
 import typer
 from pydantic import BeforeValidator, Field
 
-from orchestrator.spec.section import Section, absolute_path
+from orchestrator.spec.spec_section import Section, absolute_path
 from transexplain.data import SOURCES
 from transexplain.errors import DataSourceError, SpecError
-from transexplain.plans import DatasetRef, DatasetSpec, Duplicates
 from transexplain.settings import Settings
+from transexplain.types.plans import DatasetRef, DatasetSpec, Duplicates
 
 DataOption = Annotated[
     str | None,
@@ -102,8 +102,8 @@ class DataSection(Section):
 
     def cluster_warnings(self, dataset: DatasetRef) -> Iterator[str]:
         """What a reader has to know of clusters and near-duplicates before the statistics."""
-        from transexplain.data.near_duplicates import MOST
-        from transexplain.data.reader import clustering_of
+        from transexplain.data.item_clusters import MOST
+        from transexplain.data.shard_reader import clustering_of
 
         found = clustering_of(dataset)
         if self.cluster is not None and found["clusters"] == 1:

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue
 
 from orchestrator.spec.method_section import absolute_params, resolved_params
-from orchestrator.spec.section import Section, from_text
+from orchestrator.spec.spec_section import Section, from_text
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.evaluations import (
+from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
+from transexplain.methods import METHODS, bound, cost_of, facts_of
+from transexplain.types.items import Item
+from transexplain.types.plans import AuditPlan
+from transexplain.types.scores import (
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
     MethodSpec,
     MetricSpec,
 )
-from transexplain.methods import METHODS, bound, cost_of, facts_of
-from transexplain.metrics import METRICS, curve_of, metric_facts
-from transexplain.plans import AuditPlan
-from transexplain.types import Item
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 #: what `evaluate` compares unless methods are named: the usual ones, of few passes
 USUAL = (
@@ -220,7 +220,7 @@ def _try(
     plan: AuditPlan, evaluation: EvaluationPlan, model: "LoadedModel", items: Sequence[Item]
 ) -> None:
     from transexplain.evaluating import Evaluation, evaluate_items
-    from transexplain.explaining.items import Silent
+    from transexplain.explaining.item_loop import Silent
 
     metrics = tuple(one for one in evaluation.metrics if metric_facts(one.name).kind == "curve")
     first = replace(evaluation, metrics=metrics, confidence=0.0, items=None)
@@ -272,12 +272,12 @@ def _passes(spec: MethodSpec) -> float:
 
 def _misfit(metric: str, plan: AuditPlan) -> str:
     """Why a metric cannot be computed on any item; "": it can."""
-    from transexplain.data.reader import has_evidence
+    from transexplain.data.shard_reader import has_rationales
 
     facts = metric_facts(metric)
     if plan.model.modality not in facts.modalities:
         return f"is for {' and '.join(facts.modalities)}, not for {plan.model.modality}"
-    if facts.needs_evidence and not has_evidence(plan.dataset):
+    if facts.needs_evidence and not has_rationales(plan.dataset):
         return (
             "needs items on which people marked the evidence, and this dataset has none; name its "
             "column with data.evidence"

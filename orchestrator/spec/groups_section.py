@@ -8,15 +8,15 @@ import typer
 from pydantic import BeforeValidator, Field
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.section import Section, absolute_path
-from transexplain.bias.lexicon_files import BUILTIN
+from orchestrator.spec.spec_section import Section, absolute_path
+from transexplain.analysis.groups.lexicon import BUILTIN
 from transexplain.errors import LexiconError, SpecError
-from transexplain.findings import Correction, Practical
-from transexplain.plans import AmbiguityPolicy, CasePolicy, Matching, SourceFile
-from transexplain.types import EntityGroup
+from transexplain.types.findings import Correction, Practical
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import AmbiguityPolicy, CasePolicy, Matching, SourceFile
 
 if TYPE_CHECKING:
-    from transexplain.bias.pairs import Pair
+    from transexplain.analysis.groups.swap_pairs import Pair
 
 LexiconOption = Annotated[
     str | None,
@@ -163,7 +163,7 @@ class GroupsSection(Section):
             LexiconError: a lexicon is wrong.
             SpecError: there is nothing to compare, or `data.meta` does not keep a column.
         """
-        from transexplain.bias.lexicon import load_lexicon
+        from transexplain.analysis.groups.lexicon import load_lexicon
 
         if not self.lexicons and not self.columns and data.spans is None:
             raise SpecError(
@@ -204,7 +204,7 @@ class GroupsSection(Section):
 
     def _files(self) -> tuple[SourceFile, ...]:
         """The lexicons and pairs with digests; raises LexiconError."""
-        from transexplain.bias.lexicon_files import lexicon_file
+        from transexplain.analysis.groups.lexicon import lexicon_file
 
         pairs = self.pairs if isinstance(self.pairs, str) else None
         named = (*self.lexicons, self.second, pairs)
@@ -212,7 +212,7 @@ class GroupsSection(Section):
 
     def _second(self, groups: Iterable[EntityGroup]) -> tuple[EntityGroup, ...]:
         """The groups of `second`, narrowed as those of the audit are."""
-        from transexplain.bias.lexicon import load_lexicon
+        from transexplain.analysis.groups.lexicon import load_lexicon
 
         if self.second is None:
             return ()
@@ -230,7 +230,7 @@ class GroupsSection(Section):
 
     def _pairs(self, groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
         """The pairs that are given, else those shipped for a lexicon that is used."""
-        from transexplain.bias.pairs import SHIPPED, checked_pairs, load_pairs
+        from transexplain.analysis.groups.swap_pairs import SHIPPED, checked_pairs, load_pairs
 
         given = self.pairs
         if given is None:

@@ -10,13 +10,12 @@ from typing import Annotated, Any, ClassVar, Self
 import typer
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.section import Section, absolute_if_there
+from orchestrator.spec.spec_section import Section, absolute_if_there
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import Approximation, ExactPlan, MethodSpec
-from transexplain.learned.facts import as_parameters, read_facts
-from transexplain.learned.planned import LEARNED
 from transexplain.methods import bound, cost_of, facts_of, unit_of
-from transexplain.methods.learned_costs import explainer_of
+from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts
+from transexplain.methods.method_facts import explainer_of
+from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
 MethodOption = Annotated[str | None, typer.Option("--method", help="explanation method")]
 

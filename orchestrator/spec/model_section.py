@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import typer
 from pydantic import Field
 
-from orchestrator.spec.section import Section, absolute_if_there, absolute_path
+from orchestrator.spec.spec_section import Section, absolute_if_there, absolute_path
 from transexplain.errors import ModelLoadError
-from transexplain.plans import DatasetRef
+from transexplain.types.plans import DatasetRef
 
 if TYPE_CHECKING:
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 ModelOption = Annotated[
     str | None,

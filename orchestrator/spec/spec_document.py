@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from orchestrator.spec.section import Section
+from orchestrator.spec.spec_section import Section
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_unstorable
 

@@ -7,10 +7,10 @@ from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.aggregates import ShardAggregate, WordTotal
-from transexplain.bias.gathering import gathered
+from transexplain.analysis.groups.merged_aggregates import merged_aggregates
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.errors import ConfigurationError
-from transexplain.types import Attribution, ItemOutcome, PatchGrid, Token
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid, Token
 
 
 def outcome(
@@ -146,7 +146,7 @@ HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells
 )
 def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> None:
     damaged = whole([("yes", [("a", 1.0)], [1.0, 2.0])]).to_json() | changed
-    for read in (ShardAggregate.from_json, lambda content: gathered([content])):
+    for read in (ShardAggregate.from_json, lambda content: merged_aggregates([content])):
         with pytest.raises(ConfigurationError, match=r"aggregate (cannot|has 3 numbers)") as told:
             read(damaged)
     with pytest.raises(ConfigurationError, match=place):
@@ -157,7 +157,7 @@ def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> N
 @pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])
 def test_what_is_no_aggregate_has_no_version(content: object) -> None:
     with pytest.raises(ConfigurationError, match="are of version None"):
-        gathered([content])
+        merged_aggregates([content])
 
 
 RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)

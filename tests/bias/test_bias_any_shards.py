@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from local_audits import audited_in
 
-from transexplain.findings import GroupStatistic
 from transexplain.reports.tallies import group_rows, merged
 from transexplain.store import runs
+from transexplain.types.findings import GroupStatistic
 
 ROWS = 100
 

@@ -8,13 +8,13 @@ import pytest
 from entity_samples import POSITIVE, mention
 from scipy.special import stdtrit
 
-from transexplain.bias.aggregates import WordTotal
-from transexplain.bias.background import with_backgrounds
-from transexplain.bias.cells import cells_of
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.findings import Background, GroupStatistic
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.background_words import with_backgrounds
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.analysis.groups.shard_aggregate import WordTotal
+from transexplain.types.findings import Background, GroupStatistic
+from transexplain.types.items import EntityGroup
 
 
 def word(text: str, documents: int, mean: float, mentions: int | None = None) -> WordTotal:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import matching
-from transexplain.bias.matching import Matcher
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.types.items import EntityGroup
 
 
 def test_it_prints_every_contender(tmp_path: Path, monkeypatch, capsys) -> None:

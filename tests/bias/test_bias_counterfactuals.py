@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from transexplain.bias.answers import Answer
-from transexplain.bias.counterfactuals import (
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import (
     Counterfactual,
     Observation,
     counterfactual_table,
     observations_from_json,
     observations_to_json,
 )
-from transexplain.bias.families import references_of
-from transexplain.findings import Practical
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.types.findings import Practical
 
 ANSWER = Answer(name="yes", plus=(1,), minus=(0,))
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.matching import Matcher
-from transexplain.plans import CasePolicy, Matching
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import CasePolicy, Matching
 
 GROUP = EntityGroup(
     name="g",

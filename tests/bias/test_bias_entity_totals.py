@@ -12,9 +12,9 @@ from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.cells import by_group, cell_of
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.intervals import Estimate
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_cells import by_group, cell_of
+from transexplain.analysis.groups.intervals import Estimate
 from transexplain.errors import ConfigurationError
 
 STRATA = (POSITIVE, Stratum("predicted", "negative", "negative", "x", "old"))

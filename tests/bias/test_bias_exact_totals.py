@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
+from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
 from transexplain.errors import ConfigurationError
 
 ROWS = st.lists(

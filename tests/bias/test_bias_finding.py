@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transexplain.bias.finding import EntityFinder
-from transexplain.data.annotations import annotations_cell, read_annotations
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.data.item_marks import annotations_cell, read_annotations
 from transexplain.errors import ItemError
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetRef, Matching, ModelRef
-from transexplain.types import Annotation, Attribution, EntityGroup, PatchGrid, Token
+from transexplain.types.items import Annotation, Attribution, EntityGroup, PatchGrid, Token
+from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
+from transexplain.types.scores import MethodSpec
 
 TEXT = "Ann and 🙂 Zoë"
 PLAN = AuditPlan(

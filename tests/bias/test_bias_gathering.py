@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_bias_aggregates import image, outcome, text
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.exact_columns import ExactColumn
-from transexplain.bias.gap_totals import ALL, GapTotals
-from transexplain.bias.gathering import gathered
+from transexplain.analysis.groups.class_totals import ALL, GapTotals
+from transexplain.analysis.groups.merged_aggregates import ExactColumn, merged_aggregates
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
-from transexplain.types import Ledger
+from transexplain.types.items import Ledger
 
 #: squares of the larger ones, and some sums of them, are beyond 64 bits in units of 2**-50
 RELEVANCE = st.floats(-1e6, 1e6, allow_nan=False, width=32)
@@ -67,7 +66,7 @@ def test_the_same_bits_in_any_cut_and_order(
     if old and payloads:
         payloads[0] |= {"version": 3, "seen": None, "gaps": None}
     before = json.dumps(payloads)
-    found = gathered(iter(payloads))
+    found = merged_aggregates(iter(payloads))
     assert json.dumps(found.to_json()) == json.dumps(slowly(payloads).to_json())
     assert json.dumps(payloads) == before, "what was read is left alone"
     if not old:
@@ -75,19 +74,19 @@ def test_the_same_bits_in_any_cut_and_order(
 
 
 def test_no_shard_at_all() -> None:
-    assert gathered([]).to_json() == ShardAggregate().to_json()
+    assert merged_aggregates([]).to_json() == ShardAggregate().to_json()
 
 
 def test_rows_of_another_length_are_refused() -> None:
     payload = part([("yes", [("A", "a", 1.0)])]).to_json()
     payload["words"][0]["words"]["a"] = [1, 1, 5]
     with pytest.raises(ConfigurationError, match=r"3 numbers in 1 rows, not 4 .*run the audit"):
-        gathered([payload])
+        merged_aggregates([payload])
 
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"version 1.*run the audit again"):
-        gathered([ShardAggregate().to_json() | {"version": 1}])
+        merged_aggregates([ShardAggregate().to_json() | {"version": 1}])
 
 
 NUMBERS = st.one_of(

@@ -5,9 +5,9 @@ import random
 import pytest
 from entity_samples import POSITIVE, mention, totals_of
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.findings import GroupStatistic
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.types.findings import GroupStatistic
 
 
 def table(totals: EntityTotals, **rules: object) -> dict[str, GroupStatistic]:

@@ -8,14 +8,18 @@ import pytest
 from test_bias_counterfactuals import ANSWER, drawn, seen
 from test_bias_outcomes import CLASSES, INVITED, counted
 
-from transexplain.bias.answers import Answer
-from transexplain.bias.counterfactuals import Observation, counterfactual_table
-from transexplain.bias.families import references_of
-from transexplain.bias.group_verdicts import Evidence, Found, GroupVerdict, group_verdicts
-from transexplain.bias.outcome_totals import OutcomeTotals
-from transexplain.bias.outcomes import outcome_table
-from transexplain.findings import GroupStatistic, Practical
-from transexplain.findings import Verdict as RelevanceVerdict
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
+from transexplain.analysis.groups.group_verdicts import (
+    Evidence,
+    Found,
+    GroupVerdict,
+    group_verdicts,
+)
+from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.types.findings import GroupStatistic, Practical
+from transexplain.types.findings import Verdict as RelevanceVerdict
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.exact_totals import Histogram
+from transexplain.analysis.groups.exact_totals import Histogram
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=60)
 

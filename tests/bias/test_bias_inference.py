@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from transexplain.bias import permutation
-from transexplain.bias.intervals import Estimate, bootstrapped, t_interval, welch
-from transexplain.bias.multiplicity import adjusted
-from transexplain.bias.permutation import permutation_p, poisson_weights
-from transexplain.bias.verdicts import judge
+from transexplain.analysis.groups import resampling
+from transexplain.analysis.groups.intervals import Estimate, bootstrapped, t_interval, welch
+from transexplain.analysis.groups.resampling import permutation_p, poisson_weights
+from transexplain.analysis.groups.verdict_rules import adjusted, judge
 from transexplain.errors import ConfigurationError
 
 VALUES = st.lists(st.floats(-10, 10), min_size=2, max_size=7)
@@ -86,7 +85,7 @@ def test_groups_of_a_large_pool_share_their_labellings(monkeypatch: pytest.Monke
         permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b])), seed=("other",))
         for a, b in CUTS
     ]
-    monkeypatch.setattr(permutation, "_SHARED", 0)
+    monkeypatch.setattr(resampling, "_SHARED", 0)
     own = [permutation_p(list(pool[a:b]), list(np.delete(pool, np.s_[a:b]))) for a, b in CUTS]
     assert own == pytest.approx(shared, abs=0.05)  # 3 standard errors of 1,999 permutations
     assert own != shared
@@ -94,22 +93,22 @@ def test_groups_of_a_large_pool_share_their_labellings(monkeypatch: pytest.Monke
 
 def test_orders_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    made = permutation._ordered
+    made = resampling._ordered
     monkeypatch.setattr(
-        permutation, "_ordered", lambda pool, count: drawn.append(pool) or made(pool, count)
+        resampling, "_ordered", lambda pool, count: drawn.append(pool) or made(pool, count)
     )
-    orders = permutation._Orders()
+    orders = resampling._Orders()
     first = orders.of(600, 50)
     assert first.shape == (50, 600)
     assert (np.sort(first, axis=1) == np.arange(600)).all()
-    monkeypatch.setattr(permutation, "_KEPT", 2 * first.nbytes + 50)
+    monkeypatch.setattr(resampling, "_KEPT", 2 * first.nbytes + 50)
     orders.of(599, 50)
     assert orders.of(600, 50) is first and drawn == [600, 599]
     orders.of(598, 50)  # there is no room for a third: that asked for longest ago goes
     assert orders.of(600, 50) is first and drawn == [600, 599, 598]
     orders.of(599, 50)
     assert drawn == [600, 599, 598, 599]
-    monkeypatch.setattr(permutation, "_KEPT", 0)
+    monkeypatch.setattr(resampling, "_KEPT", 0)
     again = orders.of(601, 50)
     assert orders.of(601, 50) is again, "the last is kept, whatever its size"
 

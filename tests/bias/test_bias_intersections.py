@@ -5,12 +5,16 @@ from dataclasses import replace
 import numpy as np
 from entity_samples import POSITIVE, mention, totals_of
 
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.finding import EntityFinder, is_whole
-from transexplain.bias.intersections import crossed, crossed_items
-from transexplain.bias.matching import Matcher
-from transexplain.plans import AuditPlan, DatasetRef, Matching, ModelRef
-from transexplain.types import Attribution, EntityGroup, Token
+from transexplain.analysis.groups.entity_finder import (
+    EntityFinder,
+    crossed,
+    crossed_items,
+    is_whole,
+)
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.types.items import Attribution, EntityGroup, Token
+from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
 
 GROUPS = (
     EntityGroup(name="gender/female", terms=("Ann", "Lakisha", "Kisha"), entities={"Kisha": "L"}),

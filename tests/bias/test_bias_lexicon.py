@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.bias.lexicon import load_lexicon
+from transexplain.analysis.groups.lexicon import load_lexicon
 from transexplain.errors import LexiconError
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
 
 
 def write(folder: Path, content: str, name: str = "groups.yaml") -> Path:

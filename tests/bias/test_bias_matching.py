@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.matching import Match, Matcher
-from transexplain.bias.words import pieces
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Match, Matcher
+from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
 
 
 def matcher(**groups: list[str]) -> Matcher:

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.matching import Match, Matcher
-from transexplain.bias.mentions import mentions_of
-from transexplain.types import Attribution, EntityGroup, PatchGrid, Token
+from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
+from transexplain.types.items import Attribution, EntityGroup, PatchGrid, Token
 
 
 def attribution(text: str, tokens: list[tuple[int, int]], relevance: list[float]) -> Attribution:

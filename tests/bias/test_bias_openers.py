@@ -2,9 +2,9 @@
 
 import pytest
 
-from transexplain.bias.lexicon import ordinary_words
-from transexplain.bias.matching import Matcher
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.lexicon import ordinary_words
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.types.items import EntityGroup
 
 NAMES = [word.capitalize() for word, kind in ordinary_words().items() if kind == "name"]
 MATCHER = Matcher(

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from transexplain.bias.answers import Answer
-from transexplain.bias.families import references_of
-from transexplain.bias.outcome_totals import OutcomeTotals
-from transexplain.bias.outcomes import Outcome, outcome_table
-from transexplain.findings import Practical
-from transexplain.types import ItemOutcome
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.types.findings import Practical
+from transexplain.types.items import ItemOutcome
 
 CLASSES = ("rejected", "invited")
 INVITED = Answer(name="invited", plus=(1,), minus=(0,))

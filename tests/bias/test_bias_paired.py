@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
-from transexplain.bias.group_table import Rules
-from transexplain.bias.paired import GroupShift, PairedTotals, shift_table
-from transexplain.bias.permutation import sign_flip_p
+from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.paired_runs import GroupShift, PairedTotals, shift_table
+from transexplain.analysis.groups.resampling import sign_flip_p
 
 Pairs = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.pairs import SHIPPED, Partners, checked_pairs, load_pairs
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.swap_pairs import SHIPPED, Partners, checked_pairs, load_pairs
 from transexplain.errors import LexiconError
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
 
 GENDER = load_lexicon("builtin:gender")
 PARTNERS = Partners(load_pairs(SHIPPED))

@@ -4,9 +4,9 @@ import random
 
 from entity_samples import totals_of
 
-from transexplain.bias.cells import cells_of
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.placebo import _relabelled, placebo
+from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_controls import _relabelled, placebo
+from transexplain.analysis.groups.group_table import Rules, group_table
 
 
 def biased() -> dict[str, list[float]]:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from entity_samples import POSITIVE, totals_of
 
-from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.planted import SIZES, _comparisons, _subsets, planted
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_controls import SIZES, _comparisons, _subsets, planted
+from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.errors import ConfigurationError
 
 

@@ -9,13 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mixed_samples import Corpus, corpus, paired
 
-from transexplain.bias.checked import Checked
-from transexplain.bias.exact_sample import Agreement, ExactSample
-from transexplain.bias.group_table import Rules, table_of
-from transexplain.bias.intervals import one_sample
-from transexplain.bias.mixed import class_agreements, mixed_groups, needed_share
-from transexplain.bias.mixed_table import mixed_table
-from transexplain.bias.prediction_powered import UNEVEN, corrected, sampled, tuned
+from transexplain.analysis.groups.group_table import Rules, table_of
+from transexplain.analysis.groups.intervals import one_sample
+from transexplain.analysis.groups.mixed_audits import (
+    class_agreements,
+    mixed_groups,
+    mixed_table,
+    needed_share,
+)
+from transexplain.analysis.groups.prediction_powered import (
+    UNEVEN,
+    Agreement,
+    ExactSample,
+    corrected,
+    sampled,
+    tuned,
+)
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 
 RULES = Rules(reference="B", practical=0.2, permutations=499, bare=True)
 
@@ -271,18 +281,18 @@ SAMPLE = st.builds(
 
 @given(st.lists(SAMPLE, max_size=4), st.randoms())
 def test_any_order_of_merging_gives_the_same(parts: list[ExactSample], draw: random.Random) -> None:
-    texts = [json.dumps(Checked(exact=part).to_json()) for part in parts]
-    one, other = Checked(), Checked()
+    texts = [json.dumps(ControlResults(exact=part).to_json()) for part in parts]
+    one, other = ControlResults(), ControlResults()
     for text in texts:
-        one.merge(Checked.from_json(json.loads(text)))
+        one.merge(ControlResults.from_json(json.loads(text)))
     draw.shuffle(texts)
     for text in texts:
-        other.merge(Checked.from_json(json.loads(text)))
+        other.merge(ControlResults.from_json(json.loads(text)))
     assert one.to_json() == other.to_json()
     if one.exact and other.exact:
         assert class_agreements(one.exact.agreements) == class_agreements(other.exact.agreements)
 
 
 def test_a_plain_run_keeps_nothing() -> None:
-    assert "exact" not in Checked().to_json()
-    assert Checked.from_json(Checked().to_json()).exact is None
+    assert "exact" not in ControlResults().to_json()
+    assert ControlResults.from_json(ControlResults().to_json()).exact is None

@@ -8,14 +8,13 @@ from entity_samples import totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.aggregate_form import check_form
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.checked import Checked
-from transexplain.bias.counterfactuals import Observation
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.group_table import Rules
-from transexplain.bias.randomised import RandomisedTotals, randomised_control
-from transexplain.bias.removals import Removal
+from transexplain.analysis.groups.aggregate_form import check_form
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.randomised_control import RandomisedTotals, randomised_control
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 
 
 def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
@@ -106,7 +105,7 @@ def test_one_draw_is_stored_as_before_and_read() -> None:
     written = json.loads(json.dumps(more.to_json()))
     assert [bool(one) for one in written["further"]] == [False, True]
     assert RandomisedTotals.from_json(written).to_json() == written
-    check_form({**ShardAggregate().to_json(), "checked": Checked(randomised=more).to_json()})
+    check_form({**ShardAggregate().to_json(), "checked": ControlResults(randomised=more).to_json()})
 
 
 def test_too_few_entities_and_no_items() -> None:
@@ -126,8 +125,10 @@ PART = st.tuples(
 )
 
 
-def part(number: int, values: list[float], removed: list[tuple[str, bool, float]]) -> Checked:
-    found = Checked(
+def part(
+    number: int, values: list[float], removed: list[tuple[str, bool, float]]
+) -> ControlResults:
+    found = ControlResults(
         randomised=RandomisedTotals(
             items=len(values),
             failed=number,
@@ -138,7 +139,7 @@ def part(number: int, values: list[float], removed: list[tuple[str, bool, float]
     for place, (entity, flipped, change) in enumerate(removed):
         name = {"item_id": f"{number}-{place}", "target": "t", "class_name": "c", "group": "A"}
         found.removals.append(
-            Removal(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
+            MentionAblation(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
         )
         found.observations.append(
             Observation(document=name["item_id"], group="A", entity=entity, log_odds=(change,))
@@ -150,11 +151,13 @@ def part(number: int, values: list[float], removed: list[tuple[str, bool, float]
 def test_any_order_of_merging_gives_the_same_bits(
     parts: list[tuple[list[float], list[tuple[str, bool, float]]]], shuffle: random.Random
 ) -> None:
-    whole, shuffled = Checked(), Checked()
+    whole, shuffled = ControlResults(), ControlResults()
     for number, one in enumerate(parts):
         whole.merge(part(number, *one))
     order = list(enumerate(parts))
     shuffle.shuffle(order)
     for number, one in order:
-        shuffled.merge(Checked.from_json(json.loads(json.dumps(part(number, *one).to_json()))))
+        shuffled.merge(
+            ControlResults.from_json(json.loads(json.dumps(part(number, *one).to_json())))
+        )
     assert json.dumps(shuffled.to_json()) == json.dumps(whole.to_json())

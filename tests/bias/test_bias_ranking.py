@@ -5,7 +5,7 @@ import random
 import pytest
 from entity_samples import totals_of
 
-from transexplain.bias.ranking import FEWEST, rankings
+from transexplain.analysis.groups.entity_ranking import FEWEST, rankings
 
 
 def test_an_entity_seen_once_does_not_lead() -> None:

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.bias.matching import Match
-from transexplain.bias.mentions import mention_of_item, mentions_of
-from transexplain.bias.ranks import ranks_in_item
-from transexplain.types import Attribution, Token
+from transexplain.analysis.groups.mention_matching import Match, mention_of_item, mentions_of
+from transexplain.audit.shard_mentions import ranks_in_item
+from transexplain.types.items import Attribution, Token
 
 
 def text(words: str, relevance: list[float]) -> Attribution:

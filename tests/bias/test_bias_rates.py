@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from transexplain.bias.rates import Share, difference, p_outside, ratio
+from transexplain.analysis.groups.intervals import Share, difference, p_outside, ratio
 
 
 def alone(count: int, total: int) -> Share:

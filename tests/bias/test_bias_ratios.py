@@ -6,9 +6,9 @@ import random
 import pytest
 from scipy.stats import t as student
 
-from transexplain.bias.entity_rows import DocumentSums, EntityRow
-from transexplain.bias.intervals import welch
-from transexplain.bias.ratios import Ratio, ratio_of
+from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
+from transexplain.analysis.groups.intervals import welch
+from transexplain.analysis.groups.randomised_control import Ratio, ratio_of
 
 NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)
 

@@ -9,20 +9,20 @@ from test_bias_counterfactuals import ANSWER
 from test_bias_group_verdicts import even
 from test_bias_outcomes import CLASSES, INVITED
 
-from transexplain.bias.aggregate_form import check_form
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.counterfactuals import Counterfactual
-from transexplain.bias.families import references_of
-from transexplain.bias.group_verdicts import Evidence, GroupVerdict, group_verdicts
-from transexplain.bias.outcomes import outcome_table
-from transexplain.bias.regions import (
+from transexplain.analysis.groups.aggregate_form import check_form
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.group_verdicts import Evidence, GroupVerdict, group_verdicts
+from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
     region_table,
     regions_from_json,
     regions_to_json,
 )
+from transexplain.analysis.groups.outcomes import outcome_table
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
-from transexplain.findings import Practical
+from transexplain.types.findings import Practical
 
 REFERENCES = references_of("B", ["A", "B"])
 

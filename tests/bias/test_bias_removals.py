@@ -4,26 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.removals import Removal, removals_of, removals_to_json
+from transexplain.analysis.groups.mention_ablation import (
+    MentionAblation,
+    ablations_of,
+    ablations_to_json,
+)
 
 
 def removal(
     entity: str, flipped: bool = False, change: float = 0.0, relevance: float = 0.0, **other: str
-) -> Removal:
+) -> MentionAblation:
     values = {
         "item_id": f"i-{entity}-{flipped}-{change}",
         "target": "predicted",
         "class_name": "positive",
         "group": "A",
     }
-    return Removal(
+    return MentionAblation(
         entity=entity, flipped=flipped, change=change, relevance=relevance, **(values | other)
     )
 
 
 def test_a_row_by_hand() -> None:
     """Rates 0, 0, 0.5, 1, 1: variance 0.25, so 0.5 +- t(.975, 4) = 2.776445 times sqrt(0.05)."""
-    found = removals_of(
+    found = ablations_of(
         [
             removal("a", change=0.1, relevance=0.2),
             removal("b", change=0.2, relevance=0.1),
@@ -46,19 +50,19 @@ def test_a_row_by_hand() -> None:
 
 def test_rates_of_entities_count_and_not_items() -> None:
     loud = [removal("loud", True, item_id=str(n)) for n in range(200)]
-    found = removals_of([*loud, *(removal(f"e{n}", item_id=f"q{n}") for n in range(9))])
+    found = ablations_of([*loud, *(removal(f"e{n}", item_id=f"q{n}") for n in range(9))])
     assert found is not None
     assert (found.items, found.flips, found.rows[0].rate) == (209, 200, 0.1)
 
 
 @pytest.mark.parametrize(("flipped", "end"), [(False, 0.0), (True, 1.0)])
 def test_a_rate_without_variance_is_not_certain(flipped: bool, end: float) -> None:
-    found = removals_of([removal(f"e{n}", flipped) for n in range(10)])
+    found = ablations_of([removal(f"e{n}", flipped) for n in range(10)])
     assert found is not None
     low, high = found.rows[0].interval or (9.0, 9.0)
     assert high - low == pytest.approx(0.27753, abs=1e-4), "Wilson's for 0 of 10"
     assert end in (low, high)
-    few = removals_of([removal(f"e{n}", flipped) for n in range(4)])
+    few = ablations_of([removal(f"e{n}", flipped) for n in range(4)])
     assert few is not None and few.rows[0].interval is None
 
 
@@ -68,13 +72,13 @@ def test_an_item_counts_once_whatever_was_explained() -> None:
         for name in ("negative", "positive")
         for group in "AB"
     ]
-    found = removals_of(some)
+    found = ablations_of(some)
     assert found is not None and (found.items, found.flips, len(found.rows)) == (1, 1, 4)
-    assert removals_of([]) is None
+    assert ablations_of([]) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(-3, 3)), max_size=9))
 def test_order_is_no_matter(values: list[tuple[str, bool, float]]) -> None:
     some = [removal(e, f, c, item_id=str(n)) for n, (e, f, c) in enumerate(values)]
-    assert removals_of(some[::-1]) == removals_of(some)
-    assert removals_to_json(some[::-1]) == removals_to_json(some)
+    assert ablations_of(some[::-1]) == ablations_of(some)
+    assert ablations_to_json(some[::-1]) == ablations_to_json(some)

@@ -3,12 +3,12 @@
 import pytest
 from entity_samples import totals_of
 
-from transexplain.bias.cells import cells_of
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.intervals import welch
-from transexplain.bias.second_lexicon import with_second
-from transexplain.findings import GroupStatistic
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_controls import with_second
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.analysis.groups.intervals import welch
+from transexplain.types.findings import GroupStatistic
 
 A, B, C = [1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 0.1, 0.2, 0.3, 0.4], [7.0, 7.1, 7.2, 7.3, 7.4]
 

@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 from scipy.stats import norm
 
-from transexplain.bias.sheet import ALL, draw, precisions, read_sheet, write_sheet
+from transexplain.analysis.groups.matching_sheet import (
+    ALL,
+    precisions,
+    read_sheet,
+    sampled_mentions,
+    write_sheet,
+)
 from transexplain.errors import ConfigurationError
-from transexplain.types import Mention
+from transexplain.types.items import Mention
 
 
 def mention(item: int, start: int = 2, *, target: str = "predicted", group: str = "g") -> Mention:
@@ -27,17 +33,19 @@ def mention(item: int, start: int = 2, *, target: str = "predicted", group: str 
 
 def test_a_place_is_drawn_once_whatever_was_explained_there() -> None:
     mentions = [mention(i, target=t) for i in range(50) for t in ("predicted", "all")]
-    drawn = draw(mentions, 20, seed=3)
+    drawn = sampled_mentions(mentions, 20, seed=3)
     assert len({one.item_id for one in drawn}) == len(drawn) == 20
-    assert [m.item_id for m in draw(reversed(mentions), 20, seed=3)] == [m.item_id for m in drawn]
-    assert {m.item_id for m in draw(mentions, 20, seed=4)} != {m.item_id for m in drawn}
-    assert len(draw(mentions, 100)) == 50
+    assert [m.item_id for m in sampled_mentions(reversed(mentions), 20, seed=3)] == [
+        m.item_id for m in drawn
+    ]
+    assert {m.item_id for m in sampled_mentions(mentions, 20, seed=4)} != {m.item_id for m in drawn}
+    assert len(sampled_mentions(mentions, 100)) == 50
 
 
 def test_every_place_is_as_likely_as_another() -> None:
     counts = [0] * 10
     for seed in range(2000):
-        for one in draw(map(mention, range(10)), 3, seed):
+        for one in sampled_mentions(map(mention, range(10)), 3, seed):
             counts[int(one.item_id)] += 1
     expected, spread = 600, (2000 * 0.3 * 0.7) ** 0.5
     assert all(abs(count - expected) < 4 * spread for count in counts)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transexplain.bias.shrinkage import mean_variances, shrink
+from transexplain.analysis.groups.entity_ranking import mean_variances, shrink
 
 
 def test_by_hand() -> None:

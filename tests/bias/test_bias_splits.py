@@ -3,10 +3,10 @@
 import pytest
 from entity_samples import totals_of
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.splits import PARTS, Split, splits, with_reversals
-from transexplain.findings import GroupStatistic
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_splits import PARTS, Split, splits, with_reversals
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.types.findings import GroupStatistic
 
 UP = [1.0, 1.1, 0.9, 1.05, 0.95]
 DOWN = [0.0, 0.1, -0.1, 0.05, -0.05]

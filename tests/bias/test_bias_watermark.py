@@ -8,10 +8,10 @@ import pytest
 from local_audits import audited_in
 from watermarked import MARK, MARKED_DIGIT, Watermarked, make_watermarked
 
-from orchestrator.demo import digits
+from orchestrator.demo import image_model
 from transexplain.reports.summary import summarise
 
-EDGE = MARK / (digits.SIDE * digits.SCALE)  #: of a corner, as a share of the side
+EDGE = MARK / (image_model.SIDE * image_model.SCALE)  #: of a corner, as a share of the side
 MARKED, OTHER = "corner/marked", "corner/other"
 CORNERS = {
     MARKED: [(1 - EDGE, 1 - EDGE)],
@@ -59,6 +59,6 @@ def test_the_marked_corner_is_flagged_for_the_class_it_gives_away_and_for_no_oth
         groups = summarise(db, run).groups
     assert groups is not None
     rows = {row.class_name: row for row in groups.rows if row.group == MARKED}
-    assert set(rows) == set(digits.DIGITS)
+    assert set(rows) == set(image_model.DIGITS)
     assert [name for name, row in rows.items() if row.flagged] == [MARKED_DIGIT]
     assert (rows[MARKED_DIGIT].difference or 0.0) > 0.0

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from transexplain.bias.cells import cells_of
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.group_table import Rules, group_table
-from transexplain.bias.permutation import sign_flip_p
-from transexplain.bias.placebo import placebo
-from transexplain.findings import GroupStatistic
-from transexplain.types import Mention
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_controls import placebo
+from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.analysis.groups.resampling import sign_flip_p
+from transexplain.types.findings import GroupStatistic
+from transexplain.types.items import Mention
 
 STRATUM = Stratum("predicted", "three")
 RULES = Rules(reference="other")

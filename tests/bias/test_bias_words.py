@@ -3,9 +3,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.bias.matching import Matcher
-from transexplain.bias.words import pieces
-from transexplain.types import EntityGroup
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.types.items import EntityGroup
 
 #: characters that shift offsets where somebody counts bytes, code units or folded letters
 AWKWARD = (

@@ -10,14 +10,14 @@ from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.exact_sample import ExactSample
-from transexplain.checking import exact as exact_checks
-from transexplain.evaluations import ExactPlan, MethodSpec
-from transexplain.explaining.items import Silent
-from transexplain.plans import Shard, ShardResult
+from transexplain.analysis.groups.prediction_powered import ExactSample
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit import model_controls as exact_checks
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
+from transexplain.types.plans import Shard, ShardResult
+from transexplain.types.scores import ExactPlan, MethodSpec
 
 MIXED = {"method": "gradient-x-input", "exact_sample": 0.5}
 

@@ -13,19 +13,19 @@ from tiny_audit import make_audit
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from orchestrator.spec.check_sample import _draws
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.randomised import RandomisedTotals
-from transexplain.checking import randomised
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit import model_controls
+from transexplain.audit.explained_shard import explain_shard
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, explain_items
-from transexplain.explaining.items import Silent
-from transexplain.models.base import LoadedModel
-from transexplain.plans import Shard, ShardResult
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.settings import Settings
-from transexplain.store.plan_json import plan_from_json, plan_to_json
-from transexplain.types import ItemFailure
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import Shard, ShardResult
 
 
 def prepare(folder: Path, *settings: str, **keys: object) -> Prepared:
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(
     def refuse(*_: object) -> LoadedModel:
         raise EngineError("it cannot be copied")
 
-    monkeypatch.setattr(randomised, "randomised_model", refuse)
+    monkeypatch.setattr(model_controls, "randomised_model", refuse)
     [done] = results_of(prepare(tmp_path))
     found = ShardAggregate.from_json(done.aggregate).checked
     assert len(done.outcomes) == 40

@@ -6,12 +6,12 @@ import pytest
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.group_table import Rules
-from transexplain.bias.randomised import randomised_control
-from transexplain.bias.removals import removals_of
-from transexplain.explaining.items import Silent
+from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.mention_ablation import ablations_of
+from transexplain.analysis.groups.randomised_control import randomised_control
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
 
 
@@ -35,7 +35,7 @@ def test_relevance_of_names_is_borne_out_by_removing_them(shared_dir: Path, tmp_
     done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
     assert not done.failures
     checked = ShardAggregate.from_json(done.aggregate).checked
-    found = removals_of(checked.removals)
+    found = ablations_of(checked.removals)
     assert found is not None and 30 <= found.items <= 90
     assert found.flips / found.items < 0.25
     of_countries = next(row for row in found.rows if row.group == "country/all")

@@ -12,30 +12,31 @@ from local_audits import audited_in
 from PIL import Image
 from region_pictures import BLUE, RED, make_region_audit
 
-from orchestrator.gating import judge
-from orchestrator.gating.policy import Policy
+from orchestrator.gate import judge
+from orchestrator.gate.policy import Policy
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.answers import answers_of
-from transexplain.bias.regions import HiddenRegion
-from transexplain.checking.hiding import (
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.audit.region_hiding import (
+    MOST,
     WAYS,
+    RegionCheck,
     blurred,
     filled,
     inpainted,
     region_pixels,
 )
-from transexplain.checking.regions import MOST, Regions
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request, explain_items
-from transexplain.explaining.items import Silent
+from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
-from transexplain.plans import Shard
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
-from transexplain.types import Annotation, Item
+from transexplain.types.items import Annotation, Item
+from transexplain.types.plans import Shard
 
 LEFT = Annotation(group=RED, entity="", box=(0.0, 0.0, 0.5, 1.0))
 
@@ -66,7 +67,7 @@ def explained(prepared: Prepared, *annotations: Annotation) -> Explained:
 
 
 def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
-    regions = Regions(prepared.plan)
+    regions = RegionCheck(prepared.plan)
     regions.consider(explained(prepared, *annotations))
     return list(regions.items)
 
@@ -197,7 +198,7 @@ def test_what_cannot_be_hidden_is_left_out(tmp_path: Path) -> None:
 
 def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
-    regions, done = Regions(prepared.plan), explained(prepared, LEFT, replace(LEFT, group=BLUE))
+    regions, done = RegionCheck(prepared.plan), explained(prepared, LEFT, replace(LEFT, group=BLUE))
     regions.consider(done)
     ends = [done] * 6
     assert [one.group for one in regions.observations(iter(ends))] == [RED, BLUE]

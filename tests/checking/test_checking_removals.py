@@ -15,14 +15,13 @@ from torch import Tensor, nn
 import transexplain as te
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.checked import Checked
-from transexplain.bias.removals import removals_of
-from transexplain.checking.removals import without
-from transexplain.explaining.items import Silent
-from transexplain.plans import Shard
+from transexplain.analysis.groups.mention_ablation import ablations_of
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.audit.mention_changes import without
+from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
+from transexplain.types.plans import Shard
 
 CLASSES = ("bad", "so-so", "good")
 
@@ -56,7 +55,7 @@ def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
     return replace(prepared, model=model)
 
 
-def checked_of(prepared: Prepared) -> Checked:
+def checked_of(prepared: Prepared) -> ControlResults:
     rows = prepared.plan.dataset.rows
     shard = Shard(index=0, start=0, stop=rows)
     done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
@@ -116,17 +115,17 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
 def test_nothing_drawn_and_nobody_mentioned(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=0")
     assert prepared.plan.check is None
-    assert checked_of(prepared).to_json() == Checked().to_json()
+    assert checked_of(prepared).to_json() == ControlResults().to_json()
     nobody = prepare_texts(tmp_path, ["a e", "e e"])
     assert nobody.plan.check is None
-    assert removals_of(checked_of(nobody).removals) is None
+    assert ablations_of(checked_of(nobody).removals) is None
 
 
 @pytest.mark.exhaustive
 def test_removals_are_drawn_by_row_alone(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=12", "model.dtype=float64")
     whole = sorted(checked_of(prepared).removals)
-    parts = Checked()
+    parts = ControlResults()
     for index, (start, stop) in enumerate([(0, 5), (5, 6), (6, 33), (33, 40)]):
         shard = Shard(index=index, start=start, stop=stop)
         done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())

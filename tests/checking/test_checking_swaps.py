@@ -12,18 +12,18 @@ from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.audit import explain_shard
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.answers import answers_of
-from transexplain.bias.counterfactuals import Observation
-from transexplain.bias.matching import Match
-from transexplain.checking.swaps import Swaps, _in_case_of, _Lexicon, _with
-from transexplain.data.reader import read_shard
-from transexplain.explaining.items import Silent
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.mention_matching import Match
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.audit.mention_changes import SwapCheck, _in_case_of, _Lexicon, _with
+from transexplain.data.shard_reader import read_shard
+from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
-from transexplain.plans import Shard
 from transexplain.settings import Settings
-from transexplain.types import EntityGroup, Item
+from transexplain.types.items import EntityGroup, Item
+from transexplain.types.plans import Shard
 
 
 def prepare(folder: Path, *settings: str) -> Prepared:
@@ -108,7 +108,7 @@ def drawn(plan_groups: dict[str, tuple[str, ...]], prepared: Prepared, match: Ma
     groups = tuple(EntityGroup(name=name, terms=of) for name, of in plan_groups.items())
     plan = replace(prepared.plan, groups=groups, reference=None)
     assert plan.check is not None
-    swaps = Swaps(plan, replace(plan.check, counts={}))
+    swaps = SwapCheck(plan, replace(plan.check, counts={}))
     against = sorted(swaps._against[match.group])
     found: set[str] = set()
     for seed in range(40):

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from transexplain.data.reader import read_shard
-from transexplain.data.shards import make_shards
+from transexplain.data.shard_reader import make_shards, read_shard
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetSpec
-from transexplain.types import Item, ItemFailure
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetSpec
 
 Load = Callable[..., list[Item | ItemFailure]]
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from transexplain.data.reader import annotated_groups, read_shard, values_of
+from transexplain.data.shard_reader import annotated_groups, read_shard, values_of
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec, Shard
-from transexplain.types import Annotation, Item, ItemFailure
+from transexplain.types.items import Annotation, Item, ItemFailure
+from transexplain.types.plans import DatasetSpec, Shard
 
 
 def write(folder: Path, rows: list[dict[str, object]]) -> str:

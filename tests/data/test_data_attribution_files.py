@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain.data.attribution_columns import COLUMNS, AttributionColumns
 from transexplain.data.attribution_files import Prepared, prepare_attributions
+from transexplain.data.attribution_rows import COLUMNS, AttributionColumns
 from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.errors import DataSourceError
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetSpec, ModelRef, Shard
-from transexplain.targets import ClassNames
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames
 
 GOOD: Mapping[str, Any] = {
     "text": "a nice film",

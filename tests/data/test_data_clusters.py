@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.data import clusters
-from transexplain.data.near_duplicates import NearDuplicates
-from transexplain.data.reader import clustering_of
+from transexplain.data import item_clusters
+from transexplain.data.item_clusters import NearDuplicates
+from transexplain.data.shard_reader import clustering_of
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec
+from transexplain.types.plans import DatasetSpec
 
 LETTER = "{} wrote in {} that the kettle is loud and that the box held two screws and a leaflet"
 WORDS = ["stone", "river", "lamp", "carpet", "orange", "window", "seven", "paper", "uncle"]
@@ -113,7 +113,7 @@ def test_texts_that_are_most_of_the_data_are_a_template(tmp_path: Path, load) ->
 def test_many_rows_are_not_searched(tmp_path: Path, load, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, [(text,) for text in [*different(4), *different(4)]])
     assert [item.cluster for item in load(path)] == list("01230123")
-    monkeypatch.setattr(clusters, "MOST", 7)
+    monkeypatch.setattr(item_clusters, "MOST", 7)
     assert {item.cluster for item in load(path)} == {""}
 
 

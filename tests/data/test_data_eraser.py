@@ -10,8 +10,8 @@ import pytest
 
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import DatasetSpec
 
 DOCUMENT = "a film .\nnot  one good scene\tin it ."
 

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from transexplain.data.fingerprint import source_digest, source_files
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
+from transexplain.data.source_files import source_digest, source_files
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec, Shard
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import DatasetSpec, Shard
 
 
 def write(folder: Path, cells: list[str], *, content: str = "text", value: str = "a nice film"):

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from transexplain.data import images
-from transexplain.data.images import load_image
+from transexplain.data import image_files
+from transexplain.data.image_files import load_image
 from transexplain.errors import ItemError
 
 
@@ -136,7 +136,7 @@ def test_the_limit_holds_where_the_program_lifted_pillow_s_own(fault, monkeypatc
 
 
 def test_a_file_of_too_many_bytes_is_not_read(fault, monkeypatch):
-    monkeypatch.setattr(images, "MAX_BYTES", 100)
+    monkeypatch.setattr(image_files, "MAX_BYTES", 100)
     assert fault(encoded("PNG")).kind == "image-too-large"
 
 
@@ -161,7 +161,9 @@ def test_missing_and_changed_files(tmp_path):
 
 
 @settings(max_examples=200, deadline=None)
-@given(name=st.sampled_from(images.FORMATS), seed=st.integers(0, 2**32), count=st.integers(1, 40))
+@given(
+    name=st.sampled_from(image_files.FORMATS), seed=st.integers(0, 2**32), count=st.integers(1, 40)
+)
 def test_damaged_bytes_are_a_picture_or_the_error_of_one_item(name, seed, count, tmp_path_factory):
     chance = random.Random(seed)
     data = bytearray(encoded(name))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.errors import DataSourceError
-from transexplain.types import Item
+from transexplain.types.items import Item
 
 
 def contents(items) -> list[str]:

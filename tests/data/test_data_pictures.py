@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from transexplain.data.reader import read_shard
+from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec, Shard
-from transexplain.types import Item, ItemFailure
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetSpec, Shard
 
 
 def draw(path: Path, grey: int = 100) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain.data import fingerprint
-from transexplain.data.reader import labels_of, read_shard
-from transexplain.data.shards import make_shards
+from transexplain.data import source_files
+from transexplain.data.shard_reader import labels_of, make_shards, read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import ConfigurationError, DataSourceError
-from transexplain.plans import DatasetRef, DatasetSpec, Shard
+from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
 
 ROWS = 5000
 
@@ -101,8 +100,8 @@ def test_a_snapshot_that_changed_is_refused_before_the_first_item(ref):
 
 def test_a_snapshot_is_hashed_once(ref, monkeypatch):
     hashed: list[Path] = []
-    original = fingerprint.file_digest
-    monkeypatch.setattr(fingerprint, "file_digest", lambda p: hashed.append(p) or original(p))
+    original = source_files.file_digest
+    monkeypatch.setattr(source_files, "file_digest", lambda p: hashed.append(p) or original(p))
     for shard in make_shards(ref.rows, 1000):
         list(read_shard(ref, shard))
     assert hashed == [Path(ref.snapshot)]

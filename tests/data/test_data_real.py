@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.types import Item
+from transexplain.types.items import Item
 
 pytestmark = pytest.mark.shared
 

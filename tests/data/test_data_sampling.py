@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transexplain.data.reader import read_shard
-from transexplain.data.records import Record
-from transexplain.data.sampling import sample
-from transexplain.data.snapshot import prepare
+from transexplain.data.shard_reader import read_shard
+from transexplain.data.snapshot import prepare, sample
+from transexplain.data.source_records import Record
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec, Shard
 from transexplain.randomness import row_number, row_places
+from transexplain.types.plans import DatasetSpec, Shard
 
 
 def records(count: int) -> list[Record]:

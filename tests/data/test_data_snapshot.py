@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain.data import fingerprint, snapshot, writer
+from transexplain.data import snapshot, snapshot_rows, source_files
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetSpec
+from transexplain.types.plans import DatasetSpec
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_columns_and_row_groups(source: Path, tmp_path: Path):
             "error_kind": None,
             "error": None,
         }
-    assert fingerprint.file_digest(Path(ref.snapshot)) == ref.fingerprint
+    assert source_files.file_digest(Path(ref.snapshot)) == ref.fingerprint
 
 
 def test_row_groups_end_early_for_long_texts(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_CHARACTERS", 1000)
+    monkeypatch.setattr(snapshot_rows, "GROUP_CHARACTERS", 1000)
     path = tmp_path / "x.tsv"
     path.write_text("text\n" + ("w" * 300 + "\n") * 10, encoding="utf-8")
     ref = prepare(DatasetSpec(source=str(path)), tmp_path)
@@ -94,7 +94,7 @@ def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Pat
     else:
         Path(first.snapshot).write_bytes(damage)
     assert prepare(spec, tmp_path / "a") == first
-    assert fingerprint.file_digest(Path(first.snapshot)) == first.fingerprint
+    assert source_files.file_digest(Path(first.snapshot)) == first.fingerprint
 
 
 @pytest.mark.exhaustive
@@ -121,7 +121,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
 
 
 def test_a_source_that_changes_under_the_reader_is_told(source: Path, tmp_path: Path, monkeypatch):
-    write_rows = writer.write_rows
+    write_rows = snapshot_rows.write_rows
 
     def grow(*args, **options):
         source.write_text("text\nother\n", encoding="utf-8")
@@ -143,7 +143,7 @@ def test_duplicate_ids_are_found_across_row_groups(tmp_path: Path):
 
 
 def test_ids_whose_digests_collide_are_not_duplicates(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("transexplain.data.duplicates._digest", len)
+    monkeypatch.setattr("transexplain.data.snapshot_rows._digest", len)
     path = tmp_path / "x.csv"
     path.write_text("key,text\na,t\nb,t\nc,t\n")
     assert prepare(DatasetSpec(source=str(path), id="key"), tmp_path).rows == 3

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.demo import corpus
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.bias.matching import Matcher
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Matcher
 
 
 @pytest.fixture(scope="module")

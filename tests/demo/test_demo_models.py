@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from orchestrator.demo import corpus
 from orchestrator.demo.image_model import ImageDemo, make_image_demo
 from orchestrator.demo.text_model import TextDemo, make_text_demo
-from transexplain.bias.lexicon import load_lexicon
-from transexplain.models.base import LoadedModel
+from transexplain.analysis.groups.lexicon import load_lexicon
 from transexplain.models.load import load_model
-from transexplain.types import Item, ItemFailure
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Item, ItemFailure
 
 
 class NoTaps:

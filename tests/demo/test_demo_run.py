@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.demo.run import Verdict, audit, judge, run_demo, text_spec
+from orchestrator.demo.demo_run import Verdict, audit, judge, run_demo, text_spec
 from orchestrator.demo.text_model import make_text_demo
 from transexplain.settings import Settings
 

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from orchestrator.demo import corpus, text_model
 from orchestrator.demo.short_fit import train_classifier
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, TrainingPlan
+from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan
+from transexplain.types.plans import DatasetSpec
 
 
 def small_plan(folder: Path) -> TrainingPlan:

@@ -12,7 +12,7 @@ from matrix_rules import propagated
 
 import transexplain as te
 from transexplain.engine.composites import composite
-from transexplain.types import Attribution
+from transexplain.types.items import Attribution
 
 pytestmark = pytest.mark.shared
 

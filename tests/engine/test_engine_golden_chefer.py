@@ -10,10 +10,9 @@ import torch
 from golden_models import arrays, difference, load_bert, load_vit
 
 import transexplain as te
-from transexplain.engine.composites import COMPOSITES, ChefersRules
-from transexplain.engine.linear_rules import InputRule
+from transexplain.engine.composites import COMPOSITES, ChefersRules, InputRule
 from transexplain.engine.propagate import propagate
-from transexplain.types import Item
+from transexplain.types.items import Item
 
 pytestmark = pytest.mark.shared
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from toy_networks import close, inputs, run
 
 from transexplain.engine.composites import composite
-from transexplain.engine.items import axis_of, per_item, spread
+from transexplain.engine.item_axis import axis_of, per_item, spread
 from transexplain.engine.propagate import propagate
 from transexplain.engine.tensor_record import ItemAxis
 from transexplain.errors import EngineError

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from toy_networks import close, inputs
 
-from transexplain.engine.composites import COMPOSITES, Composite
-from transexplain.engine.linear_rules import InputRule, LinearRule
+from transexplain.engine.composites import COMPOSITES, Composite, InputRule, LinearRule
 from transexplain.errors import ConfigurationError
 
 

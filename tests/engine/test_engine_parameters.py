@@ -12,8 +12,16 @@ from torch.nn import functional as F
 from toy_networks import close, inputs, one_hot, seeded
 
 import transexplain as te
-from transexplain.engine.composites import COMPOSITES, Composite, composite, tuned
-from transexplain.engine.linear_rules import InputRule, LinearRule, linear_rule, parsed_overrides
+from transexplain.engine.composites import (
+    COMPOSITES,
+    Composite,
+    InputRule,
+    LinearRule,
+    composite,
+    linear_rule,
+    parsed_overrides,
+    tuned,
+)
 from transexplain.errors import ConfigurationError
 
 

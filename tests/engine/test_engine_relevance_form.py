@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from toy_networks import close, inputs
 
-from transexplain.engine.composites import COMPOSITES, ChefersRules, Composite
-from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.composites import COMPOSITES, ChefersRules, Composite, LinearRule
 
 BASE = COMPOSITES["chefer-lrp"]
 #: what the authors' code adds to a denominator, whatever its sign

@@ -11,21 +11,21 @@ from tiny_models import bert, text_items, vit, wordpiece
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import Evaluated, Evaluation, evaluate_items
-from transexplain.evaluating.bench import Stopwatch
-from transexplain.evaluations import (
+from transexplain.evaluating.evaluation_bench import Stopwatch
+from transexplain.evaluating.metrics import curve_of
+from transexplain.explaining import Request, Stopped
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.randomness import row_places
+from transexplain.types.items import Evidence, Item, ItemFailure
+from transexplain.types.scores import (
     EvaluatedMethod,
     EvaluationPlan,
     MethodSpec,
     MetricScore,
     MetricSpec,
 )
-from transexplain.explaining import Request, Stopped
-from transexplain.explaining.items import Silent
-from transexplain.metrics import curve_of
-from transexplain.models.base import LoadedModel
-from transexplain.randomness import row_places
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Evidence, Item, ItemFailure
+from transexplain.types.targets import ClassNames, parse_target
 
 NAMES = {0: "bad", 1: "so-so", 2: "good"}
 TEXTS = (
@@ -303,7 +303,9 @@ def test_the_model_is_left_as_it_was(model: LoadedModel) -> None:
 
 def test_a_batch_is_timed_in_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([20.0, 21.0, 30.0, 33.0, 40.0, 44.0])
-    monkeypatch.setattr("transexplain.evaluating.bench.time.perf_counter", lambda: next(now))
+    monkeypatch.setattr(
+        "transexplain.evaluating.evaluation_bench.time.perf_counter", lambda: next(now)
+    )
     watch = Stopwatch(Silent())
     watch.item_done("one that was not encoded")
     watch.batch_started(["a", "b"])

@@ -17,16 +17,18 @@ from typer.testing import CliRunner
 import transexplain as te
 from orchestrator.cli import app
 from orchestrator.cli.verb_table import VERBS, Entry
-from transexplain import exports, methods, metrics
+from transexplain import methods
 from transexplain.data import SOURCES
 from transexplain.engine import operators
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.exports import EXPORTS, kinds
+from transexplain.evaluating import metrics
+from transexplain.evaluating.metrics import METRICS
+from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.methods import METHODS
-from transexplain.methods.facts import MethodFacts
-from transexplain.metrics import METRICS
-from transexplain.metrics.facts import MetricFacts
-from transexplain.models.base import LoadedModel
+from transexplain.methods.method_facts import MethodFacts
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.reports import exports
+from transexplain.reports.exports import EXPORTS, export_run
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "extending"
@@ -187,7 +189,7 @@ def test_an_export(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [line.split() for line in lines[1:]]
     assert sum(int(count) for *_, count in rows) == 40
     assert {label for label, *_ in rows} == {"bad", "so-so", "good"}
-    monkeypatch.setattr(kinds, "_OF_FINDINGS", (*kinds._OF_FINDINGS, "text-table"))
+    monkeypatch.setattr(export_run, "_OF_FINDINGS", (*export_run._OF_FINDINGS, "text-table"))
     redacted = run("export", "--format", "text-table", "--redact", "--min-count", "41")
     assert [line.split()[2:] for line in redacted.splitlines()[1:]] == [["<", "41"]] * len(rows)
     assert "text-table" not in exports.FILES

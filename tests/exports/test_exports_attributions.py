@@ -12,12 +12,12 @@ import pytest
 from report_samples import biased_run, explained_text, image_attribution, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.exports import parquet
-from transexplain.exports.exporting import export
-from transexplain.plans import DatasetRef, Matching, ModelRef
+from transexplain.reports.exports import attribution_export
+from transexplain.reports.exports.export_run import export
 from transexplain.store import results, runs
 from transexplain.store.database import Database
-from transexplain.types import ItemOutcome
+from transexplain.types.items import ItemOutcome
+from transexplain.types.plans import DatasetRef, Matching, ModelRef
 
 HOSTILE = 'a "quoted" | =1+1\n<b>\ud800 \0 ünïcode 日本'
 
@@ -138,7 +138,7 @@ def synthetic(count: int) -> Iterator[dict[str, Any]]:
 
 
 def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: int) -> int:
-    monkeypatch.setattr(parquet, "iter_rows", lambda *_, **__: synthetic(count))
+    monkeypatch.setattr(attribution_export, "iter_rows", lambda *_, **__: synthetic(count))
     tracemalloc.start()
     try:
         export(db, "latest", "parquet", path)
@@ -172,7 +172,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
         yield from synthetic(5)
         raise ConfigurationError("it broke")
 
-    monkeypatch.setattr(parquet, "iter_rows", breaks)
+    monkeypatch.setattr(attribution_export, "iter_rows", breaks)
     with pytest.raises(ConfigurationError, match="it broke"):
         export(db, "latest", "parquet", path)
     assert path.read_bytes() == b"old"

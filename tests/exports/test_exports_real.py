@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from local_audits import audited_in
 
-from transexplain.exports import EXPORTS, TRACKERS
-from transexplain.exports.exporting import export
+from transexplain.reports.exports import EXPORTS, TRACKERS
+from transexplain.reports.exports.export_run import export
 
 pytestmark = pytest.mark.shared
 

@@ -15,16 +15,16 @@ from report_samples import ANNS, BOBS, explained_text, stored_run
 from test_exports_trackers import Told, fake_mlflow, fake_wandb
 from typer.testing import CliRunner
 
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricSpec
-from transexplain.exports import EXPORTS, FILES, TRACKERS, annex_iv
-from transexplain.exports.exporting import export
-from transexplain.plans import Matching
+from transexplain.reports.exports import EXPORTS, FILES, TRACKERS, annex_iv
+from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemFailure
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.plans import Matching
+from transexplain.types.scores import MetricSpec
 
 SECRET = "zyxhaldane"
 #: 24 items mention Anns, 9 Bobs, three nobody; ids, texts and metadata hold the secret

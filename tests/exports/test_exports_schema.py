@@ -8,14 +8,14 @@ import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import biased_run
 
-from transexplain.evaluations import MetricSpec
-from transexplain.exports.exporting import export
-from transexplain.exports.schema import SCHEMAS, file_name, schema_text
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS
-from transexplain.reports.drift import compare_runs
 from transexplain.reports.evaluation import tabulate
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.exports.json_schemas import SCHEMAS, file_name, schema_text
+from transexplain.reports.runs_compared import compare_runs
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
+from transexplain.types.scores import MetricSpec
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "schema"
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricSpec
-from transexplain.exports.columns import cells_of, columns_of
-from transexplain.exports.exporting import export
 from transexplain.reports.escaping import spreadsheet_safe
+from transexplain.reports.exports.csv_tables import cells_of, columns_of
+from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemFailure
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.scores import MetricSpec
 
 Rows = list[dict[str, str]]
 

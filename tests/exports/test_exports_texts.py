@@ -9,14 +9,14 @@ import yaml
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.exports import annex_iv, markdown, model_card
-from transexplain.exports.exporting import export
-from transexplain.plans import DatasetRef, ModelRef
 from transexplain.reports.escaping import markdown_text
-from transexplain.reports.records import FailureExample, FailureKind, Summary
+from transexplain.reports.exports import annex_iv, markdown, model_card
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.report_records import FailureExample, FailureKind, Summary
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemFailure
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.plans import DatasetRef, ModelRef
 
 HOSTILE = "a|b `c` <img src=x onerror=alert(1)> **d** [e](http://f) @everyone"
 
@@ -151,7 +151,7 @@ def test_the_text_of_markdown_notifies_nobody() -> None:
 def test_an_evaluation_has_no_explanations(db: Database, tmp_path: Any, form: str) -> None:
     from evaluation_samples import plan_of, scores, stored
 
-    from transexplain.evaluations import MetricSpec
+    from transexplain.types.scores import MetricSpec
 
     found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
     run_id = stored(db, plan_of(["lrp", "random"], MetricSpec(name="hiding")), found, 2)

@@ -11,9 +11,9 @@ import pytest
 from report_samples import biased_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.exports import TRACKERS
-from transexplain.exports.exporting import export
-from transexplain.exports.tracking import metrics_of
+from transexplain.reports.exports import TRACKERS
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.exports.trackers import metrics_of
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 

@@ -11,13 +11,14 @@ from chaos_servers import OwnPostgres, OwnRedis, own_postgres, own_redis
 from chaos_tables import Results, differences, results_of, totals
 from tiny_audit import make_audit
 
-from transexplain.audit import explain_shard
-from transexplain.explaining.items import Silent
+from transexplain.audit.explained_shard import explain_shard
+from transexplain.explaining.item_loop import Silent
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.database import Database, open_database
-from transexplain.supervision import Caution
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.types.observer import Caution
 
 SEED = 20
 SHARDS, SIZE = 300, 20

@@ -12,9 +12,9 @@ from tiny_models import bert, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.learned.checkpoint import load, save
-from transexplain.learned.facts import as_parameters, digest_of, read_facts
-from transexplain.models.base import LoadedModel
+from transexplain.methods.learned_facts import as_parameters, digest_of, read_facts
+from transexplain.methods.learned_network import load, save
+from transexplain.models.loaded_model import LoadedModel
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from explainer_samples import drawn_explainer
 
-from transexplain.learned.network import Explainer, explanation_loss, item_scale
+from transexplain.methods.learned_network import Explainer, explanation_loss, item_scale
 
 WIDTHS = {0: 12, 2: 8}
 B, T, C = 3, 7, 4

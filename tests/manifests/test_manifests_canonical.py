@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.manifests.canonical import canonical, sha256_of
+from transexplain.provenance.manifest import canonical, sha256_of
 
 KEYS = st.text(st.characters(), max_size=6)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers()

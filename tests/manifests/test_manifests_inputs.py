@@ -14,14 +14,14 @@ from verified_runs import Run, audited, flipped
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.environment import git_state, planned_here
 from transexplain.errors import ConfigurationError
-from transexplain.manifests import Manifest, manifest_of
-from transexplain.manifests.inputs import seeds
-from transexplain.plans import EntityGroup
+from transexplain.provenance.manifest import Manifest, manifest_of, seeds
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.database import Database, open_database
-from transexplain.surroundings import git_state, planned_here
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.types.plans import EntityGroup
 
 
 @pytest.fixture

@@ -7,11 +7,15 @@ from typing import Any
 
 from store_samples import make_plan
 
-from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MethodSpec
-from transexplain.learned.planned import explainers_in, explainers_of, portable, without_folders
-from transexplain.manifests.canonical import sha256_of
-from transexplain.manifests.inputs import inputs_of, places_of
-from transexplain.plans import AuditPlan, SourceFile
+from transexplain.methods.learned_facts import (
+    explainers_in,
+    explainers_of,
+    portable,
+    without_folders,
+)
+from transexplain.provenance.manifest import inputs_of, places_of, sha256_of
+from transexplain.types.plans import AuditPlan, SourceFile
+from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec
 
 
 def learned(path: str, sha256: str = "a" * 64, **params: Any) -> MethodSpec:
@@ -68,7 +72,7 @@ def test_methods_are_the_same_by_their_bytes() -> None:
 
 
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
-    from transexplain.learned.facts import as_parameters
+    from transexplain.methods.learned_facts import as_parameters
 
     path = tmp_path / "e.safetensors"
     path.write_bytes(b"bytes")

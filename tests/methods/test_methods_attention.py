@@ -12,8 +12,8 @@ from torch import nn
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.attention_flow import _flows
-from transexplain.methods.attention_maps import GlobalMaps
-from transexplain.types import Item
+from transexplain.methods.global_maps import GlobalMaps
+from transexplain.types.items import Item
 
 
 def maps_of(name: str, index: int = 0) -> tuple[Any, GlobalMaps]:

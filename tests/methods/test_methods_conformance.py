@@ -16,10 +16,10 @@ from explainer_samples import write_explainer
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import METHODS, bound, cost_of, facts_of
-from transexplain.targets import ClassNames, parse_target, resolve_target
-from transexplain.types import Attribution, Item, ResolvedTarget
+from transexplain.types.items import Attribution, Item, ResolvedTarget
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target, resolve_target
 
 NAMES = (
     *("BERT", "DistilBERT", "RoBERTa", "DeBERTa-v2", "ModernBERT", "Llama"),

@@ -15,12 +15,12 @@ from toy_networks import TinyEncoder, inputs, seeded
 
 import transexplain as te
 from transexplain.engine.operators import KIND, rules_of_form
-from transexplain.engine.rescale import Rescaled, rescaled
+from transexplain.engine.rescale_mode import Rescaled, rescaled
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.methods import leaf_forward
+from transexplain.methods import at_input_layer
+from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.baselines import baseline_of, logits_at
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.models.base import LoadedModel
+from transexplain.models.loaded_model import LoadedModel
 
 #: what rounds the values that it hands on
 ROUNDING = {"float": 1e-5, "half": 1e-2, "bfloat16": 5e-2}
@@ -242,7 +242,7 @@ def test_relevance_sums_to_the_difference(make: Callable[[], nn.Module], toleran
         found = te.explain(model, contents, "deeplift-shap", target="all", at=at, references=1)
         items = model.encode(text_items(*contents))
         for row, encoded in enumerate(items):
-            passed = LeafForward.of(model, model.collate([encoded]), at)
+            passed = InputLayerForward.of(model, model.collate([encoded]), at)
             wanted = (passed.logits - logits_at(passed, baseline_of(passed, None)))[0]
             own = [one for one in found if one.item_id == str(row)]
             sums = [one.relevance.sum() + sum(one.prefix_relevance) for one in own]
@@ -265,7 +265,7 @@ def test_more_references_are_drawn_around_the_first(model, monkeypatch) -> None:
     np.testing.assert_array_equal(four, explained(references=4))
     assert not np.allclose(four, explained(references=4, seed=1))
     np.testing.assert_allclose(first, explained(references=4, sigma=0.0), rtol=1e-9)
-    monkeypatch.setattr(leaf_forward, "POSITIONS_AT_ONCE", 1)
+    monkeypatch.setattr(at_input_layer, "POSITIONS_AT_ONCE", 1)
     np.testing.assert_allclose(four, explained(references=4), rtol=1e-9)
 
 

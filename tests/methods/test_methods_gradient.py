@@ -15,12 +15,12 @@ from toy_networks import inputs, seeded
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
-from transexplain.methods import TABLE, bound, cost_of, facts_of, leaf_forward
+from transexplain.methods import TABLE, at_input_layer, bound, cost_of, facts_of
+from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.baselines import Noise, baseline_of, logits_at, own_part, value_range
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.models.base import LoadedModel
-from transexplain.types import Item, ResolvedTarget
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Item, ResolvedTarget
+from transexplain.types.scores import MethodSpec
 
 SUMMING = ("integrated-gradients", "gradient-shap", "deeplift-shap")
 SAMPLED = {"smoothgrad": "samples", "gradient-shap": "samples", "deeplift-shap": "references"}
@@ -49,9 +49,9 @@ def picture(seed: int = 0) -> Image.Image:
     return Image.fromarray(noise)
 
 
-def passed(model: LoadedModel, contents: list[Any], at: str | None = None) -> LeafForward:
+def passed(model: LoadedModel, contents: list[Any], at: str | None = None) -> InputLayerForward:
     items = [Item(id=str(n), index=n, content=content) for n, content in enumerate(contents)]
-    return LeafForward.of(model, model.collate(model.encode(items)), at)
+    return InputLayerForward.of(model, model.collate(model.encode(items)), at)
 
 
 def one(model: LoadedModel, content: Any, method: str, **params: Any) -> np.ndarray:
@@ -60,7 +60,7 @@ def one(model: LoadedModel, content: Any, method: str, **params: Any) -> np.ndar
     return np.concatenate([found.prefix_relevance, found.relevance.ravel()])
 
 
-def by_hand(leaf: LeafForward, values: Tensor) -> Tensor:
+def by_hand(leaf: InputLayerForward, values: Tensor) -> Tensor:
     """The gradient of class 1 of a batch of one at `values`, by autograd alone."""
     points = values.detach().clone().requires_grad_(True)
     logit = leaf(points, torch.zeros(len(values), dtype=torch.long))[:, 1].sum()
@@ -204,7 +204,7 @@ def test_neither_batch_nor_padding_nor_chunks_matter(
     items = [Item(id=str(n), index=n, content=content) for n, content in enumerate(contents)]
     together = in_one_batch(model, items, method)
     alone = [found for item in items for found in in_one_batch(model, [item], method)]
-    monkeypatch.setattr(leaf_forward, "POSITIONS_AT_ONCE", 25)
+    monkeypatch.setattr(at_input_layer, "POSITIONS_AT_ONCE", 25)
     chunked = in_one_batch(model, items, method)
     for several in zip(together, alone, chunked, strict=True):
         for other in several[1:]:

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ModelLoadError
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import cost_of, facts_of
 from transexplain.methods.decoded_gradcam import most_salient
-from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.models.blocks import blocks_of, run_layers
+from transexplain.models.hidden_states import blocks_of, run_layers
 from transexplain.models.lm_head import head_names, lm_head
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.scores import MethodSpec
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "good good film"]
 LAYERS = 3

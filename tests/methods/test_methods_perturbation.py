@@ -17,16 +17,16 @@ from torch import nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
 from transexplain.methods import cost_of, facts_of
+from transexplain.methods.item_generator import generator_of
 from transexplain.methods.kernel_shap import coalitions
 from transexplain.methods.lime import nearness, neighbours
 from transexplain.methods.occlusion import windows
 from transexplain.methods.presence import cells
-from transexplain.methods.seeds import generator_of
 from transexplain.methods.shapley_sampling import gains, permutations, prefixes
-from transexplain.models.base import LoadedModel
-from transexplain.types import Attribution, ItemFailure
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Attribution, ItemFailure
+from transexplain.types.scores import MethodSpec
 
 METHODS = ("occlusion", "lime", "shapley-sampling", "kernel-shap")
 SHAPLEY = ("shapley-sampling", "kernel-shap")

@@ -3,8 +3,8 @@
 import pytest
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricSpec
-from transexplain.metrics import METRICS, axis_of, metric_facts
+from transexplain.evaluating.metrics import METRICS, axis_of, metric_facts
+from transexplain.types.scores import MetricSpec
 
 
 def test_a_perturbation_curve_lies_at_its_shares() -> None:

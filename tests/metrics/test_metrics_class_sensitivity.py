@@ -6,10 +6,10 @@ from benches import ScriptedBench, bench_of, case_of, explained
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.metrics.class_sensitivity import (
+from transexplain.evaluating.metrics.class_sensitivity import (
     class_sensitivity,
-    explained_again,
-    of_attributions,
+    class_sensitivity_scores,
+    sensitivity_between,
 )
 
 
@@ -35,7 +35,7 @@ def test_methods_that_ignore_the_class_have_none() -> None:
     model = te.wrap(bert().double(), modality="text", tokenizer=wordpiece())
     for method, expected in (("rollout", True), ("random", True), ("lrp", False)):
         first, second = te.explain(model, "a unbelievably good nice film", method, "top:2")
-        assert (of_attributions(first, second) == 0) == expected
+        assert (sensitivity_between(first, second) == 0) == expected
 
 
 def test_the_likeliest_other_class_is_explained() -> None:
@@ -47,7 +47,7 @@ def test_the_likeliest_other_class_is_explained() -> None:
         case_of([1], index=2, logits=[2.0, 5.0, 9.0]),
     ]
     bench = ScriptedBench(model, [[[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], "it failed", [2.0]]])
-    found = explained_again(bench, cases)
+    found = class_sensitivity_scores(bench, cases)
     assert bench.calls[0] == {"classes": [2, 0, 1, 1]}
     assert [one.value for one in found[:2]] == pytest.approx([1, 0.25])
     assert [(one.value, one.reason) for one in found[2:]] == [
@@ -59,7 +59,7 @@ def test_the_likeliest_other_class_is_explained() -> None:
 
 def test_a_model_of_one_class_is_not_measured() -> None:
     model = te.wrap(bert(num_labels=1), modality="text", tokenizer=wordpiece())
-    (found,) = explained_again(ScriptedBench(model, []), [case_of([1, 2], logits=[1.0])])
+    (found,) = class_sensitivity_scores(ScriptedBench(model, []), [case_of([1, 2], logits=[1.0])])
     assert (found.value, found.reason) == (None, "the model has one class")
 
 
@@ -68,10 +68,10 @@ def test_cases_of_real_methods_agree_with_two_targets() -> None:
     items = text_items("a unbelievably good nice film", "x e - good film")
     for method in ("rollout", "random", "lrp"):
         bench = bench_of(model, method)
-        found = explained_again(bench, explained(bench, items))
+        found = class_sensitivity_scores(bench, explained(bench, items))
         for item, scored in zip(items, found, strict=True):
             first, second = te.explain(model, item, method, "top:2")
             if method == "random":  # the seed is the item's id
                 assert scored.value == 0
             else:
-                assert scored.value == pytest.approx(of_attributions(first, second))
+                assert scored.value == pytest.approx(sensitivity_between(first, second))

@@ -4,10 +4,21 @@ import numpy as np
 import pytest
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricSpec
-from transexplain.metrics import METRICS, bound_metric, curve_of, metric_facts, metric_parameters
-from transexplain.metrics.curves import PerturbationCurve, evenly, probabilities, too_small
-from transexplain.metrics.table import CURVES
+from transexplain.evaluating.metrics import (
+    METRICS,
+    bound_metric,
+    curve_of,
+    metric_facts,
+    metric_parameters,
+)
+from transexplain.evaluating.metrics.metric_table import CURVES
+from transexplain.evaluating.metrics.perturbation_curves import (
+    PerturbationCurve,
+    evenly,
+    probabilities,
+    too_small,
+)
+from transexplain.types.scores import MetricSpec
 
 RELEVANCE = np.array([0.5, -3.0, 2.0, 0.0])
 #: logits whose probabilities of class 0 are 1/5, 1/2, 4/5

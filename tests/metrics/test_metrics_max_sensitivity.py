@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.metrics import max_sensitivity as place
-from transexplain.metrics.max_sensitivity import max_sensitivity
-from transexplain.models.base import LoadedModel
+from transexplain.evaluating.metrics import max_sensitivity as place
+from transexplain.evaluating.metrics.max_sensitivity import max_sensitivity
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.variants import word_table
 
 ITEMS = text_items("a nice unbelievably good film", "x e - good film")

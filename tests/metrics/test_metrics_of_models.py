@@ -6,12 +6,12 @@ from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
 from transexplain.evaluating import Evaluation, evaluate_items
-from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
+from transexplain.evaluating.metrics import metric_facts
+from transexplain.evaluating.metrics.metric_table import MODELS
 from transexplain.explaining import Request
-from transexplain.explaining.items import Silent
-from transexplain.metrics import metric_facts
-from transexplain.metrics.table import MODELS
-from transexplain.targets import ClassNames, parse_target
+from transexplain.explaining.item_loop import Silent
+from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
+from transexplain.types.targets import ClassNames, parse_target
 
 METHODS = ("lrp", "rollout", "random")
 

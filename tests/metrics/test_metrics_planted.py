@@ -12,12 +12,18 @@ from torch import nn
 
 import transexplain as te
 from transexplain.evaluating import evaluate_items
-from transexplain.evaluating.request import Evaluation
-from transexplain.evaluations import ORACLE, EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
+from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.explaining import Request
-from transexplain.explaining.items import Silent
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Evidence, Item
+from transexplain.explaining.item_loop import Silent
+from transexplain.types.items import Evidence, Item
+from transexplain.types.scores import (
+    ORACLE,
+    EvaluatedMethod,
+    EvaluationPlan,
+    MethodSpec,
+    MetricSpec,
+)
+from transexplain.types.targets import ClassNames, parse_target
 
 
 def values_of(model: Any, items: list[Item], methods: list[str], metrics: list[MetricSpec]) -> Any:

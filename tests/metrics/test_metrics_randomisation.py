@@ -6,8 +6,8 @@ from benches import ScriptedBench, bench_of, case_of, explained
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from transexplain.metrics.randomisation import randomisation, redrawn
-from transexplain.models.base import LoadedModel
+from transexplain.evaluating.metrics.randomisation import randomisation, redrawn
+from transexplain.models.loaded_model import LoadedModel
 
 ITEMS = text_items("a nice unbelievably good film", "x e - good film")
 

@@ -5,14 +5,14 @@ import pytest
 from evidence_cases import text_case
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricSpec
-from transexplain.metrics import bound_metric
-from transexplain.metrics.rationale import (
+from transexplain.evaluating.metrics import bound_metric
+from transexplain.evaluating.metrics.rationale import (
     rationale_auprc,
     rationale_iou,
     rationale_iou_f1,
     token_f1,
 )
+from transexplain.types.scores import MetricSpec
 
 ALL = (token_f1, rationale_auprc, rationale_iou, rationale_iou_f1)
 

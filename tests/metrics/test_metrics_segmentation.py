@@ -6,9 +6,9 @@ import torch
 from evidence_cases import picture_case
 
 from transexplain.errors import ConfigurationError
-from transexplain.metrics.evidence import oracle
-from transexplain.metrics.pointing import pointing_game
-from transexplain.metrics.segmentation import (
+from transexplain.evaluating.metrics.marked_regions import oracle
+from transexplain.evaluating.metrics.pointing import pointing_game
+from transexplain.evaluating.metrics.segmentation import (
     _pixels,
     pixel_accuracy,
     segmentation_ap,

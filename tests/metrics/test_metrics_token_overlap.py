@@ -10,9 +10,9 @@ import pytest
 from benches import case_of
 
 from transexplain.errors import ConfigurationError
-from transexplain.metrics.case import Case
-from transexplain.metrics.token_overlap import COUNTS, overlap, token_overlap
-from transexplain.types import Token
+from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.evaluating.metrics.token_overlap import COUNTS, overlap, token_overlap
+from transexplain.types.items import Token
 
 
 def case_of_words(words: list[str], relevance: list[float], name: str = "news") -> Case:

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from transexplain.models.crop import WHOLE, CropFinder
+from transexplain.models.image_encoder import WHOLE, CropFinder
 
 SCALE = [
     v2.ToImage(),

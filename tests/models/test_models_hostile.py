@@ -17,12 +17,12 @@ from tiny_models import SIZES, text_items
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.configs import read_config
-from transexplain.models.files import read_weights, weight_files
 from transexplain.models.huggingface import read_module
 from transexplain.models.load import load_model
 from transexplain.models.timm_arguments import checked_arguments
 from transexplain.models.timm_models import built, recipe_of
-from transexplain.training.heads import load_for_training
+from transexplain.models.weight_files import read_weights, weight_files
+from transexplain.training.classifiers import load_for_training
 
 SMALL: dict[str, Any] = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2}
 ARGS: dict[str, Any] = {**SMALL, "num_heads": 2, "num_classes": 3}

@@ -13,11 +13,11 @@ from tiny_models import SIZES, Recorder, text_items, vit
 from torch import nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.base import Encoded, LoadedModel
+from transexplain.models.input_layer_search import infer_grid, probing_pictures
 from transexplain.models.load import load_model
-from transexplain.models.probe import infer_grid, probing_pictures
+from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.wrap import wrap
-from transexplain.types import ItemFailure, PatchGrid
+from transexplain.types.items import ItemFailure, PatchGrid
 
 TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
 

@@ -13,9 +13,9 @@ from tiny_models import SIZES, bert, text_items, vit, wordpiece
 from torch import Tensor, nn
 
 import transexplain as te
-from transexplain.methods.batching import batches_of, token_batches
-from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.call import logits_of
+from transexplain.explaining.batch_sizes import batches_of, token_batches
+from transexplain.models.calling import logits_of
+from transexplain.models.loaded_model import Encoded, LoadedModel
 
 LENGTHS = (8, 3, 5, 8, 3, 6, 5, 8)
 

@@ -6,8 +6,7 @@ import pytest
 from tiny_models import bert, wordpiece
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.inventory import present_files
-from transexplain.models.load import load_model
+from transexplain.models.load import load_model, present_files
 
 
 def check(source: str) -> dict[str, str]:

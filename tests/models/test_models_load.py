@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import bert, text_items, wordpiece
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.base import Encoded
 from transexplain.models.load import load_model
+from transexplain.models.loaded_model import Encoded
 
 TIMM_ARGS = {
     "img_size": 16,

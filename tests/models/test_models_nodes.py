@@ -19,10 +19,10 @@ from orchestrator.spec import AuditSpec
 from transexplain.doctor import examine
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, EngineError, ItemError, ModelLoadError
-from transexplain.models.base import Encoded, LoadedModel
+from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.reports.heatmap import segments
 from transexplain.settings import Settings
-from transexplain.types import Item, PatchGrid
+from transexplain.types.items import Item, PatchGrid
 
 CLASSES = ("a", "b", "c")
 SIZES = (7, 3, 5, 7, 12, 1)

@@ -10,8 +10,8 @@ from tiny_models import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpi
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.models.leaves import find_block
+from transexplain.models.input_layer import find_block
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.wrap import wrap
 
 

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from tiny_models import Recorder
 
-from transexplain.models.base import Encoded, LoadedModel
 from transexplain.models.load import load_model
-from transexplain.types import Item, PatchGrid
+from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.types.items import Item, PatchGrid
 
 pytestmark = pytest.mark.shared
 

@@ -7,8 +7,8 @@ from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.states import positions_of, read_states, readable_layers
+from transexplain.models.hidden_states import positions_of, read_states, readable_layers
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def of_texts() -> tuple[LoadedModel, Batch]:

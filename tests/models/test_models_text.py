@@ -6,9 +6,9 @@ import transformers
 from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 
 from transexplain.errors import ConfigurationError, ModelLoadError
-from transexplain.models.base import Encoded, LoadedModel
+from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.wrap import wrap
-from transexplain.types import ItemFailure, Token
+from transexplain.types.items import ItemFailure, Token
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.errors import EngineError
-from transexplain.models.base import Batch, Encoded, LoadedModel
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.variants import kept, parameters_from_the_top, variant, word_table
 
 TEXTS = text_items("a nice film", "good")

@@ -11,9 +11,9 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import unique_names
-from transexplain.models.base import Encoded
+from transexplain.models.loaded_model import Encoded
 from transexplain.models.wrap import wrap
-from transexplain.types import PatchGrid
+from transexplain.types.items import PatchGrid
 
 
 def test_names_come_from_the_config_unless_given() -> None:

@@ -225,7 +225,7 @@ def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
 
 def test_help_needs_no_torch() -> None:
     code = (
-        "import sys; from orchestrator.cli.main import app\n"
+        "import sys; from orchestrator.cli.command_line import app\n"
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'transformers', 'timm', 'sqlalchemy', 'pydantic', 'celery', 'numpy'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -11,9 +11,9 @@ import pytest
 from attribution_rows import write_rows
 
 from orchestrator.spec.data_section import DataSection
-from transexplain.data import near_duplicates
+from transexplain.data import item_clusters
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetSpec
+from transexplain.types.plans import DatasetSpec
 
 Call = Callable[..., tuple[int, str]]
 NAMES = {group: [f"{group}{letter}" for letter in "abcdefgh"] for group in ("Ru", "To")}
@@ -40,7 +40,7 @@ def test_what_is_found_in_texts_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     (found,) = said(tmp_path, rows[:3])
     assert found.startswith("2 of 3 texts nearly repeat one text")
     assert "data.template" in found
-    monkeypatch.setattr(near_duplicates, "MOST", 2)
+    monkeypatch.setattr(item_clusters, "MOST", 2)
     found = said(tmp_path, rows[1:])[-1]
     assert found.startswith("near-duplicates were not looked for: the data have 4 rows")
 

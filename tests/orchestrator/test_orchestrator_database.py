@@ -12,11 +12,12 @@ from store_samples import make_plan, make_result, make_shards
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from transexplain.bias.aggregates import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, revisions, runs, shards, totals
+from transexplain.store import partitions, results, revisions, run_totals, runs, shards
 from transexplain.store.columns import DatabaseTime
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import run as runs_table
 
 DAY = 86_400.0
@@ -73,7 +74,7 @@ def test_sqlite_from_upgrade_to_backup(url: str, tmp_path: Path) -> None:
 def test_prune_asks_at_a_terminal(url: str, answer: str, stays: bool) -> None:
     with open_database(url, upgrade=True) as db:
         old = worked(db, 91)
-    with mock.patch("orchestrator.cli.database.sys", mock.Mock(wraps=sys)) as here:
+    with mock.patch("orchestrator.cli.operator_commands.sys", mock.Mock(wraps=sys)) as here:
         here.stdin.isatty = lambda: True
         found = call(url, "prune", "--older-than", "12w", input=answer)
     assert "delete these 1 runs for good? [y/N]" in found.output
@@ -139,13 +140,13 @@ def test_a_run_of_the_first_revision_goes_on_with_nothing(
 def test_versions_of_aggregates_are_told_by_their_beginning(url: str) -> None:
     with open_database(url, upgrade=True) as db:
         run_id = begun(db, version=1)
-        assert totals.aggregate_versions(db, run_id) == {1}
+        assert run_totals.aggregate_versions(db, run_id) == {1}
         (claim,) = filter(None, [shards.claim(db, run_id, "w", 60)])
         many = {f"word{n}": [n, 1, n << 50, n] for n in range(20_000)}
         made = make_result(claim.shard)
         results.save(db, claim, replace(made, aggregate={"version": 12, "words": many}))
-        assert totals.aggregate_versions(db, run_id) == {1, 12}
-        assert totals.aggregate_versions(db, "nowhere") == frozenset()
+        assert run_totals.aggregate_versions(db, run_id) == {1, 12}
+        assert run_totals.aggregate_versions(db, "nowhere") == frozenset()
 
 
 def begun(db: Database, version: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from orchestrator.cli.main import main
+from orchestrator.cli.command_line import main
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from orchestrator.spec import load_spec
 from orchestrator.spec.data_section import EVALUATED_ITEMS
 from orchestrator.spec.evaluation_section import USUAL
 from transexplain.errors import ConfigurationError, SpecError
-from transexplain.evaluations import RANDOM
-from transexplain.metrics import METRICS, metric_facts
+from transexplain.evaluating.metrics import METRICS, metric_facts
 from transexplain.reports.evaluation import tabulate
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
+from transexplain.types.scores import RANDOM
 
 
 def settings_of(folder: Path) -> Settings:

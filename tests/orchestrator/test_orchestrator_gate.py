@@ -13,25 +13,29 @@ from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.gating import Check, judge, load_policy
-from orchestrator.gating.checks import checks
-from orchestrator.gating.policy import Policy
-from transexplain.bias.answers import Answer
-from transexplain.bias.checked import Checked
-from transexplain.bias.counterfactuals import Counterfactual, Observation, counterfactual_table
-from transexplain.bias.families import references_of
-from transexplain.bias.outcome_totals import OutcomeTotals
-from transexplain.bias.outcomes import Outcome, outcome_table
+from orchestrator.gate import Check, judge, load_policy
+from orchestrator.gate.policy import Policy
+from orchestrator.gate.policy_checks import checks
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import (
+    Counterfactual,
+    Observation,
+    counterfactual_table,
+)
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
+from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
-from transexplain.findings import Practical
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard
-from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
+from transexplain.reports.report_records import Faithfulness, FaithfulnessRow
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import run
-from transexplain.types import EntityGroup
+from transexplain.types.findings import Practical
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard
+from transexplain.types.scores import MethodSpec
 
 POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
 
@@ -112,7 +116,7 @@ def test_forbidden_relevance_is_named_and_scopes_narrow_it(db: Database) -> None
 
 
 def test_forbidden_verdicts_are_named_with_their_reason(db: Database) -> None:
-    run_id = biased_run(db, checked=Checked())
+    run_id = biased_run(db, checked=ControlResults())
     assert check(db, run_id, verdicts={}).passed, "inconclusive is not forbidden by default"
     found = check(db, run_id, verdicts={"forbid": ["inconclusive", "different answers"]})
     assert (found.passed, found.measured, found.threshold) == (False, 2.0, 0.0)

@@ -12,9 +12,9 @@ from report_samples import biased_run
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.gating import Check, Verdict, junit_xml
+from orchestrator.gate import Check, Verdict, junit_xml
 from transexplain.errors import ConfigurationError
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 
 KEPT = Check(rule="max_failed", passed=True, measured=0.0, threshold=0.1, text="0 of 9")
 BROKEN = Check(rule="verdicts", passed=False, measured=1.0, threshold=0.0, text='<x> & "y"')

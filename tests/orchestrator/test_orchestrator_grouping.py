@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from attribution_rows import write_rows
 
-from transexplain.bias.pairs import SHIPPED, load_pairs
-from transexplain.reports.html import render
+from transexplain.analysis.groups.swap_pairs import SHIPPED, load_pairs
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 
 Call = Callable[..., tuple[int, str]]
 NAMES = {
@@ -82,7 +82,7 @@ def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any])
     assert found["reference"] == "their references"
     with open_database("sqlite:///transexplain.db") as db:
         assert runs.get(db, "latest").plan.reference == {"gender": "gender/male"}
-        page = render(summarise(db, "latest"))
+        page = render_html(summarise(db, "latest"))
     assert "against <bdi>all other groups of origin" in re.sub("<wbr>|\u200b|&#8203;", "", page)
 
 
@@ -121,7 +121,7 @@ def test_columns_meet_and_rare_meetings_are_left_out_by_name(
     ]
     assert found["never_mentioned"] == []
     with open_database("sqlite:///transexplain.db") as db:
-        page = render(summarise(db, "latest"))
+        page = render_html(summarise(db, "latest"))
     assert "under 2 % of the mentions of their family: <bdi>sex x age/woman x old</bdi>" in page
 
 

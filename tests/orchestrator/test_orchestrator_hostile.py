@@ -7,11 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from orchestrator.scheduling.tick import tick
+from orchestrator.schedule.tick import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.database import open_database
-from transexplain.store.schedule_records import Planned
+from transexplain.store.connect import open_database
+from transexplain.store.schedules import Planned
 
 Call = Callable[..., tuple[int, str]]
 

@@ -17,12 +17,12 @@ from tiny_audit import make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
-from transexplain.reports.html import render
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 from workers.claim_to_commit import Workbench
 
 URL = "sqlite:///transexplain.db"
@@ -122,7 +122,7 @@ def test_one_shard_or_many_give_the_same_bits(
             run_here(db, run_id, Settings())
             summary = summarise(db, run_id)
             found.append((summary.groups, summary.classes, summary.confusion))
-            assert "Not measured" in render(summary)
+            assert "Not measured" in render_html(summary)
     assert asdict(found[0][0]) == asdict(found[1][0])
     assert found[0][1:] == found[1][1:]
 

@@ -16,10 +16,10 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.plan.estimate import estimate
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import Approximation, ExactPlan, MethodSpec
-from transexplain.plans import Task
 from transexplain.settings import Settings
-from transexplain.store.plan_json import plan_from_json, plan_to_json
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.plans import Task
+from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
 Call = Callable[..., tuple[int, str]]
 WRITTEN = Approximation(

@@ -13,12 +13,12 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.bias.mixed import Mixed
-from transexplain.reports.html import render
+from transexplain.analysis.groups.mixed_audits import Mixed
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 
 pytestmark = pytest.mark.exhaustive
 
@@ -98,7 +98,7 @@ def mixed_of_run(spec: Path, url: str, snapshots: Path, stop_after: int = 0) -> 
         run_local(db, run_id, settings, model=prepared.model)
         summary = summarise(db, run_id)
         assert summary.mixed is not None and summary.counts.pending == 0
-        render(summary)
+        render_html(summary)
         return summary.mixed
 
 

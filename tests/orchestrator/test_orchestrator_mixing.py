@@ -12,10 +12,10 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.plan.estimate import estimate
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import ExactPlan, MethodSpec
-from transexplain.manifests.inputs import seeds
+from transexplain.provenance.manifest import seeds
 from transexplain.settings import Settings
-from transexplain.store.plan_json import plan_from_json, plan_to_json
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.scores import ExactPlan, MethodSpec
 
 pytestmark = pytest.mark.exhaustive
 

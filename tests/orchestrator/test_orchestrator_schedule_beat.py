@@ -14,12 +14,13 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import queue
-from orchestrator.scheduling import adding
+from orchestrator.schedule import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.database import Database, open_database
-from transexplain.store.schedule_records import Fire
-from transexplain.store.schedule_tables import schedule
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.schedules import Fire
+from transexplain.store.schema import schedule
 from workers.app import queue_of
 
 pytestmark = pytest.mark.exhaustive
@@ -81,7 +82,7 @@ def test_two_beats_make_one_run_per_fire(settings: Settings, tmp_path: Path) -> 
     spec = make_audit(tmp_path, items=16, evaluation={"items": 0})
     with open_database(settings.database_url, upgrade=True) as db:
         for number in range(4):
-            adding.add_schedule(db, settings, name=f"often-{number}", spec=spec, cron="* * * * *")
+            tick.add_schedule(db, settings, name=f"often-{number}", spec=spec, cron="* * * * *")
         with db.begin() as connection:  # all have missed a minute, so that both beats find them due
             connection.execute(update(schedule).values(since=schedule.c.since - 120))
         beats = [beat(settings, tmp_path / f"beat{n}.log") for n in range(2)]

@@ -11,17 +11,18 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 from typer.testing import CliRunner, Result
 
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
 from orchestrator.dispatch.local import run_local
-from orchestrator.scheduling import adding
-from orchestrator.scheduling import tick as ticking
-from orchestrator.scheduling.tick import tick
+from orchestrator.schedule import tick as adding
+from orchestrator.schedule import tick as ticking
+from orchestrator.schedule.tick import tick
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.database import Database, open_database
-from transexplain.store.schedule_records import Schedule
-from transexplain.store.schedule_tables import schedule
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.schedules import Schedule
+from transexplain.store.schema import schedule
 
 SMALL = {"evaluation": {"items": 0}}
 

@@ -18,15 +18,17 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.scheduling import adding, webhook
-from orchestrator.scheduling import deliver as delivering
-from orchestrator.scheduling.deliver import deliver
-from orchestrator.scheduling.tick import run_now
+from orchestrator.schedule import tick, webhook
+from orchestrator.schedule import verdict_posts as delivering
+from orchestrator.schedule.tick import run_now
+from orchestrator.schedule.verdict_posts import deliver
 from transexplain.errors import ConfigurationError, WebhookError
 from transexplain.settings import Settings
-from transexplain.store import schedules, verdicts
-from transexplain.store.database import Database, open_database
-from transexplain.store.schedule_tables import schedule_fire
+from transexplain.store import schedules
+from transexplain.store import schedules as verdicts
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.schema import schedule_fire
 
 SECRET = "a very secret key"
 
@@ -86,7 +88,7 @@ def db(settings: Settings, receiver: Receiver, tmp_path: Path) -> Iterator[Datab
         tmp_path, items=24, evaluation={"items": 0}, labels={}, targets=["contrast:good-bad"]
     )
     with open_database(settings.database_url, upgrade=True) as opened:
-        adding.add_schedule(
+        tick.add_schedule(
             opened,
             settings,
             name="nightly",

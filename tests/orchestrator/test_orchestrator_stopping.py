@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: a verb of the command line that runs `body`
 VERB = """
 import sys, threading, time
-from orchestrator.cli.main import app, main
+from orchestrator.cli.command_line import app, main
 from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 
 def ready():

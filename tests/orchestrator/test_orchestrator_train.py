@@ -16,10 +16,10 @@ from orchestrator.training_spec import (
     with_preset,
 )
 from transexplain.errors import SpecError
-from transexplain.learned.facts import read_facts
+from transexplain.methods.learned_facts import read_facts
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
-from transexplain.training.plan import Stages
+from transexplain.training.training_plans import Stages
 
 pytestmark = pytest.mark.exhaustive
 
@@ -101,7 +101,7 @@ def test_an_interrupted_training_says_how_to_go_on(
     spec: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("orchestrator.cli.training._Bar.should_stop", lambda self: True)
+        patch.setattr("orchestrator.cli.train_commands._Bar.should_stop", lambda self: True)
         code, said = call("train", str(spec))
     assert (code, "goes on" in said) == (130, True)
     assert Path("trainings/films/fit/checkpoint.safetensors").is_file()

@@ -11,15 +11,16 @@ from rich.console import Console
 from tiny_audit import make_audit
 from typer.testing import CliRunner
 
-from orchestrator import exposition
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
+from orchestrator.cli.status_commands import Rate, Watcher, span, watch
+from orchestrator.dispatch import exposition
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from orchestrator.watch import Rate, Watcher, span, watch
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import dead_letters, fleet, runs, shards
-from transexplain.store.database import Database, open_database
+from transexplain.store import fleet_state, runs, shards
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from workers.claim_to_commit import Workbench
 from workers.message_guard import REASONS
 
@@ -57,7 +58,7 @@ def half_done(db: Database, prepared: Prepared) -> str:
 
 def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
     run_id = half_done(db, prepared)
-    now = fleet.status(db)
+    now = fleet_state.status(db)
     assert now.runs == {"running": 1, "done": 0, "cancelled": 0}
     assert now.shards == {"queued": 1, "running": 2, "done": 2, "dead": 0, "cancelled": 0}
     assert (now.explained, now.failed) == (15, {"empty-text": 1})
@@ -66,10 +67,10 @@ def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
     lost, second = now.workers
     assert lost.lease_left <= 0 < second.lease_left <= 60
     assert 0 <= second.heartbeat_age < 30
-    assert fleet.failures(db, run_id) == {"empty-text": 1}
+    assert fleet_state.failures(db, run_id) == {"empty-text": 1}
     runs.cancel(db, run_id)
-    assert fleet.status(db, recent=-60.0).explained == 0, "an old run"
-    assert fleet.status(db).runs["cancelled"] == 1
+    assert fleet_state.status(db, recent=-60.0).explained == 0, "an old run"
+    assert fleet_state.status(db).runs["cancelled"] == 1
 
 
 def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: Prepared) -> None:
@@ -88,8 +89,8 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
 
         assert scrape()["runs", "running"] == 0
         half_done(db, prepared)
-        dead_letters.add(db, {"json": 3, "of a later version": 1})
-        dead_letters.add(db, {"json": 2})
+        fleet_state.add(db, {"json": 3, "of a later version": 1})
+        fleet_state.add(db, {"json": 2})
         seen = scrape()
         with pytest.raises(ConfigurationError, match=r"choose another --host or --port"):
             exposition.serve(db, host="127.0.0.1", port=server.server_port)
@@ -170,7 +171,7 @@ def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'verb.db'}"
     with open_database(url, upgrade=True) as db:
         assert "refused" not in CliRunner().invoke(app, ["status", "--db", url]).output
-        dead_letters.add(db, {"json": 3, "arguments": 2})
+        fleet_state.add(db, {"json": 3, "arguments": 2})
     said = CliRunner().invoke(app, ["status", "--db", url])
     assert said.exit_code == 0, said.output
     assert said.output == "messages that workers refused: 2 arguments, 3 json\n"

@@ -17,8 +17,8 @@ from tiny_audit import make_audit, texts
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec, load_spec
-from transexplain.plans import AuditPlan, Task
 from transexplain.settings import Settings
+from transexplain.types.plans import AuditPlan, Task
 
 KNOWN = json.loads((Path(__file__).parent / "plan_digests.json").read_text(encoding="utf-8"))
 

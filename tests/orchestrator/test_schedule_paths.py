@@ -11,12 +11,12 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.scheduling.adding import add_schedule
-from orchestrator.scheduling.tick import tick
+from orchestrator.schedule.tick import add_schedule, tick
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
-from transexplain.store.schedule_tables import schedule
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.schema import schedule
 
 UNMEASURED = {"items": 0}
 

@@ -7,10 +7,10 @@ import pytest
 
 from orchestrator.spec import AuditSpec, load_spec
 from orchestrator.spec.audit_spec import SECTIONS, overrides_of
-from orchestrator.spec.section import Section
+from orchestrator.spec.spec_section import Section
 from transexplain.errors import ConfigurationError
 from transexplain.methods import METHODS, parameters_of
-from transexplain.methods.table import TABLE
+from transexplain.methods.method_table import TABLE
 
 PLAIN: dict[str, Any] = {"model": "m", "data": "d.csv"}
 

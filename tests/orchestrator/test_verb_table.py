@@ -7,13 +7,13 @@ from inspect import cleandoc
 import pytest
 from typer.main import get_command
 
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from transexplain.registry import load
 
 CHECK = """
 import sys
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
 try:
     app(["--help"])
 finally:

@@ -22,18 +22,18 @@ from orchestrator.dispatch.local import run_here, run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
+from transexplain.analysis.strategies.discover_strategies import discover
+from transexplain.analysis.strategies.explanation_features import gather
+from transexplain.audit.text_redaction import TextKey
 from transexplain.errors import ConfigurationError, DataSourceError
-from transexplain.exports.exporting import export
-from transexplain.privacy import TextKey
-from transexplain.reports.html import render
-from transexplain.reports.strategies.html import render as strategy_page
-from transexplain.reports.strategies.report import told
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.strategies_page import render as strategy_page
+from transexplain.reports.strategies_report import strategy_report
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
-from transexplain.strategies.discover import discover
-from transexplain.strategies.features import gather
+from transexplain.store.connect import open_database
 
 pytestmark = pytest.mark.exhaustive
 
@@ -75,7 +75,7 @@ def test_strategies_of_hashed_words_are_made_of_the_same_relevance(tmp_path: Pat
         one = made(tmp_path / mode, store_text=mode, targets=["predicted"])
         with open_database(one.url) as db:
             samples[mode] = gather(results.iter_attributions(db, one.id))
-            page = strategy_page(told(db, discover(db, one.id)))
+            page = strategy_page(strategy_report(db, discover(db, one.id)))
     assert found([page.encode()]) == set(), "the last one, of hashes"
     full, hashed = samples["full"], samples["hashed"]
     assert full.bags is not None and hashed.bags is not None
@@ -135,7 +135,7 @@ def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
         run_id = runs.create(db, imported.plan, imported.shards)
         run_here(db, run_id, settings)
         assert runs.progress(db, run_id).items_done == len(rows)
-        assert found([render(summarise(db, run_id)).encode()]) == set()
+        assert found([render_html(summarise(db, run_id)).encode()]) == set()
     assert found(stored_strings(settings.database_url)) == set()
     assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
 
@@ -183,7 +183,7 @@ def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> Non
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_local(db, run_id, settings, 1, model=prepared.model)
         mentions = list(results.iter_mentions(db, run_id))
-        assert found([render(summarise(db, run_id)).encode()]) == set()
+        assert found([render_html(summarise(db, run_id)).encode()]) == set()
     people = [one for one in mentions if one.group == "people"]
     assert people and {len(one.entity) for one in people} == {12}
     assert len({one.entity for one in people}) == 1
@@ -243,14 +243,14 @@ def test_a_worker_logs_no_text_of_an_item_that_fails(
 def test_a_shard_that_breaks_over_a_text_logs_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import transexplain.audit
+    import transexplain.audit.explained_shard
 
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError(f"cannot read {SECRET}")
 
     settings = settings_of(tmp_path)
     prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="none")), settings)
-    monkeypatch.setattr(transexplain.audit, "explain_shard", broken)
+    monkeypatch.setattr(transexplain.audit.explained_shard, "explain_shard", broken)
     with caplog.at_level(logging.DEBUG), open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings)

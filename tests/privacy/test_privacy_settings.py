@@ -9,15 +9,16 @@ from secret_texts import KEY, REDACT, names, secret_audit
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.audit.privacy import guard_of
+from transexplain.audit.redaction_hooks import load_hook
+from transexplain.audit.text_redaction import TextKey, blanked, widened
 from transexplain.errors import ConfigurationError, TransExplainError
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan, Shard
-from transexplain.privacy import TextKey, guard_of, load_hook
-from transexplain.privacy.spans import blanked, widened
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.database import open_database
-from transexplain.store.plan_json import plan_from_json, plan_to_json
-from transexplain.supervision import NO_CAUTION
+from transexplain.store.connect import open_database
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.observer import NO_CAUTION
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan, Shard
 from workers.claim_to_commit import Workbench
 from workers.shard_stages import compute
 
@@ -120,12 +121,12 @@ def test_a_worker_without_the_key_computes_nothing(
 def test_an_error_of_a_shard_does_not_tell_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import transexplain.audit
+    import transexplain.audit.explained_shard
 
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("cannot read zyxhaldane")
 
-    monkeypatch.setattr(transexplain.audit, "explain_shard", broken)
+    monkeypatch.setattr(transexplain.audit.explained_shard, "explain_shard", broken)
     for privacy, wanted in (
         (PrivacyPlan(store_text="none"), "RuntimeError: not stored (store_text: none)"),
         (PrivacyPlan(redact=REDACT), "RuntimeError: cannot read ██████████"),

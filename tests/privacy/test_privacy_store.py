@@ -13,13 +13,13 @@ from verified_runs import Run, failed
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.reports.html import render
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 from transexplain.store.schema import metadata
-from transexplain.types import Attribution, ItemFailure
+from transexplain.types.items import Attribution, ItemFailure
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_no_secret_is_stored_logged_or_reported(
     assert found([caplog.text.encode()]) == set()
     assert KEY.encode() not in b"".join(stored_strings(made.url))
     with open_database(made.url) as db:
-        assert found([render(summarise(db, made.id)).encode()]) == set()
+        assert found([render_html(summarise(db, made.id)).encode()]) == set()
         kinds = {one.kind for one in results.failures(db, made.id)}
     assert kinds == {"no-label", "redaction-failed"} if "redact" in keys else {"no-label"}
     assert failed(made.checks()) == []

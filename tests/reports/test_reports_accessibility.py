@@ -11,14 +11,14 @@ from test_reports_mixed import MIXED
 from test_reports_mixed import keys as mixed_keys
 from test_reports_summary import image_run
 
-from transexplain.bias.sheet import precisions
-from transexplain.evaluations import MetricSpec
+from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.reports import EVALUATION_REPORTS
 from transexplain.reports.evaluation import tabulate
-from transexplain.reports.html import render
 from transexplain.reports.redacted import redacted
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
+from transexplain.types.scores import MetricSpec
 
 pytestmark = pytest.mark.exhaustive
 
@@ -54,20 +54,20 @@ def faults(found: Opened) -> list[tuple[str, str]]:
 def test_a_report_of_texts(db: Database, opened: Open, scheme: str) -> None:
     checked = precisions([("anns", True), ("anns", False)])
     summary = summarise(db, biased_run(db, sensitivity=0.9), precisions=checked)
-    assert faults(opened(render(summary), color_scheme=scheme)) == []
-    assert faults(opened(render(redacted(summary)), color_scheme=scheme)) == []
+    assert faults(opened(render_html(summary), color_scheme=scheme)) == []
+    assert faults(opened(render_html(redacted(summary)), color_scheme=scheme)) == []
 
 
 def test_a_report_of_pictures(db: Database, opened: Open, tmp_path: "Path") -> None:
     for index in range(6):
         write_picture(tmp_path, f"cat/{index}.png")
-    assert faults(opened(render(summarise(db, image_run(db, tmp_path))))) == []
+    assert faults(opened(render_html(summarise(db, image_run(db, tmp_path))))) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_report_of_a_mixed_audit(tmp_path: "Path", opened: Open, scheme: str) -> None:
     with audited_in(tmp_path, **mixed_keys(tmp_path, explain=MIXED)) as (db, run_id):
-        page = render(summarise(db, run_id))
+        page = render_html(summarise(db, run_id))
     assert 'id="mixed"' in page
     assert faults(opened(page, color_scheme=scheme)) == []
 
@@ -80,7 +80,7 @@ def test_an_evaluation(db: Database, opened: Open) -> None:
 
 
 def test_a_fault_would_be_found(db: Database, opened: Open) -> None:
-    document = render(summarise(db, biased_run(db)))
+    document = render_html(summarise(db, biased_run(db)))
     spoiled = document.replace("<main>", '<main><img src="data:,"><p style="color:#ddd">pale</p>')
     found = {rule for rule, _ in faults(opened(spoiled))}
     assert {"image-alt", "color-contrast"} <= found
@@ -88,7 +88,7 @@ def test_a_fault_would_be_found(db: Database, opened: Open) -> None:
 
 def test_long_texts_scroll_by_keyboard(db: Database, opened: Open) -> None:
     explained = [explained_text(n, "good tea and bad Bob " * 120, "positive") for n in range(3)]
-    found = opened(render(summarise(db, stored_run(db, explained))))
+    found = opened(render_html(summarise(db, stored_run(db, explained))))
     assert faults(found) == []
     box = found.page.get_by_role("region", name="text of row-0, explained for positive").first
     assert box.evaluate("one => one.scrollHeight > one.clientHeight + 50")

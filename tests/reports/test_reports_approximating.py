@@ -8,15 +8,15 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_samples import Visible, biased_run
 
-from transexplain.evaluations import Approximation, ExactPlan, MethodSpec
-from transexplain.exports import annex_iv, markdown, model_card
-from transexplain.reports import json_report
-from transexplain.reports.approximating import method_of, nearness, told
-from transexplain.reports.html import render
-from transexplain.reports.records import Summary
+from transexplain.reports import report_formats
+from transexplain.reports.approximating import approximation_sentences, method_of, nearness
+from transexplain.reports.exports import annex_iv, markdown, model_card
 from transexplain.reports.redacted import redacted
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.report_records import Summary
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
+from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
 NEAR = Approximation(
     teacher="lrp",
@@ -56,12 +56,12 @@ def test_the_sentences(summary: Summary) -> None:
 
 @pytest.mark.exhaustive
 def test_the_page_and_the_document(summary: Summary) -> None:
-    text = Visible(render(summary)).text
+    text = Visible(render_html(summary)).text
     assert "learned, which approximates lrp" in text
     assert MEASURED in text
-    document = json.loads(json_report.render(summary))
+    document = json.loads(report_formats.render_json(summary))
     assert document["approximates"]["rank_correlation"] == 0.871
-    Draft202012Validator(json_report.schema()).validate(document)
+    Draft202012Validator(report_formats.schema()).validate(document)
     (file,) = (one for one in document["provenance"]["files"] if one["part"] == "explainer")
     assert file["name"] == "e.safetensors"
 
@@ -89,7 +89,7 @@ def test_a_mixed_run_points_to_its_section(db: Database) -> None:
     assert any(one.what == "What lrp says of every item" for one in found.untested)
     notes = " ".join(found.notes)
     assert "in the section on the cheap method" in notes and "exact_sample: 0.05" not in notes
-    page = render(replace(found, conservation=None))  # the sample's attributions have ledgers
+    page = render_html(replace(found, conservation=None))  # the sample's attributions have ledgers
     assert 'How near it comes here: <a href="#mixed">' in page
     other = ExactPlan(method=MethodSpec(name="gradient-x-input"), share=0.2)
     found = summarise(db, biased_run(db, method=METHOD, approximates=NEAR, exact=other))
@@ -100,7 +100,7 @@ def test_redaction_keeps_it_without_the_folder(summary: Summary) -> None:
     shown = redacted(summary, 2)
     assert shown.approximates == NEAR
     assert shown.audited.parameters == {"explainer": "e.safetensors", "sha256": "a" * 64}
-    assert "/home/someone" not in render(shown)
+    assert "/home/someone" not in render_html(shown)
 
 
 def test_what_was_not_measured_is_not_told() -> None:
@@ -112,13 +112,15 @@ def test_what_was_not_measured_is_not_told() -> None:
         relative_error=None,
         forwards=1.0,
     )
-    assert "was not measured" in nearness(unknown) and "correlation" not in told(unknown)
+    assert "was not measured" in nearness(unknown) and "correlation" not in approximation_sentences(
+        unknown
+    )
     assert method_of("lrp", None) == "lrp"
 
 
 def test_a_plain_run_says_nothing_of_it(db: Database, tmp_path: Path) -> None:
     found = summarise(db, biased_run(db))
     assert found.approximates is None
-    assert json.loads(json_report.render(found))["approximates"] is None
-    page = render(found)
+    assert json.loads(report_formats.render_json(found))["approximates"] is None
+    page = render_html(found)
     assert "approximates" not in page and "explainer" not in page

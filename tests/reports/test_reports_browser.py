@@ -7,11 +7,11 @@ import pytest
 from browser_pages import ATTACKS, Open, Opened
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
-from transexplain.plans import ModelRef
-from transexplain.reports.html import render
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import ModelRef
 
 
 def uneven_run(db: Database) -> str:
@@ -29,12 +29,12 @@ def uneven_run(db: Database) -> str:
 
 @pytest.fixture
 def uneven(db: Database, opened: Open) -> Opened:
-    return opened(render(summarise(db, uneven_run(db))))
+    return opened(render_html(summarise(db, uneven_run(db))))
 
 
 @pytest.fixture
 def report(db: Database, opened: Open) -> Opened:
-    return opened(render(summarise(db, biased_run(db))))
+    return opened(render_html(summarise(db, biased_run(db))))
 
 
 def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
@@ -76,7 +76,7 @@ def test_filters_narrow_together(report: Opened) -> None:
 def test_wrong_and_unlabelled_items_are_told_apart(db: Database, opened: Open) -> None:
     labels = ["positive", "negative", None, "", "positive"]
     run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
-    found = opened(render(summarise(db, run)))
+    found = opened(render_html(summarise(db, run)))
     expected = {"right": {"row-0", "row-4"}, "wrong": {"row-1", "row-3"}, "unlabelled": {"row-2"}}
     for outcome, ids in expected.items():
         found.page.get_by_role("combobox", name="Outcome", exact=True).select_option(outcome)
@@ -148,7 +148,7 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
         model=ModelRef(source=attack, classes=classes, digest="d"),
         targets=(f"class:{classes[1]}",),
     )
-    found = opened(render(summarise(db, run)))
+    found = opened(render_html(summarise(db, run)))
     page = found.page
     page.get_by_role("combobox", name="Predicted", exact=True).select_option(f"said 1 {attack}")
     assert found.count == "2 of 4 examples"
@@ -164,7 +164,7 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
 
 def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
-    before, _, after = render(summarise(db, biased_run(db))).rpartition("</body>")
+    before, _, after = render_html(summarise(db, biased_run(db))).rpartition("</body>")
     document = before + planted + after
     found = opened(document)
     assert found.page.evaluate("() => typeof window.hacked") == "undefined"
@@ -175,7 +175,7 @@ def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
 def test_without_scripts_everything_is_there_and_no_control_is_dead(
     db: Database, opened: Open
 ) -> None:
-    found = opened(render(summarise(db, biased_run(db))), java_script_enabled=False)
+    found = opened(render_html(summarise(db, biased_run(db))), java_script_enabled=False)
     assert len(found.shown) == 36
     assert not found.page.locator(".find").is_visible()
     assert not found.page.locator(".count").is_visible()
@@ -201,7 +201,7 @@ def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
         outcome, one = explained_text(index, f"good tea {index}", "positive")
         said = ("positive", "negative", "it's <b>")[index % 3]
         explained.append((outcome, replace(one, class_name=said)))
-    found = opened(render(summarise(db, stored_run(db, explained))))
+    found = opened(render_html(summarise(db, stored_run(db, explained))))
     choice = found.page.get_by_role("combobox", name="Explained", exact=True)
     choice.select_option("it's <b>")
     assert found.shown == ["row-2"] and found.count == "1 of 4 examples"
@@ -219,7 +219,7 @@ def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened:
     explained = [explained_text(n, "good tea", "positive") for n in range(12)]
     outcome, weak = explained_text(12, "good faint", "positive")
     explained.append((outcome, replace(weak, relevance=weak.relevance * np.float32(0.01))))
-    found = opened(render(summarise(db, stored_run(db, explained))))
+    found = opened(render_html(summarise(db, stored_run(db, explained))))
 
     def opacities() -> list[float]:
         colours = found.page.locator(".tx .p").evaluate_all(
@@ -243,6 +243,6 @@ def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, opened: Open
         outcome = replace(outcome, predicted=names[index % 7], logits=(0.0,) * 8)
         explained.append((outcome, replace(one, class_name=names[index % 7])))
     run = stored_run(db, explained, model=ModelRef(source="m", classes=names, digest="d"))
-    found = opened(render(summarise(db, run)))
+    found = opened(render_html(summarise(db, run)))
     found.page.set_viewport_size({"width": 400, "height": 800})
     assert found.page.evaluate("() => document.documentElement.scrollWidth") == 400

@@ -11,12 +11,13 @@ from report_samples import CLASSES, biased_run, explained_text, stored_run
 from sqlalchemy import select, update
 from test_reports_summary import image_run
 
-from transexplain.reports import survey
+from transexplain.reports import gallery as survey
 from transexplain.reports.summary import summarise
 from transexplain.store import ranked, results
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item, shard_aggregate
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,13 +9,14 @@ import pytest
 from browser_pages import ATTACKS
 from report_samples import Visible, biased_run, explained_text, stored_run
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.reports import class_charts, live, word_plane
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports import charts, class_charts
+from transexplain.reports import class_charts as word_plane
 from transexplain.reports.charts import Series, stroke
-from transexplain.reports.class_records import ClassView, RareWord
-from transexplain.reports.html import render
+from transexplain.reports.page import runnable
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.row_records import ClassView, RareWord
 from transexplain.reports.summary import summarise
-from transexplain.reports.templating import runnable
 from transexplain.store.database import Database
 
 
@@ -36,7 +37,7 @@ def specifications(document: str) -> list[dict]:
 
 @pytest.mark.parametrize("attack", [*ATTACKS, "<!-- &amp; \u2028 \u2029", "\ud800 \x00"])
 def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> None:
-    text = str(live.data({attack: [attack]}))
+    text = str(charts.script_data({attack: [attack]}))
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text) == {attack: [attack]}
 
@@ -74,8 +75,8 @@ def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     older = replace(summary, classes=tuple(replace(v, positions=()) for v in summary.classes))
     assert class_charts.positions(older.classes[0], "positive") is None
-    assert "did not record relevance by place" in Visible(render(older)).text
-    assert "did not record relevance by place" not in Visible(render(summary)).text
+    assert "did not record relevance by place" in Visible(render_html(older)).text
+    assert "did not record relevance by place" not in Visible(render_html(summary)).text
 
 
 def test_the_plane_needs_words_and_names_those_that_have_room(db: Database) -> None:
@@ -107,8 +108,8 @@ def test_words_of_the_drawings_are_the_ends_of_the_table(db: Database) -> None:
 
 def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
     summary = summarise(db, biased_run(db))
-    with_words = render(summary)
-    without = render(replace(summary, classes=()))
+    with_words = render_html(summary)
+    without = render_html(replace(summary, classes=()))
     assert len(with_words) - len(without) > 500_000 > len(without)
     assert len(specifications(with_words)) == 2 and specifications(without) == []
     assert len(with_words.encode()) < 3_000_000
@@ -116,7 +117,9 @@ def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
 
 def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
     series = [Series(x=(0.0, 1.0), y=(2.0, 3.0), stroke=stroke(0), name="</script>")]
-    drawing = live.lines(series, x_title="share of words", y_title="y", label="a 'label\" <b>")
+    drawing = charts.line_drawing(
+        series, x_title="share of words", y_title="y", label="a 'label\" <b>"
+    )
     assert "</script>" not in drawing.still and "xmlns" not in drawing.still
     assert "$schema" not in drawing.specification
     (values,) = drawing.specification["datasets"].values()

@@ -9,13 +9,13 @@ from browser_pages import ATTACKS, Open, Opened
 from evaluation_samples import plan_of, scores, stored
 from report_samples import CLASSES, explained_text, stored_run
 
-from transexplain.evaluations import MetricSpec
-from transexplain.plans import ModelRef
 from transexplain.reports import EVALUATION_REPORTS
 from transexplain.reports.evaluation import tabulate
-from transexplain.reports.html import render
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
+from transexplain.types.plans import ModelRef
+from transexplain.types.scores import MetricSpec
 
 pytestmark = pytest.mark.exhaustive
 
@@ -35,7 +35,7 @@ def two_classes(db: Database, names: Sequence[str] = CLASSES, word: str = "", **
 
 
 def document_of(db: Database, **changes: Any) -> str:
-    return render(summarise(db, two_classes(db, **changes)))
+    return render_html(summarise(db, two_classes(db, **changes)))
 
 
 @pytest.fixture

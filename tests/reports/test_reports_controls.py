@@ -7,21 +7,21 @@ import pytest
 from entity_samples import totals_of
 from report_samples import ANNS, BOBS, Visible, biased_run
 
-from transexplain.bias.checked import Checked
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.bias.randomised import RandomisedTotals
-from transexplain.bias.removals import Removal
-from transexplain.plans import CheckPlan
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports import REPORTS, controls
 from transexplain.reports.summary import Summary, summarise
 from transexplain.store.database import Database
+from transexplain.types.plans import CheckPlan
 
 STRATUM = Stratum("class:positive", "positive", "positive")
 
 
-def removals() -> list[Removal]:
+def removals() -> list[MentionAblation]:
     return [
-        Removal(
+        MentionAblation(
             item_id=f"row-{n}",
             target="class:positive",
             class_name="positive",
@@ -42,7 +42,7 @@ def mentioned(gap: float) -> EntityTotals:
 
 def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
     control = RandomisedTotals(items=12, real=mentioned(0.5), draws=[mentioned(gap)])
-    checked = Checked(removals=removals(), randomised=control)
+    checked = ControlResults(removals=removals(), randomised=control)
     return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
 
 
@@ -93,7 +93,7 @@ def test_a_fiftieth_of_a_difference_is_no_reason_to_doubt_it(db: Database) -> No
 
 @pytest.mark.exhaustive
 def test_several_draws_are_told(db: Database) -> None:
-    checked = Checked(
+    checked = ControlResults(
         randomised=RandomisedTotals(
             items=24, real=mentioned(0.5), draws=[mentioned(0.0), mentioned(0.5)]
         )
@@ -141,7 +141,7 @@ def test_the_notes_say_what_was_looked_at_again(db: Database) -> None:
 def test_a_control_that_says_nothing_says_so(
     db: Database, totals: RandomisedTotals, words: str
 ) -> None:
-    found = summary(db, checked=Checked(randomised=totals))
+    found = summary(db, checked=ControlResults(randomised=totals))
     assert found.groups is not None
     assert words in controls.sentences(found.groups)[0]
     assert words in " ".join(Visible(REPORTS.load("html")(found)).text.split())

@@ -26,18 +26,21 @@ from report_samples import (
 from test_reports_summary import image_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard
 from transexplain.reports import DRIFT_REPORTS
-from transexplain.reports.drift import DriftSummary, compare_runs
-from transexplain.reports.drift.agreement import agreement
-from transexplain.reports.drift.headline import gone, newly
-from transexplain.reports.drift.json_report import schema
-from transexplain.reports.drift.summary import mcnemar_p, mean_over_items
-from transexplain.reports.drift.walk import LEAST
+from transexplain.reports.runs_compared import DriftSummary, compare_runs
+from transexplain.reports.runs_compared.compared_items import LEAST, agreement
+from transexplain.reports.runs_compared.comparison_formats import schema
+from transexplain.reports.runs_compared.comparison_summary import (
+    gone,
+    mcnemar_p,
+    mean_over_items,
+    newly,
+)
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemFailure
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard
+from transexplain.types.scores import MethodSpec
 
 OTHER = ModelRef(source="models/other", classes=CLASSES, digest="e" * 64)
 GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
@@ -373,7 +376,7 @@ def test_pages_do_not_show_in_the_result(
 ) -> None:
     after = biased_run(db)
     whole = DRIFT_REPORTS.load("json")(compare_runs(db, before, after))
-    monkeypatch.setattr("transexplain.store.pairs._PAGE", 5)
+    monkeypatch.setattr("transexplain.store.run_pairs._PAGE", 5)
     assert DRIFT_REPORTS.load("json")(compare_runs(db, before, after)) == whole
 
 

@@ -11,11 +11,12 @@ import pytest
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.reports.drift import DriftSummary, compare_runs
+from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import Database, open_database
-from transexplain.types import ItemOutcome
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.types.items import ItemOutcome
 
 pytestmark = [pytest.mark.shared, pytest.mark.exhaustive]
 

@@ -9,12 +9,12 @@ import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible
 
-from transexplain.evaluations import MetricSpec
-from transexplain.reports import EVALUATION_REPORTS, live
+from transexplain.reports import EVALUATION_REPORTS, charts
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
-from transexplain.reports.evaluation.wording import change, decimals, span, value
+from transexplain.reports.evaluation.score_wording import change, decimals, span, value
 from transexplain.store.database import Database
+from transexplain.types.scores import MetricSpec
 
 HOSTILE = '=HYPERLINK("x")|<img src=x onerror=alert(1)>'
 SPECS = (MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"}),)
@@ -52,7 +52,7 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
     ]
     assert not any(name.startswith("on") for _, given in seen.tags for name in given)
     policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-    sources = " ".join(one.source for one in live.scripts())
+    sources = " ".join(one.source for one in charts.scripts())
     assert f"{policy}img-src data:; script-src {sources}" in {
         g.get("content") for _, g in seen.tags
     }

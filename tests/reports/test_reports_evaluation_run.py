@@ -13,14 +13,14 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
-from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
-from transexplain.plans import Task
 from transexplain.reports import EVALUATION_REPORTS, REPORTS
 from transexplain.reports.evaluation import tabulate
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.types.plans import Task
+from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
 
 pytestmark = pytest.mark.exhaustive
 

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from transexplain.metrics.case import Scored
-from transexplain.reports.evaluation.gathering import Column
-from transexplain.reports.evaluation.statistics import (
+from transexplain.evaluating.metrics.measured_case import Scored
+from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
+    Column,
     adjust,
     differences,
     intervals,
+    minus,
+    wholes,
 )
-from transexplain.reports.evaluation.together import minus, wholes
 
 NONE = float("nan")
 

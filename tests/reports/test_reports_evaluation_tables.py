@@ -6,14 +6,14 @@ import pytest
 from evaluation_samples import plan_of, scores, stored
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import EvaluationPlan, MetricScore, MetricSpec
-from transexplain.metrics import metric_facts
-from transexplain.metrics.case import Scored
-from transexplain.reports.evaluation import tables, tabulate
-from transexplain.reports.evaluation.gathering import gather
-from transexplain.reports.evaluation.records import Table
-from transexplain.reports.evaluation.tables import table
+from transexplain.evaluating.metrics import metric_facts
+from transexplain.evaluating.metrics.measured_case import Scored
+from transexplain.reports.evaluation import evaluation_tables, tabulate
+from transexplain.reports.evaluation.evaluation_records import Table
+from transexplain.reports.evaluation.evaluation_tables import table
+from transexplain.reports.evaluation.score_statistics import gather
 from transexplain.store.database import Database
+from transexplain.types.scores import EvaluationPlan, MetricScore, MetricSpec
 
 HIGHER, LOWER = MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
 
@@ -105,7 +105,7 @@ def hits(details: object) -> Scored:
 
 def test_a_metric_of_all_items_together(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = replace(metric_facts("runtime"), corpus=f"{__name__}:hits", better="higher")
-    monkeypatch.setattr(tables, "metric_facts", lambda _name: facts)
+    monkeypatch.setattr(evaluation_tables, "metric_facts", lambda _name: facts)
     spec, labels = MetricSpec(name="runtime"), {"a": [1, 0, 1, 1, 1, 1], "b": [0, 1, 0, 0, 0, 0]}
     found = [
         MetricScore(

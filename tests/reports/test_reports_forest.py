@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.findings import GroupStatistic, Quantiles
 from transexplain.reports.forest import axis_around, axis_of, box, scale, strip
+from transexplain.types.findings import GroupStatistic, Quantiles
 
 
 def row(

@@ -17,19 +17,18 @@ from report_samples import (
 )
 from sqlalchemy import select, update
 
-from transexplain.bias.splits import Reversal, Split
-from transexplain.evaluations import MetricScore, MetricSpec
-from transexplain.reports.group_quality import dropped_by_group, quality_by_group
-from transexplain.reports.html import render
-from transexplain.reports.json_report import render as render_json
-from transexplain.reports.records import Groups, Summary
+from transexplain.analysis.groups.group_splits import Reversal, Split
+from transexplain.reports.group_findings import dropped_by_group, quality_by_group
+from transexplain.reports.report_formats import render_html, render_json
+from transexplain.reports.report_records import Groups, Summary
 from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged
-from transexplain.store import mentioned, runs
+from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
-from transexplain.store.mentioned import mean_gaps
+from transexplain.store.run_totals import mean_gaps
 from transexplain.store.schema import shard_aggregate
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
+from transexplain.types.scores import MetricScore, MetricSpec
 
 FILLERS = tuple(f"filler{'abcdefghijkl'[i]}" for i in range(12))
 
@@ -61,7 +60,7 @@ def test_words_as_frequent_are_told(db: Database) -> None:
     assert anns.background.mean == pytest.approx(0.01, abs=1e-4)
     assert anns.background.difference == pytest.approx(0.49, abs=1e-3)
     assert bobs.background.difference == pytest.approx(0.0, abs=1e-3)
-    text = seen(render(found))
+    text = seen(render_html(found))
     assert "Single mentions, their rank in the item, and words as frequent" in text
     assert "+0.010 [0.010, 0.010] 12 words" in text
     assert "+0.49 [0.49, 0.49]" in text
@@ -73,7 +72,7 @@ def test_words_as_frequent_are_told(db: Database) -> None:
 def test_no_word_is_as_frequent(db: Database) -> None:
     found = summarise(db, biased_run(db))
     assert [row.background for row in groups_in(found).rows] == [None, None]
-    assert "12 words" not in seen(render(found))
+    assert "12 words" not in seen(render_html(found))
 
 
 def split_run(db: Database) -> str:
@@ -102,7 +101,7 @@ def test_splits_are_told(db: Database) -> None:
     }
     assert differences["positive"] == pytest.approx(1.0, abs=0.05)
     assert differences["negative"] == pytest.approx(0.0, abs=0.05)
-    text = seen(render(found))
+    text = seen(render_html(found))
     assert "By predicted class" in text
     assert "2 parts · 2 decided otherwise than over all items" in text
     assert "equivalent among items predicted negative: anns" in text
@@ -123,7 +122,7 @@ def test_reversals_are_pointed_out(db: Database) -> None:
     )
     (split,) = groups.splits
     changed = Split(by="label", parts=split.parts, omitted=3, reversals=(turned,))
-    text = seen(render(replace(found, groups=replace(groups, splits=(changed,)))))
+    text = seen(render_html(replace(found, groups=replace(groups, splits=(changed,)))))
     assert "anns, positive: +0.50 over all items, but \N{MINUS SIGN}0.25 among negative" in text
     assert "Simpson's paradox" in text
     assert "3 parts with fewer mentions are left out" in text
@@ -139,9 +138,9 @@ def test_dropped_terms_by_group() -> None:
 
 def test_dropped_terms_are_told(db: Database) -> None:
     found = summarise(db, biased_run(db))
-    assert "Which words were left out" not in seen(render(found))
+    assert "Which words were left out" not in seen(render_html(found))
     told = replace(groups_in(found), dropped=dropped_by_group({("anns", "<b>Will"): 1_200}))
-    text = seen(render(replace(found, groups=told)))
+    text = seen(render_html(replace(found, groups=told)))
     assert "Which words were left out" in text
     assert "anns: 1,200 (<b>Will 1,200)" in text
 
@@ -170,7 +169,7 @@ def test_quality_by_group(db: Database) -> None:
     assert every.scores[0].mean == pytest.approx(0.4)
     assert anns.scores[0].mean == pytest.approx(0.25)
     assert bobs.scores[0].mean is None
-    text = seen(render(summarise(db, run_id)))
+    text = seen(render_html(summarise(db, run_id)))
     assert "Explanations by group" in text
     assert "too few 3 texts" in text
 
@@ -197,7 +196,7 @@ def test_a_shard_without_gaps_has_the_rows_read(
         del payload["gaps"]
         connection.execute(update(shard_aggregate).where(one).values(payload=payload))
     read = []
-    monkeypatch.setattr(mentioned, "mean_gaps", lambda *of: read.append(of) or mean_gaps(*of))
+    monkeypatch.setattr(run_totals, "mean_gaps", lambda *of: read.append(of) or mean_gaps(*of))
     again = groups_in(summarise(db, run_id)).quality
     assert len(read) == 1
     assert [(o.group, o.items) for o in again] == [(o.group, o.items) for o in found]
@@ -215,4 +214,4 @@ def test_without_ledgers_or_mentions_there_is_no_quality(db: Database) -> None:
     found = summarise(db, stored_run(db, bare, groups=(EntityGroup(name="a", terms=("Ann",)),)))
     assert groups_in(found).quality == ()
     assert groups_in(found).splits == ()
-    assert "Explanations by group" not in seen(render(found))
+    assert "Explanations by group" not in seen(render_html(found))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.heatmap import (
+    PALETTES,
     colour_bar,
     data_uri,
     overlay,
@@ -19,7 +20,6 @@ from transexplain.reports.heatmap import (
     segments,
     tile,
 )
-from transexplain.reports.palettes import PALETTES
 
 GREY = Image.new("RGB", (40, 30), (128, 128, 128))
 

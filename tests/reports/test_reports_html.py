@@ -13,20 +13,20 @@ from PIL import Image
 from report_samples import Visible, biased_run, explained_text, stored_run, write_picture
 from test_reports_summary import image_run
 
-from transexplain.plans import ModelRef
 from transexplain.reports import REPORTS
-from transexplain.reports.html import render
+from transexplain.reports.page import script
+from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
-from transexplain.reports.templating import script
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemFailure
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.plans import ModelRef
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 ALLOWED_URLS = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
 
 def page(db: Database) -> str:
-    return render(summarise(db, biased_run(db)))
+    return render_html(summarise(db, biased_run(db)))
 
 
 def pictures(document: str) -> list[np.ndarray]:
@@ -107,7 +107,7 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
         reference=f"g {ATTACK}",
         model=ModelRef(source=f"m {ATTACK}", classes=(f"said {ATTACK}", "b"), digest="d"),
     )
-    document = without_script(render(summarise(db, run)))
+    document = without_script(render_html(summarise(db, run)))
     shown = Visible(document)
     assert "<script" not in document and "onerror=alert(2)>" not in document
     assert "script" not in {tag for tag, _ in shown.tags}
@@ -119,7 +119,7 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
 def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
     void = {"meta", "img", "input", "br", "wbr"}
     closed_itself = {"rect", "line", "circle", "path"}
-    for document in (page(db), render(summarise(db, image_run(db, tmp_path)))):
+    for document in (page(db), render_html(summarise(db, image_run(db, tmp_path)))):
         stack = []
         body = re.sub(r"<style>.*?</style>", "", without_script(document), flags=re.DOTALL)
         for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
@@ -173,7 +173,7 @@ def test_a_script_that_would_end_its_element_is_refused(
 ) -> None:
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates/bad.js").write_text('"</SCRIPT >"')
-    monkeypatch.setattr("transexplain.reports.templating.files", lambda _: tmp_path)
+    monkeypatch.setattr("transexplain.reports.page.files", lambda _: tmp_path)
     with pytest.raises(ValueError, match=r"bad\.js holds markup"):
         script("bad.js")
 
@@ -192,7 +192,7 @@ def test_overlays_are_drawn_on_both_scales(db: Database, tmp_path: Path) -> None
     for index in range(6):
         write_picture(tmp_path, f"cat/{index}.png")
     found = summarise(db, image_run(db, tmp_path))
-    drawn = [one for one in pictures(render(found)) if one.shape == (107, 160, 3)]
+    drawn = [one for one in pictures(render_html(found)) if one.shape == (107, 160, 3)]
     assert len(drawn) == 6 * 3  # original, shared scale, own scale
     weakest = next(n for n, item in enumerate(found.gallery.items) if item.item_id == "cat/0.png")
     # the ground is grey, so whatever has a colour is relevance
@@ -203,7 +203,7 @@ def test_overlays_are_drawn_on_both_scales(db: Database, tmp_path: Path) -> None
 def test_a_picture_that_is_gone_is_shown_as_such(db: Database, tmp_path: Path) -> None:
     write_picture(tmp_path, "cat/0.png")
     (tmp_path / "cat/1.png").write_text("not a picture")
-    text = Visible(render(summarise(db, image_run(db, tmp_path)))).text
+    text = Visible(render_html(summarise(db, image_run(db, tmp_path)))).text
     assert "there is no picture file 'cat/2.png'" in text
     assert "cat/1.png is not a picture" in text
 
@@ -212,14 +212,14 @@ def test_pictures_outside_the_dataset_are_not_opened(db: Database, tmp_path: Pat
     write_picture(tmp_path, "secret.png")
     (tmp_path / "data/cat").mkdir(parents=True)
     (tmp_path / "data/cat/0.png").symlink_to(tmp_path / "secret.png")
-    text = Visible(render(summarise(db, image_run(db, tmp_path / "data")))).text
+    text = Visible(render_html(summarise(db, image_run(db, tmp_path / "data")))).text
     assert "leads outside the dataset" in text
 
 
 def test_mean_heatmaps_share_the_scale_of_their_target(db: Database, tmp_path: Path) -> None:
     tiles = [
         one
-        for one in pictures(render(summarise(db, image_run(db, tmp_path))))
+        for one in pictures(render_html(summarise(db, image_run(db, tmp_path))))
         if one.shape[0] == 208
     ]
     strongest = sorted(int(one[..., 3].max()) for one in tiles)
@@ -228,14 +228,14 @@ def test_mean_heatmaps_share_the_scale_of_their_target(db: Database, tmp_path: P
 
 def test_an_empty_run_still_makes_a_report(db: Database) -> None:
     run = stored_run(db, [explained_text(0, "good", None)], leave=1)
-    text = Visible(render(summarise(db, run))).text
+    text = Visible(render_html(summarise(db, run))).text
     assert "1 text have no result" not in text and "has no result" in text
 
 
 def test_odd_characters_can_be_written_to_a_file(db: Database, tmp_path: Path) -> None:
     run = stored_run(db, [explained_text(0, "a\0b \ud800 c\r\nd", "l\ud800")])
     path = tmp_path / "r.html"
-    path.write_text(render(summarise(db, run)), encoding="utf-8")
+    path.write_text(render_html(summarise(db, run)), encoding="utf-8")
     assert "a\ufffdb" in path.read_text(encoding="utf-8")
 
 

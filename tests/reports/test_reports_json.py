@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 from report_samples import biased_run
 
-from transexplain.reports.json_report import render, schema
-from transexplain.reports.records import SCHEMA_VERSION, Summary
+from transexplain.reports.report_formats import render_json, schema
+from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -18,7 +18,7 @@ def refuse(constant: str) -> None:
 
 
 def test_the_report_is_strict_json_of_the_documented_keys(db: Database) -> None:
-    text = render(summarise(db, biased_run(db)))
+    text = render_json(summarise(db, biased_run(db)))
     found = json.loads(text, parse_constant=refuse)
     assert text.isascii()
     assert set(found) == {field.name for field in fields(Summary)}
@@ -28,7 +28,7 @@ def test_the_report_is_strict_json_of_the_documented_keys(db: Database) -> None:
 
 def test_its_numbers_are_those_of_the_summary(db: Database) -> None:
     summary = summarise(db, biased_run(db))
-    found = json.loads(render(summary))
+    found = json.loads(render_json(summary))
     assert found["counts"]["accuracy"] == summary.counts.accuracy
     assert summary.groups is not None
     assert found["groups"]["rows"][0]["difference"] == summary.groups.rows[0].difference
@@ -44,4 +44,4 @@ def test_its_numbers_are_those_of_the_summary(db: Database) -> None:
 def test_numbers_that_json_cannot_hold_are_null(db: Database, odd: float) -> None:
     summary = summarise(db, biased_run(db))
     summary = replace(summary, gallery=replace(summary.gallery, scale=odd))
-    assert json.loads(render(summary), parse_constant=refuse)["gallery"]["scale"] is None
+    assert json.loads(render_json(summary), parse_constant=refuse)["gallery"]["scale"] is None

@@ -10,15 +10,15 @@ from jsonschema import Draft202012Validator
 from local_audits import audited_in
 from tiny_audit import make_audit
 
-from transexplain.reports import json_report
-from transexplain.reports.html import render
-from transexplain.reports.records import Summary
+from transexplain.provenance import VerifyRequest, verify
+from transexplain.reports import report_formats
 from transexplain.reports.redacted import redacted
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.report_records import Summary
 from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import group_rows, merged
 from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.verifying import VerifyRequest, verify
 
 WORDS = ("film", "goods", "x", "unbelievably", "a"), ("nice", "good", "e", "bad", "so")
 MIXED = {"method": "gradient-x-input", "exact_sample": 0.6}
@@ -89,7 +89,7 @@ def test_the_table_of_groups_is_the_corrected_one(
 
 
 def test_the_page_says_that_it_was_mixed(summary: Summary) -> None:
-    page = render(summary)
+    page = render_html(summary)
     assert "How far the cheap method can be trusted here" in page
     assert 'href="#mixed"' in page
     assert summary.verdict is not None
@@ -98,7 +98,9 @@ def test_the_page_says_that_it_was_mixed(summary: Summary) -> None:
 
 
 def test_the_json_report_keeps_its_schema(summary: Summary) -> None:
-    Draft202012Validator(json_report.schema()).validate(json.loads(json_report.render(summary)))
+    Draft202012Validator(report_formats.schema()).validate(
+        json.loads(report_formats.render_json(summary))
+    )
 
 
 def test_redaction_leaves_small_rows_out(summary: Summary) -> None:
@@ -108,7 +110,7 @@ def test_redaction_leaves_small_rows_out(summary: Summary) -> None:
     assert shown.mixed is not None
     assert {one.items for one in shown.mixed.groups} == {counts[-1]}
     assert redacted(summary, summary.mixed.items + 1).mixed is None
-    render(shown)
+    render_html(shown)
 
 
 def test_the_run_verifies(run: tuple[Database, str]) -> None:
@@ -121,5 +123,5 @@ def test_a_plain_run_says_nothing_of_it(tmp_path: Path) -> None:
     with audited_in(tmp_path, **keys(tmp_path, method="gradient-x-input")) as (db, run_id):
         found = summarise(db, run_id)
     assert found.mixed is None
-    page = render(found)
+    page = render_html(found)
     assert 'id="mixed"' not in page and "#mixed" not in page and "approximates" not in page

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.palettes import PALETTES, colour, table
+from transexplain.reports.heatmap import PALETTES, colour, table
 
 
 def lab(palette: str) -> np.ndarray:

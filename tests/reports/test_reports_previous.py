@@ -6,13 +6,13 @@ import pytest
 from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
 from sqlalchemy import delete
 
-from transexplain.plans import DatasetRef, ModelRef
 from transexplain.reports import REPORTS
-from transexplain.reports.previous import gone, newly
+from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.schema import run
+from transexplain.types.plans import DatasetRef, ModelRef
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
-from transexplain.reports.class_records import ClassView
-from transexplain.reports.html import render
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.row_records import ClassView
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -82,7 +82,7 @@ def test_targets_of_another_kind_are_no_other_class(db: Database) -> None:
 
 def test_the_page_shows_the_table_and_the_formula(db: Database) -> None:
     run = predicted_run(db, ["good chess"] * 2 + ["dull chess"] * 2 + ["dull golf"] * 2)
-    text = Visible(render(summarise(db, run))).text
+    text = Visible(render_html(summarise(db, run))).text
     assert "Words weighted by rarity" in text and "ln(N / documents)" in text
     assert "Also a top word of" in text
 

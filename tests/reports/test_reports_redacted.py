@@ -8,14 +8,14 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_samples import biased_run
 
-from transexplain.bias.rates import Rate
+from transexplain.analysis.groups.intervals import Rate
 from transexplain.errors import ConfigurationError
-from transexplain.reports import json_report
-from transexplain.reports.class_records import Confusion
-from transexplain.reports.html import render
-from transexplain.reports.records import FailureExample, FailureKind, Summary
+from transexplain.reports import report_formats
 from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.report_records import FailureExample, FailureKind, Summary
+from transexplain.reports.row_records import Confusion
 from transexplain.reports.sections.group_rules import _large
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
@@ -43,14 +43,14 @@ def strings(value: Any) -> list[str]:
 
 def test_texts_ids_and_messages_are_gone(summary: Summary) -> None:
     shown = redacted(summary, 2)
-    page, document = render(shown), json.dumps(json_report.document(shown))
+    page, document = render_html(shown), json.dumps(report_formats.document(shown))
     for item in summary.gallery.items:
         assert item.text
         assert item.text not in page
         assert item.text not in document
     ids = {item.item_id for item in summary.gallery.items}
     assert ids
-    assert not ids & set(strings(json_report.document(shown)))
+    assert not ids & set(strings(report_formats.document(shown)))
     assert "id-77" not in page + document
     assert "m-88" not in page + document
     assert [item.item_id for item in shown.gallery.items][:2] == ["item 1", "item 2"]
@@ -80,7 +80,7 @@ def test_rows_of_few_items_are_gone_and_others_stay(summary: Summary) -> None:
         assert all(word.documents >= least for word in words)
         assert all(one.documents >= least for r in shown.groups.rankings for one in r.entities)
         assert all(one.own.selected.total >= least for one in shown.groups.outcomes)
-        assert render(shown)
+        assert render_html(shown)
     assert [kind.kind for kind in redacted(summary, 3).failures] == ["empty-text"]
 
 
@@ -88,7 +88,7 @@ def test_small_cells_say_so(summary: Summary) -> None:
     table = Confusion(labels=("a", ""), predicted=("a", "b"), counts=((12, 3), (0, 9)), omitted=0)
     shown = redacted(replace(summary, confusion=table), 10)
     assert shown.confusion.counts == ((12, None), (0, None))
-    assert render(shown).count("&lt;&nbsp;10") == 2
+    assert render_html(shown).count("&lt;&nbsp;10") == 2
 
 
 def test_rates_are_small_from_either_side() -> None:
@@ -101,7 +101,7 @@ def test_rates_are_small_from_either_side() -> None:
 
 def test_the_schema_is_kept_and_the_note_is_there(summary: Summary) -> None:
     shown = redacted(summary)
-    Draft202012Validator(json_report.schema()).validate(json_report.document(shown))
+    Draft202012Validator(report_formats.schema()).validate(report_formats.document(shown))
     assert shown.fewest == 10
     assert any("This report is redacted" in note for note in shown.notes)
     assert summary.fewest is None

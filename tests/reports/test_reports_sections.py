@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
-from transexplain.bias.checked import Checked
-from transexplain.bias.group_verdicts import GroupFinding
-from transexplain.bias.sheet import precisions
-from transexplain.plans import MethodSpec, ModelRef
-from transexplain.reports.html import render
-from transexplain.reports.records import Conservation, Groups, Summary
-from transexplain.reports.scope import untested
+from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.matching_sheet import precisions
+from transexplain.analysis.groups.shard_aggregate import ControlResults
+from transexplain.reports.phrasing import short
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.report_records import Conservation, Groups, Summary
+from transexplain.reports.report_verdict import verdict
+from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict import verdict
-from transexplain.reports.wording import short
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import MethodSpec, ModelRef
 
 
 def biased(db: Database, **changes: Any) -> Summary:
@@ -107,7 +107,7 @@ def test_what_was_not_tested_is_told_with_a_remedy(db: Database) -> None:
     assert found["Items without an explanation"].why == "2 of 38: 2 failed."
     assert found["Groups that no item mentions"].why == "Never mentioned: places."
     assert "Another name, another answer" not in found
-    unswapped = {one.what: one for one in biased(db, checked=Checked()).untested}
+    unswapped = {one.what: one for one in biased(db, checked=ControlResults()).untested}
     assert unswapped["Another name, another answer"].remedy == "groups.check: 100"
     assert found["What speaks for negative"].remedy == "targets: all"
     assert found["Whether explanations are faithful"].remedy == "evaluation: {items: 32}"
@@ -150,7 +150,9 @@ def test_labels_that_are_no_class_are_told(db: Database) -> None:
 
 
 def test_an_import_can_be_asked_for_nothing_that_needs_the_model(db: Database) -> None:
-    found = {one.what: one for one in biased(db, task="imported", checked=Checked()).untested}
+    found = {
+        one.what: one for one in biased(db, task="imported", checked=ControlResults()).untested
+    }
     assert "Other methods of explanation" not in found
     assert found["The attributions themselves"].remedy == "An audit of the model itself."
     assert found["Another name, another answer"].remedy == ""
@@ -188,10 +190,10 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     of = {one.group: one.precision for one in groups.matching}
     assert of["places"] is None
     assert of["anns"] is not None and of["anns"].precision == pytest.approx(0.5)
-    text = Visible(render(found)).text
+    text = Visible(render_html(found)).text
     assert "A person checked 3 matches: 66.7\u00a0% are right" in text
     assert "Nobody has checked" not in text
-    assert "Nobody has checked" in Visible(render(biased(db))).text
+    assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
 def test_the_manifest_in_short(db: Database) -> None:
@@ -199,13 +201,13 @@ def test_the_manifest_in_short(db: Database) -> None:
     assert found is not None
     assert (found.shards, found.attempts, found.workers) == (6, 6, 1)
     assert dict(found.software)["transexplain"]
-    text = Visible(render(biased(db))).text
+    text = Visible(render_html(biased(db))).text
     assert "6 shards in 6 attempts by 1 worker" in text
     assert "transexplain verify" in text
 
 
 def test_every_section_is_linked_and_there(db: Database) -> None:
-    document = render(biased(db, sensitivity=0.9))
+    document = render_html(biased(db, sensitivity=0.9))
     for name in ("untested", "data", "evidence", "classes", "groups", "examples", "manifest"):
         assert f'href="#{name}"' in document and f'<section id="{name}"' in document
     assert 'class="verdict verdict-flagged"' in document
@@ -220,7 +222,7 @@ def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
         model=ModelRef(source=attack, classes=(attack, "positive"), digest="d"),
         method=MethodSpec(name="lrp"),
     )
-    document = render(summarise(db, run))
+    document = render_html(summarise(db, run))
     assert attack not in document
     assert "img" not in {tag for tag, at in Visible(document).tags if "onerror" in at}
 

@@ -15,13 +15,13 @@ from report_samples import (
     swapped,
 )
 
-from transexplain.bias.checked import Checked
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
-from transexplain.plans import DatasetRef, ModelRef
 from transexplain.reports import REPORTS
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-from transexplain.types import EntityGroup, ItemOutcome
+from transexplain.types.items import EntityGroup, ItemOutcome
+from transexplain.types.plans import DatasetRef, ModelRef
 
 
 def texts(summary: object, kind: str) -> str:
@@ -263,7 +263,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
     import gc
     import weakref
 
-    from transexplain.store import pages, results
+    from transexplain.store import readers, results
 
     alive: set[int] = set()
     most = 0
@@ -278,7 +278,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
             most = max(most, len(alive))
             yield one
 
-    monkeypatch.setattr(pages, "_PAGE", 4)
+    monkeypatch.setattr(readers, "_PAGE", 4)
     monkeypatch.setattr(results, "iter_attributions", counted)
     run = biased_run(db)
     gc.disable()
@@ -297,7 +297,7 @@ def test_swaps_decide_and_relevance_does_not(
     db: Database, effect: float | None, verdict: str
 ) -> None:
     observations = [] if effect is None else swapped(effect)
-    found = summarise(db, biased_run(db, checked=Checked(observations=observations)))
+    found = summarise(db, biased_run(db, checked=ControlResults(observations=observations)))
     assert found.groups is not None
     assert {one.verdict for one in found.groups.verdicts} == {verdict}
     assert any(row.flagged for row in found.groups.rows), "relevance differs in any case"
@@ -308,6 +308,6 @@ def test_swaps_decide_and_relevance_does_not(
 
 def test_saved_answers_that_are_not_the_plans_are_damage(db: Database) -> None:
     wrong = [replace(one, log_odds=(*one.log_odds, 1.0)) for one in swapped()]
-    run = biased_run(db, checked=Checked(observations=wrong))
+    run = biased_run(db, checked=ControlResults(observations=wrong))
     with pytest.raises(ConfigurationError, match="have 2 answers where its plan has 1"):
         summarise(db, run)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.reports.survey import Best, Sizes
-from transexplain.spans import size_of
+from transexplain.reports.gallery import Best, Sizes
+from transexplain.types.words import size_of
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60), st.floats(0.01, 1.0))

@@ -8,11 +8,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
-from transexplain.reports.html import render
-from transexplain.reports.json_report import render as as_json
-from transexplain.reports.json_report import schema
 from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import gaps
+from transexplain.reports.report_formats import render_html, schema
+from transexplain.reports.report_formats import render_json as as_json
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.texts_by_length import TextsByLength, _parts
 from transexplain.reports.summary import summarise
@@ -53,7 +52,7 @@ def test_no_text_is_lost_or_counted_twice(counts: list[int]) -> None:
 def test_texts_of_one_length_have_no_section(db: Database) -> None:
     summary = summarise(db, run_of(db, [3] * 8))
     assert summary.sections == {}
-    assert 'id="lengths"' not in render(summary)
+    assert 'id="lengths"' not in render_html(summary)
 
 
 def test_a_sentence_only_beyond_chance(db: Database) -> None:
@@ -68,7 +67,7 @@ def test_a_sentence_only_beyond_chance(db: Database) -> None:
 
 def test_the_page_and_the_document_have_it(db: Database) -> None:
     summary = summarise(db, run_of(db, [2] * 40 + [9] * 40))
-    page = render(summary)
+    page = render_html(summary)
     assert "Texts by length" in Visible(page).text
     assert '<a href="#lengths">Lengths</a>' in page
     document = json.loads(as_json(summary))
@@ -85,9 +84,9 @@ def test_few_texts_are_not_published(db: Database) -> None:
     assert [one.items for one in parts] == [40, 40, 43]
     assert [one.accuracy for one in parts] == [1.0, None, 1.0]
     assert [one.correct for one in parts] == [40, None, 43]
-    assert render(redacted(summary, 10))
+    assert render_html(redacted(summary, 10))
     assert len(redacted(summary, 42).sections["texts_by_length"].parts) == 1
-    assert 'id="lengths"' not in render(redacted(summary, 42))
+    assert 'id="lengths"' not in render_html(redacted(summary, 42))
 
 
 def test_records_of_sections_have_rules() -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from report_samples import Visible, image_attribution, text_attribution, tokens_of
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.tokens import MAX_OPACITY, page, token_ansi, token_html
-from transexplain.spans import spans_of
-from transexplain.types import Attribution, Token
+from transexplain.reports.coloured_text import MAX_OPACITY, page, token_ansi, token_html
+from transexplain.types.items import Attribution, Token
+from transexplain.types.words import spans_of
 
 #: characters that HTML, terminals or tokenizers treat in a way of their own
 ODD = st.sampled_from("<>&\"'\r\n\t \u00a0\u200b\u202e\u0301é中😀\x1b\x07\x7f]]>-")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.reports.wording import named, number, power, signed, spoken, things
+from transexplain.reports.phrasing import named, number, power, signed, spoken, things
 
 
 @pytest.mark.parametrize(

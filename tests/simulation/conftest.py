@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -5,10 +5,10 @@ from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.records import Claim, ShardStatus
+from transexplain.store.leases import after_death, caution_of
+from transexplain.store.run_records import Claim, ShardStatus
 from transexplain.store.schema import item
-from transexplain.store.suspects import after_death, caution_of
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
 
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
 ODD = "odd \x00 \udc80"

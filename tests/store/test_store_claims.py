@@ -11,11 +11,12 @@ from sqlalchemy import event, select, text
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError, FencedError
-from transexplain.plans import AuditPlan, Shard
 from transexplain.store import results, runs, shards
-from transexplain.store.database import Database, open_database
-from transexplain.store.records import Claim
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.run_records import Claim
 from transexplain.store.schema import metadata
+from transexplain.types.plans import AuditPlan, Shard
 
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
 

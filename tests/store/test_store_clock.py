@@ -15,11 +15,11 @@ from store_samples import claimable, make_plan, make_result, make_shards
 
 from orchestrator.dispatch import local
 from transexplain.settings import Settings
-from transexplain.store import fleet, hints, leases, results, runs, schedules, shards, verdicts
+from transexplain.store import fleet_state, hints, leases, results, runs, schedules, shards
+from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
-from transexplain.store.schedule_records import Planned
-from transexplain.store.schedule_tables import duty, schedule, schedule_fire
-from transexplain.store.schema import shard
+from transexplain.store.schedules import Planned
+from transexplain.store.schema import duty, schedule, schedule_fire, shard
 from workers import worker_names
 from workers.worker_names import free_dead, worker_name, worker_prefix
 
@@ -53,7 +53,7 @@ def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> Non
     set_clock_back(db, TWO_DAYS)
     assert 0 in claimable(db, run_id)
     assert hints.waiting(db, [run_id], 9) == 3
-    assert fleet.status(db).expired == 1
+    assert fleet_state.status(db).expired == 1
     heir = shards.claim(db, run_id, "heir", LEASE, 0)
     assert heir is not None and heir.token == claim.token + 1
     assert not shards.renew(db, claim, LEASE), "fenced as ever"

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from transexplain.errors import ItemError
-from transexplain.store import features
+from transexplain.store import codec
 from transexplain.store.codec import decode, encode
-from transexplain.types import PatchGrid, Token
+from transexplain.types.items import PatchGrid, Token
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -74,19 +74,19 @@ TOKENS = st.builds(
 
 @given(st.lists(TOKENS, max_size=30).map(tuple))
 def test_tokens_come_back(tokens: tuple[Token, ...]) -> None:
-    assert features.unpack(features.pack(tokens)) == tokens
-    assert features.count(tokens) == len(tokens)
+    assert codec.unpack(codec.pack(tokens)) == tokens
+    assert codec.count(tokens) == len(tokens)
 
 
 def test_a_grid_comes_back() -> None:
     grid = PatchGrid(rows=3, cols=5, height=48, width=80, prefix=2)
-    assert features.unpack(features.pack(grid)) == grid
-    assert features.count(grid) == 15
+    assert codec.unpack(codec.pack(grid)) == grid
+    assert codec.count(grid) == 15
 
 
 def test_tokens_with_surrogates_and_nul_come_back() -> None:
     odd = (Token(text="\ud800\x00\n", start=2, end=5, word=0),)
-    assert features.unpack(features.pack(odd)) == odd
+    assert codec.unpack(codec.pack(odd)) == odd
 
 
 def test_tokens_take_a_few_bytes_each() -> None:
@@ -111,4 +111,4 @@ def test_tokens_take_a_few_bytes_each() -> None:
         Token(text=word, start=start, end=start + len(word), word=number)
         for number, (word, start) in enumerate(zip(words, starts, strict=True))
     )
-    assert len(features.pack(tokens)) < 8 * len(tokens)
+    assert len(codec.pack(tokens)) < 8 * len(tokens)

@@ -13,10 +13,10 @@ from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.store import results, runs
-from transexplain.store.codec import EncodedRelevance, decode
+from transexplain.store.codec import EncodedRelevance, decode, unpack
 from transexplain.store.columns import Doubles
-from transexplain.store.database import Database, open_database
-from transexplain.store.features import unpack
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from transexplain.store.schema import attribution
 from transexplain.store.shards import claim
 

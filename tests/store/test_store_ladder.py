@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import MetaData, Table, func, insert, inspect, select
 from store_samples import make_plan, make_result, make_shards
 
-from transexplain.evaluations import MetricScore
 from transexplain.store import (
-    dead_letters,
+    fleet_state,
     hints,
     partitions,
     results,
@@ -17,12 +16,12 @@ from transexplain.store import (
     runs,
     schedules,
     shards,
-    verdicts,
 )
+from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
-from transexplain.store.schedule_records import Planned
-from transexplain.store.schedule_tables import schedule
-from transexplain.store.schema import PARTITIONED
+from transexplain.store.schedules import Planned
+from transexplain.store.schema import PARTITIONED, schedule
+from transexplain.types.scores import MetricScore
 
 Rows = dict[str, list[dict[str, Any]]]
 TABLES = [table.name for table in schedule.metadata.sorted_tables]
@@ -71,7 +70,7 @@ def fill(db: Database) -> None:
     assert hung is not None
     shards.hang(db, hung, ["id-5"], "no progress")
     assert hints.take_duty(db, "sweep", 60)
-    dead_letters.add(db, {"json": 2, "task": 3})
+    fleet_state.add(db, {"json": 2, "task": 3})
 
 
 def rows(db: Database) -> Rows:

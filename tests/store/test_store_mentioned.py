@@ -6,10 +6,10 @@ import pytest
 from store_samples import make_ledger, make_mention, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MetricScore
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.mentioned import ALL, mean_gaps, mean_scores
+from transexplain.store.run_totals import ALL, mean_gaps, mean_scores
+from transexplain.types.scores import MetricScore
 
 GROUPS = ("names", "pla\x00ces")
 

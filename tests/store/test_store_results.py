@@ -20,10 +20,10 @@ from store_samples import (
 )
 
 from transexplain.errors import ItemError
-from transexplain.plans import Shard, ShardResult
-from transexplain.store import pages, ranked, results, runs, shards
+from transexplain.store import ranked, readers, results, runs, shards
 from transexplain.store.database import Database
-from transexplain.types import Attribution, ItemFailure
+from transexplain.types.items import Attribution, ItemFailure
+from transexplain.types.plans import Shard, ShardResult
 
 
 def saved(db: Database, *made: ShardResult, **plan: Any) -> str:
@@ -125,7 +125,7 @@ def test_logits_are_exact(db: Database) -> None:
 def test_pages_meet_without_gap_or_overlap(
     db: Database, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_PAGE", page)
+    monkeypatch.setattr(readers, "_PAGE", page)
     run_id = saved(db, *map(make_result, make_shards(7, 3)))
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
     found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
@@ -150,7 +150,7 @@ def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
 def test_a_reader_that_stops_halfway_holds_nothing(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_PAGE", 1)
+    monkeypatch.setattr(readers, "_PAGE", 1)
     run_id = saved(db, make_result(Shard(index=0, start=0, stop=3)))
     reading = results.iter_items(db, run_id)
     next(reading)

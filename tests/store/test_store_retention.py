@@ -9,12 +9,11 @@ from sqlalchemy import event, func, insert, select, update
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import partitions, results, retention, runs, schedules, shards
+from transexplain.store import partitions, results, runs, schedules, shards, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.schedule_records import Planned
-from transexplain.store.schedule_tables import schedule_fire
-from transexplain.store.schema import metadata, run
+from transexplain.store.schedules import Planned
+from transexplain.store.schema import metadata, run, schedule_fire
 
 DAY = 86_400.0
 
@@ -69,15 +68,15 @@ def fired(db: Database, name: str, at: float, run_id: str | None, **values: obje
 def test_old_runs_go_with_all_their_rows_and_young_ones_stay(db: Database) -> None:
     old, young = old_run(db, 91), old_run(db, 89)
     kept = rows_left(db, young)
-    [found] = retention.old_runs(db, 90 * DAY)
+    [found] = upkeep.old_runs(db, 90 * DAY)
     assert (found.id, found.name, found.items) == (old, "daily", 12)
-    gone = retention.prune(db, 90 * DAY)
+    gone = upkeep.prune(db, 90 * DAY)
     assert [one.id for one in gone.runs] == [old]
     assert gone.items == 12
     assert rows_left(db, old) == {}
     assert rows_left(db, young) == kept
     assert ids(db) == {young}
-    assert retention.prune(db, 90 * DAY).runs == []
+    assert upkeep.prune(db, 90 * DAY).runs == []
 
 
 def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
@@ -86,13 +85,13 @@ def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
     age(db, cancelled, 400)
     with db.begin() as connection:
         connection.execute(update(run).where(run.c.id == running).values(created=0.0))
-    assert [one.id for one in retention.prune(db, DAY).runs] == [cancelled]
+    assert [one.id for one in upkeep.prune(db, DAY).runs] == [cancelled]
     assert ids(db) == {running}
 
 
 def test_the_newest_of_each_name_are_kept(db: Database) -> None:
     made = {name: [old_run(db, days, name=name) for days in (300, 200, 100)] for name in ("a", "b")}
-    gone = retention.prune(db, 90 * DAY, keep_last=2)
+    gone = upkeep.prune(db, 90 * DAY, keep_last=2)
     assert {one.id for one in gone.runs} == {made["a"][0], made["b"][0]}
 
 
@@ -111,7 +110,7 @@ def test_what_schedules_need_is_kept(db: Database) -> None:
     runs.cancel(db, cancelled)
     age(db, cancelled, 95)
     fired(db, "weekly", 2.0, cancelled)
-    gone = {one.id for one in retention.prune(db, 90 * DAY).runs}
+    gone = {one.id for one in upkeep.prune(db, 90 * DAY).runs}
     assert gone == {first, third, cancelled}
     assert schedules.last_run(db, "nightly") == second
     assert schedules.last_run(db, "weekly") == fourth
@@ -125,28 +124,28 @@ def test_what_a_verdict_needs_is_kept(db: Database) -> None:
     running = runs.create(db, make_plan(), make_shards())
     schedules.add(db, planned("weekly"))
     fired(db, "weekly", 1.0, running, previous=before)
-    assert retention.prune(db, 90 * DAY).runs == []
+    assert upkeep.prune(db, 90 * DAY).runs == []
     with db.begin() as connection:
         connection.execute(update(schedule_fire).values(post="posted"))
-    assert {one.id for one in retention.prune(db, 90 * DAY).runs} == {compared, posting}
+    assert {one.id for one in upkeep.prune(db, 90 * DAY).runs} == {compared, posting}
     assert ids(db) == {before, latest, running}
 
 
 def test_a_run_that_was_reopened_meanwhile_stays(db: Database) -> None:
     old = old_run(db, 100)
-    [seen] = retention.old_runs(db, 90 * DAY)
+    [seen] = upkeep.old_runs(db, 90 * DAY)
     with db.begin() as connection:
         connection.execute(
             update(run).where(run.c.id == old).values(state="running", finished=None)
         )
-    assert not retention._delete(db, seen)
+    assert not upkeep._delete(db, seen)
     assert len(list(results.iter_items(db, old))) == 12
 
 
 def test_an_interrupted_deletion_is_finished_by_the_next(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_ROWS", 5)
+    monkeypatch.setattr(upkeep, "_ROWS", 5)
     old = old_run(db, 100)
     deleted = 0
 
@@ -158,18 +157,18 @@ def test_an_interrupted_deletion_is_finished_by_the_next(
 
     event.listen(db.engine, "before_cursor_execute", die)
     with pytest.raises(KeyboardInterrupt):
-        retention.prune(db, 90 * DAY)
+        upkeep.prune(db, 90 * DAY)
     event.remove(db.engine, "before_cursor_execute", die)
     assert runs.get(db, old).state == "cancelled"
     assert rows_left(db, old)["item"] == 7
-    assert [one.id for one in retention.prune(db, 90 * DAY).runs] == [old]
+    assert [one.id for one in upkeep.prune(db, 90 * DAY).runs] == [old]
     assert rows_left(db, old) == {}
 
 
 def test_two_at_once_delete_each_run_once(db: Database) -> None:
     made = {old_run(db, days) for days in (100, 200, 300)}
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: retention.prune(db, 90 * DAY), range(2)))
+        both = list(pool.map(lambda _: upkeep.prune(db, 90 * DAY), range(2)))
     gone = [one.id for part in both for one in part.runs]
     assert sorted(gone) == sorted(made)
     assert ids(db) == set()
@@ -178,7 +177,7 @@ def test_two_at_once_delete_each_run_once(db: Database) -> None:
 @pytest.fixture
 def months(postgres_url: str) -> Iterator[Database]:
     """A PostgreSQL database with runs of three past months in partitions."""
-    from transexplain.store.database import open_database
+    from transexplain.store.connect import open_database
 
     with open_database(postgres_url, upgrade=True) as database:
         for run_id, days in (
@@ -196,7 +195,7 @@ def months(postgres_url: str) -> Iterator[Database]:
 @pytest.mark.postgres
 def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> None:
     old_hex = old_run(months, 500, "abcdefabcdef")
-    gone = retention.prune(months, 90 * DAY)
+    gone = upkeep.prune(months, 90 * DAY)
     assert [month.name for month in gone.months] == ["202601", "202603"]
     assert gone.freed > 0
     assert {one.id for one in gone.runs} == {
@@ -219,16 +218,16 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
 @pytest.mark.postgres
 def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> None:
     """Between the look and the lock a schedule began to need the run."""
-    drop = retention._drop_month
+    drop = upkeep._drop_month
 
-    def late(db: Database, month: partitions.Month, *rest: float) -> retention.Pruned | None:
+    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.Pruned | None:
         if month.name == "202603":
             schedules.add(db, planned("nightly"))
             fired(db, "nightly", 1.0, "20260305-00000000")
         return drop(db, month, *rest)  # type: ignore[arg-type]
 
-    with mock.patch.object(retention, "_drop_month", late):
-        gone = retention.prune(months, 90 * DAY)
+    with mock.patch.object(upkeep, "_drop_month", late):
+        gone = upkeep.prune(months, 90 * DAY)
     assert [month.name for month in gone.months] == ["202601"]
     assert rows_left(months, "20260305-00000000")["attribution"] == 18
 
@@ -244,7 +243,7 @@ def test_only_the_owner_prunes(months: Database, postgres_url: str) -> None:
             Database(postgres_url.replace("postgres@", f"{name}@")) as other,
             pytest.raises(ConfigurationError, match="belong to the role"),
         ):
-            retention.prune(other, 90 * DAY)
+            upkeep.prune(other, 90 * DAY)
     finally:
         with months.begin() as connection:
             connection.exec_driver_sql(f"DROP OWNED BY {name}")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.plan_json import plan_from_json, plan_to_json
+from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.types.scores import MethodSpec
 
 
 def finish(db: Database, run_id: str, **options: object) -> None:

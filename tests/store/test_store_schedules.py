@@ -8,10 +8,11 @@ from sqlalchemy import text, update
 from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import runs, schedules, verdicts
+from transexplain.store import runs, schedules
+from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
-from transexplain.store.schedule_records import Planned, Schedule
-from transexplain.store.schedule_tables import schedule, schedule_fire
+from transexplain.store.schedules import Planned, Schedule
+from transexplain.store.schema import schedule, schedule_fire
 
 AUDIT = (make_plan(), make_shards())
 

@@ -9,13 +9,13 @@ from sqlalchemy import text, update
 from store_samples import make_attribution, make_image, make_outcome, make_plan, make_shards
 from store_samples import make_result as sample
 
-from transexplain.evaluations import MetricScore
-from transexplain.plans import ShardResult
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.recorded import RecordedShard, recorded_shards
+from transexplain.store.results import stored_digest
 from transexplain.store.schema import item
-from transexplain.store.shard_digests import stored_digest
+from transexplain.types.plans import ShardResult
+from transexplain.types.scores import MetricScore
 
 ODD = "Zoë \x00 \x10 \ud800 \U0001f600 'quoted' \\"
 

@@ -13,8 +13,10 @@ from sqlalchemy import text
 from store_samples import claimable, make_plan, make_result, make_shards, same
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, retention, revisions, runs, shards, upkeep
-from transexplain.store.database import Database, open_database
+from transexplain.store import partitions, results, revisions, runs, shards, upkeep
+from transexplain.store import upkeep as retention
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 
 def half_done(db: Database) -> str:

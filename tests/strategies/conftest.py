@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from local_audits import audited_in
 
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 Audit = Callable[..., tuple[Database, str]]
 

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from watermarked import MARKED_DIGIT, Watermarked, make_watermarked
 
 from orchestrator.cli import app
+from transexplain.analysis.strategies.discover_strategies import ClassSample, discover
+from transexplain.analysis.strategies.strategy_records import ClassStrategies, Strategies
 from transexplain.errors import ConfigurationError
-from transexplain.plans import DatasetRef, ModelRef
-from transexplain.store.database import Database, open_database
-from transexplain.strategies.discover import discover
-from transexplain.strategies.records import ClassStrategies, Strategies
-from transexplain.strategies.sampling import Draw
-from transexplain.types import ItemOutcome
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.types.items import ItemOutcome
+from transexplain.types.plans import DatasetRef, ModelRef
 
 Audit = Callable[..., tuple[Database, str]]
 
@@ -111,7 +111,7 @@ def test_a_sample_is_stated_and_nested(db: Database) -> None:
 
 def test_a_draw_does_not_depend_on_the_order() -> None:
     pairs = [(f"i{number}", "ab"[number % 2]) for number in range(100)]
-    draws = [Draw(7, 1), Draw(7, 1), Draw(7, 2)]
+    draws = [ClassSample(7, 1), ClassSample(7, 1), ClassSample(7, 2)]
     for draw, given in zip(draws, (pairs, pairs[::-1], pairs), strict=True):
         draw.add_all(given)
     assert draws[0].of("a") == draws[1].of("a") != draws[2].of("a")

@@ -10,16 +10,13 @@ import pytest
 from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
 from test_strategies_discover import picture_run
 
-from transexplain.plans import ModelRef
+from transexplain.analysis.strategies.discover_strategies import discover
 from transexplain.reports import STRATEGY_REPORTS
-from transexplain.reports.strategies.html import render
-from transexplain.reports.strategies.json_report import schema
-from transexplain.reports.strategies.records import StrategyReport
-from transexplain.reports.strategies.report import told
-from transexplain.reports.strategies.wording import percent
+from transexplain.reports.strategies_page import render, schema
+from transexplain.reports.strategies_report import StrategyReport, percent, strategy_report
 from transexplain.store.database import Database
-from transexplain.strategies.discover import discover
-from transexplain.types import ItemOutcome
+from transexplain.types.items import ItemOutcome
+from transexplain.types.plans import ModelRef
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 VOID = {"meta", "img", "input", "br", "wbr", "rect", "line", "circle", "path"}
@@ -56,7 +53,7 @@ def text_run(db: Database, *, attack: str = "") -> str:
 
 
 def report(db: Database, run: str) -> StrategyReport:
-    return told(db, discover(db, run))
+    return strategy_report(db, discover(db, run))
 
 
 def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:

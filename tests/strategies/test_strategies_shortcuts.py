@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import hypergeom
 
-from transexplain.strategies import regions, words
+from transexplain.analysis.strategies import shortcuts
 
 
 def heatmaps(count: int, seed: int, corner: float = 0.0) -> np.ndarray:
@@ -18,7 +18,7 @@ def heatmaps(count: int, seed: int, corner: float = 0.0) -> np.ndarray:
 
 
 def test_regions_are_corners_and_borders_of_the_grid() -> None:
-    found = {one.name: one for one in regions.regions(16, 8)}
+    found = {one.name: one for one in shortcuts.regions(16, 8)}
     assert len(found) == 8
     cells = np.arange(16 * 8).reshape(16, 8)
     corner = found["bottom right corner"]
@@ -27,21 +27,23 @@ def test_regions_are_corners_and_borders_of_the_grid() -> None:
     assert cells[border.rows, border.cols].tolist() == cells[:, :1].tolist()
     for one in found.values():
         assert one.area == cells[one.rows, one.cols].size / cells.size
-    assert regions.regions(3, 8) == ()
+    assert shortcuts.regions(3, 8) == ()
 
 
 def test_shares_count_positive_relevance_only() -> None:
     grid = np.zeros((2, 4, 4))
     grid[0, 0, 0], grid[0, 2, 2], grid[0, 3, 3] = 1.0, 3.0, -9.0
-    names = [one.name for one in regions.regions(4, 4)]
-    found = dict(zip(names, regions.shares(grid)[0], strict=True))
+    names = [one.name for one in shortcuts.regions(4, 4)]
+    found = dict(zip(names, shortcuts.shares(grid)[0], strict=True))
     assert found["top left corner"] == found["left border"] == 0.25
     assert found["bottom right corner"] == 0.0
-    assert regions.shares(grid)[1].tolist() == [0.0] * 8  # no relevance at all
+    assert shortcuts.shares(grid)[1].tolist() == [0.0] * 8  # no relevance at all
 
 
-def judged(inside: np.ndarray, outside: np.ndarray) -> dict[str, regions.RegionEvidence]:
-    (found,) = regions.evidence((8, 8), [regions.shares(inside)], [regions.shares(outside)], 0)
+def judged(inside: np.ndarray, outside: np.ndarray) -> dict[str, shortcuts.RegionEvidence]:
+    (found,) = shortcuts.evidence(
+        (8, 8), [shortcuts.shares(inside)], [shortcuts.shares(outside)], 0
+    )
     return {one.region: one for one in found}
 
 
@@ -72,7 +74,9 @@ def test_p_is_even_where_there_is_no_difference() -> None:
     found = []
     for seed in range(60):
         inside, outside = heatmaps(12, 100 + seed), heatmaps(40, 500 + seed)
-        (row,) = regions.evidence((8, 8), [regions.shares(inside)], [regions.shares(outside)], seed)
+        (row,) = shortcuts.evidence(
+            (8, 8), [shortcuts.shares(inside)], [shortcuts.shares(outside)], seed
+        )
         found.append(min(one.adjusted_p or 0.0 for one in row))
     assert np.mean(np.array(found) <= 0.1) <= 0.2  # Holm allows a tenth; 60 tries
 
@@ -88,8 +92,8 @@ def corpus(marked: int, rest: int) -> csr_array:
 def weighed(marked: int, rest: int) -> tuple:
     bags = corpus(marked, rest)
     labels = np.array([1] * marked + [0] * rest)
-    listed = words.heaviest(bags, WORDS, labels, 2)
-    return words.judged(listed, [rest, marked], words.vocabulary(bags, WORDS))
+    listed = shortcuts.heaviest(bags, WORDS, labels, 2)
+    return shortcuts.judged(listed, [rest, marked], shortcuts.vocabulary(bags, WORDS))
 
 
 def test_a_rare_word_that_carries_a_cluster_stands_out() -> None:
@@ -110,7 +114,7 @@ def test_other_words_do_not_stand_out(marked: int, rest: int) -> None:
 
 
 def test_vocabularies_of_classes_add_up() -> None:
-    one = words.vocabulary(corpus(3, 5), WORDS)
+    one = shortcuts.vocabulary(corpus(3, 5), WORDS)
     assert one.documents == {"common": 8, "mark": 3, "other": 5}
-    both = words.merged([one, words.vocabulary(csr_array(np.eye(2)), ("mark", "new"))])
+    both = shortcuts.merged([one, shortcuts.vocabulary(csr_array(np.eye(2)), ("mark", "new"))])
     assert (both.texts, both.documents) == (10, {"common": 8, "mark": 4, "other": 5, "new": 1})

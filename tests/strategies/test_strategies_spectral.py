@@ -5,8 +5,9 @@ import pytest
 from scipy.linalg import eigvalsh
 from sklearn.metrics import adjusted_rand_score
 
-from transexplain.strategies import one_class, quality, spectral
-from transexplain.strategies.features import Sample
+from transexplain.analysis.strategies import discover_strategies, spectral
+from transexplain.analysis.strategies import spectral as quality
+from transexplain.analysis.strategies.explanation_features import Sample
 
 
 def blobs(sizes: tuple[int, ...], distance: float, seed: int, width: int = 12) -> tuple:
@@ -94,9 +95,9 @@ def test_a_split_that_does_not_come_again_is_not_kept(monkeypatch: pytest.Monkey
         grids=random.standard_normal((120, 4, 4)),
         bags=None,
     )
-    found = one_class.read(sample, "predicted", "cat", 120, seed=0)
+    found = discover_strategies.read(sample, "predicted", "cat", 120, seed=0)
     assert found.found.rejected == 2
-    assert found.found.stability < one_class.STABLE
+    assert found.found.stability < discover_strategies.STABLE
     assert [cluster.size for cluster in found.found.clusters] == [120]
     assert [len(shares) for shares in found.shares] == [120]
     assert {point.cluster for point in found.found.points} == {1}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import transexplain as te
-from transexplain.models.base import LoadedModel
-from transexplain.types import Attribution
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Attribution
 
 #: two texts of one length and a shorter one, begun and ended alike, as tokenizers do
 TEXTS = ((2, 5, 6, 7, 8, 9, 10, 3), (2, 11, 12, 13, 14, 15, 16, 3), (2, 17, 18, 3))

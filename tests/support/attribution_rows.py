@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
-from transexplain.types import ItemOutcome
+from transexplain.store.connect import open_database
+from transexplain.types.items import ItemOutcome
 
 
 def rows_of_run(url: str, run_id: str = "latest") -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.evaluating.bench import MethodBench
-from transexplain.evaluations import EvaluatedMethod, MethodSpec
+from transexplain.evaluating.evaluation_bench import MethodBench
+from transexplain.evaluating.metrics.measured_case import Case
 from transexplain.explaining import Request
-from transexplain.explaining.items import Silent
-from transexplain.metrics.case import Case
-from transexplain.models.base import LoadedModel
-from transexplain.targets import ClassNames, parse_target
-from transexplain.types import Attribution, Item, Token
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Attribution, Item, Token
+from transexplain.types.scores import EvaluatedMethod, MethodSpec
+from transexplain.types.targets import ClassNames, parse_target
 
 
 def case_of(relevance: Sequence[float], *, name: str = "i0", index: int = 0, **more: Any) -> Case:

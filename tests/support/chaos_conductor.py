@@ -14,13 +14,13 @@ from pathlib import Path
 from chaos_groups import Group, wait_for
 from chaos_servers import OwnPostgres, OwnRedis
 
-from orchestrator import sweep
-from orchestrator.dispatch.queue import send_hints
+from orchestrator.dispatch import sweep
+from orchestrator.dispatch.queue import send_messages
 from transexplain.errors import BrokerError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
-from transexplain.store.records import ShardStatus
+from transexplain.store.run_records import ShardStatus
 from workers.app import queue_of
 
 _ZOMBIES = 5  # tries
@@ -235,7 +235,7 @@ class Conductor:
 
     def _hint(self, indices: Sequence[int], *, first: bool = False) -> None:
         """Send a message for each shard; `first` puts it before those that wait."""
-        send_hints(self.settings, self.run_id, indices, self._queue)
+        send_messages(self.settings, self.run_id, indices, self._queue)
         if first:
             with self.broker.client() as client:
                 for _ in indices:  # workers take from the right

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from transexplain.bias.aggregates import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
 

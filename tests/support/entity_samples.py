@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from transexplain.bias.entity_totals import EntityTotals, Stratum
-from transexplain.types import Mention
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.types.items import Mention
 
 POSITIVE = Stratum("predicted", "positive")
 

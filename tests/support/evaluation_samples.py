@@ -6,12 +6,12 @@ from typing import Any
 
 from report_samples import explained_text
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.evaluations import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
-from transexplain.evaluations import MetricScore as Score
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
+from transexplain.types.scores import MetricScore as Score
 
 Values = Sequence[float | str | None]  #: of items in order; a text is why there is none
 

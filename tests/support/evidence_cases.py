@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.metrics.case import Case
-from transexplain.types import Attribution, Evidence, Item, PatchGrid, Token
+from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.types.items import Attribution, Evidence, Item, PatchGrid, Token
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 
-from transexplain.evaluations import MethodSpec
-from transexplain.learned.checkpoint import save
-from transexplain.learned.facts import Agreement, Architecture, Facts
-from transexplain.learned.network import Explainer
 from transexplain.methods import METHODS
-from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.states import readable_layers
-from transexplain.types import Item
+from transexplain.methods.learned_facts import Agreement, Architecture, Facts
+from transexplain.methods.learned_network import Explainer, save
+from transexplain.models.hidden_states import readable_layers
+from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.types.items import Item
+from transexplain.types.scores import MethodSpec
 
 #: methods that need no file beside the model
 UNAIDED = [name for name in METHODS if name not in ("decoded-gradcam", "learned")]

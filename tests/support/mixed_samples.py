@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from entity_samples import POSITIVE, mention
 
-from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.entity_totals import EntityTotals
-from transexplain.bias.exact_sample import ExactSample, PairedMentions
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.prediction_powered import ExactSample, PairedMentions
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from sqlalchemy import text
 from tiny_audit import make_audit
 
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.answers import Answer
-from transexplain.bias.checked import Checked
-from transexplain.bias.counterfactuals import Observation
-from transexplain.bias.entity_totals import Stratum
-from transexplain.bias.matching import Matcher
-from transexplain.bias.mentions import mentions_of
-from transexplain.evaluations import MethodSpec, MetricScore
-from transexplain.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.entity_totals import Stratum
+from transexplain.analysis.groups.mention_matching import Matcher, mentions_of
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.types import (
+from transexplain.types.items import (
     Attribution,
     EntityGroup,
     ItemFailure,
@@ -28,6 +24,8 @@ from transexplain.types import (
     PatchGrid,
     Token,
 )
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.scores import MethodSpec, MetricScore
 
 CLASSES = ("negative", "positive")
 ANNS = ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
@@ -148,7 +146,7 @@ def stored_run(
     leave: int = 0,
     sensitivity: float | None = None,
     previous: str | None = None,
-    checked: Checked | None = None,
+    checked: ControlResults | None = None,
     scores: Sequence[MetricScore] = (),
     **plan: Any,
 ) -> str:
@@ -244,7 +242,7 @@ def biased_run(db: Database, **changes: Any) -> str:
 
     Where nothing else was checked, names were swapped, and the answer followed the bias.
     """
-    changes.setdefault("checked", Checked(observations=swapped()))
+    changes.setdefault("checked", ControlResults(observations=swapped()))
     explained = []
     for number in range(36):
         name = (*ANNS, *BOBS)[number % 12]

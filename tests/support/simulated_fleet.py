@@ -21,22 +21,22 @@ from simulated_world import Event, Executor, Process, Task, Thread, World
 from sqlalchemy import delete, func, select
 from store_samples import make_plan, make_result
 
-from orchestrator import sweep as sweeping
 from orchestrator.dispatch import local
-from orchestrator.scheduling import tick as ticking
+from orchestrator.dispatch import sweep as sweeping
+from orchestrator.schedule import tick as ticking
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped
-from transexplain.plans import Shard
 from transexplain.settings import Settings
 from transexplain.store import hints, results, runs, schedules, shards
 from transexplain.store.database import Database
-from transexplain.store.records import Claim, ShardStatus
-from transexplain.store.schedule_records import Planned
-from transexplain.store.schedule_tables import duty, schedule
+from transexplain.store.run_records import Claim, ShardStatus
+from transexplain.store.schedules import Planned
+from transexplain.store.schema import duty, schedule
 from transexplain.store.schema import item as item_table
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
-from transexplain.supervision import Caution
+from transexplain.types.observer import Caution
+from transexplain.types.plans import Shard
 from workers import claim_to_commit, heartbeat
 from workers.claim_to_commit import Device, Workbench
 

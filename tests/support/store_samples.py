@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import or_, select
 
-from transexplain.evaluations import MethodSpec
-from transexplain.plans import AuditPlan, Classification, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.store import leases, runs
 from transexplain.store.database import Database
 from transexplain.store.schema import shard
-from transexplain.types import (
+from transexplain.types.items import (
     Attribution,
     EntityGroup,
     ItemFailure,
@@ -20,6 +18,15 @@ from transexplain.types import (
     PatchGrid,
     Token,
 )
+from transexplain.types.plans import (
+    AuditPlan,
+    Classification,
+    DatasetRef,
+    ModelRef,
+    Shard,
+    ShardResult,
+)
+from transexplain.types.scores import MethodSpec
 
 CLASSES = ("negative", "positive")
 

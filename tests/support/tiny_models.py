@@ -8,7 +8,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
-from transexplain.types import Item
+from transexplain.types.items import Item
 
 WORDS = ["a", "film", "nice", "un", "##believ", "##ably", "good", "goods", "[", "]", "x", "e", "-"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -12,8 +12,14 @@ from PIL import Image
 from tiny_models import bert, vit, wordpiece
 
 from transexplain.data.snapshot import prepare
-from transexplain.plans import DatasetRef, DatasetSpec
-from transexplain.training.plan import FitPlan, Optimisation, Stages, TrainingPlan, Unobserved
+from transexplain.training.training_plans import (
+    FitPlan,
+    Optimisation,
+    Stages,
+    TrainingPlan,
+    Unobserved,
+)
+from transexplain.types.plans import DatasetRef, DatasetSpec
 
 CLASSES = ("bad", "so-so", "good")
 _TEXTS = ("un [ film", "a nice x", "goods film")

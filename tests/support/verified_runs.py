@@ -14,10 +14,11 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.provenance import Check, VerifyRequest, verify
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.database import Database, open_database
-from transexplain.verifying import Check, VerifyRequest, verify
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 
 #: a small audit: 20 items in 3 shards, nothing measured beside
 SMALL: dict[str, Any] = {"items": 20, "payload": "float16", "evaluation": {"items": 0}}

@@ -13,16 +13,16 @@ from tiny_trainings import StopAt, image_plan, text_plan
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
-from transexplain.learned.facts import read_facts
+from transexplain.methods.learned_facts import read_facts
+from transexplain.models.hidden_states import own_positions
 from transexplain.models.load import load_model
-from transexplain.models.states import own_positions
 from transexplain.rank_correlation import rank_similarity
 from transexplain.training import train
-from transexplain.training.classifier import prepare
-from transexplain.training.explainers import fresh_explainer
-from transexplain.training.plan import ExplainerPlan, FitPlan, TrainingPlan
+from transexplain.training.classifiers import prepare
+from transexplain.training.explainer_training import fresh_explainer
 from transexplain.training.teaching import Lessons, Teacher
+from transexplain.training.training_plans import ExplainerPlan, FitPlan, TrainingPlan
+from transexplain.types.scores import MethodSpec
 
 Make = Callable[..., TrainingPlan]
 SHORT = FitPlan(epochs=3, batch_size=8, seed=3)

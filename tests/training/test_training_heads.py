@@ -14,7 +14,7 @@ from tiny_trainings import image_plan, text_plan
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.load import load_model
 from transexplain.training import train
-from transexplain.training.heads import load_for_training
+from transexplain.training.classifiers import load_for_training
 
 NEW = ("no", "yes")
 

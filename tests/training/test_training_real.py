@@ -7,9 +7,9 @@ import pytest
 from tiny_trainings import StopAt, snapshot
 
 import transexplain as te
-from transexplain.learned.facts import read_facts
+from transexplain.methods.learned_facts import read_facts
 from transexplain.training import train
-from transexplain.training.plan import ExplainerPlan, FitPlan, TrainingPlan
+from transexplain.training.training_plans import ExplainerPlan, FitPlan, TrainingPlan
 
 pytestmark = pytest.mark.shared
 SENTENCES = 500

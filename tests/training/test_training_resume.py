@@ -17,7 +17,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.models.load import load_model
 from transexplain.training import train
 from transexplain.training.course import forget
-from transexplain.training.plan import TrainingPlan
+from transexplain.training.training_plans import TrainingPlan
 
 pytestmark = pytest.mark.exhaustive
 

@@ -12,16 +12,16 @@ from tiny_models import SIZES, text_items
 from tiny_trainings import StopAt, text_plan
 
 from transexplain.errors import ConfigurationError
-from transexplain.models.base import LoadedModel
 from transexplain.models.load import load_model
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.wrap import wrap
 from transexplain.training import train
-from transexplain.training.classifier import prepare
+from transexplain.training.classifiers import prepare
 from transexplain.training.fitting import fit
 from transexplain.training.objective import ClassifierObjective, ParameterGroup
-from transexplain.training.plan import FitPlan, Optimisation, Stages
-from transexplain.training.stages import parameter_groups, parts_of, rate_at, stages_of
-from transexplain.types import Item
+from transexplain.training.optimisation import parameter_groups, parts_of, rate_at, stages_of
+from transexplain.training.training_plans import FitPlan, Optimisation, Stages
+from transexplain.types.items import Item
 
 
 def sample(model: LoadedModel):
@@ -184,7 +184,7 @@ def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path
 
 
 def test_running_statistics_of_frozen_layers_stay() -> None:
-    from transexplain.training.steps import Stepper
+    from transexplain.training.optimisation import Stepper
 
     module = torch.nn.Sequential(
         torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)

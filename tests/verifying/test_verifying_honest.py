@@ -18,14 +18,13 @@ from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampere
 
 from transexplain.errors import ConfigurationError
 from transexplain.explaining import Explained
-from transexplain.manifests import manifest_of
-from transexplain.plans import AuditPlan, SourceFile
+from transexplain.provenance import Check, VerifyRequest
+from transexplain.provenance.explained_again import Largest, differences
+from transexplain.provenance.manifest import manifest_of
+from transexplain.provenance.verify import drawn, input_checks
 from transexplain.store import runs
-from transexplain.store.database import open_database
-from transexplain.verifying import Check, VerifyRequest
-from transexplain.verifying.differences import Largest, differences
-from transexplain.verifying.inputs import input_checks
-from transexplain.verifying.verify import drawn
+from transexplain.store.connect import open_database
+from transexplain.types.plans import AuditPlan, SourceFile
 
 ALL = {
     "plan",

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 from verified_runs import Run, audited, change_plan, execute, failed, flipped, rows, tampered
 
-from orchestrator.cli.main import app
+from orchestrator.cli.command_line import app
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +230,9 @@ def test_a_plan_that_cannot_be_read_fails_by_name(run: Run, tmp_path: Path, plan
 
 
 def digests_of(url: str, run_id: str) -> dict[int, str]:
-    from transexplain.store.database import open_database
+    from transexplain.store.connect import open_database
     from transexplain.store.recorded import recorded_shards
-    from transexplain.store.shard_digests import stored_digest
+    from transexplain.store.results import stored_digest
 
     with open_database(url) as db:
         return {

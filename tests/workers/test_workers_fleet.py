@@ -18,8 +18,8 @@ from tiny_audit import make_audit
 
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.database import open_database
-from transexplain.types import Attribution
+from transexplain.store.connect import open_database
+from transexplain.types.items import Attribution
 from workers.app import make_app, queues_for
 
 ROOT = Path(__file__).resolve().parents[2]

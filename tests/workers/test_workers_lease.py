@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from transexplain.plans import Shard
-from transexplain.store.records import Claim
-from transexplain.supervision import NO_CAUTION
+from transexplain.store.run_records import Claim
+from transexplain.types.observer import NO_CAUTION
+from transexplain.types.plans import Shard
 from workers import heartbeat
 from workers.heartbeat import LeaseKeeper
 

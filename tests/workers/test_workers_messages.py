@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from poisoned_messages import Poison, Sent, frames, good, poisons
 
-from transexplain.store import dead_letters, fleet
-from transexplain.store.database import Database, open_database
+from transexplain.store import fleet_state
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from workers.message_guard import (
     LIMIT,
     REASONS,
@@ -165,25 +166,25 @@ def test_counts_are_added_up_by_reason(db: Database) -> None:
             refusals.note(json_refusal())
             refusals.note(json_refusal())
             refusals.note(Refusal(reason="task", detail="x"))
-    assert fleet.status(db).refused == {"json": 4, "task": 2}
+    assert fleet_state.status(db).refused == {"json": 4, "task": 2}
 
 
 def test_a_flood_is_a_few_lines_and_a_few_transactions(
     db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Counter[str]] = []
-    add = dead_letters.add
+    add = fleet_state.add
 
     def counted(store: Database, counts: Counter[str]) -> None:
         written.append(counts)
         add(store, counts)
 
-    monkeypatch.setattr(dead_letters, "add", counted)
+    monkeypatch.setattr(fleet_state, "add", counted)
     caplog.set_level(logging.WARNING)
     with RefusalCounts(db, every=60) as refusals:
         for number in range(100_000):
             refusals.note(json_refusal(number))
-    assert fleet.status(db).refused == {"json": 100_000}
+    assert fleet_state.status(db).refused == {"json": 100_000}
     assert len(written) == 1, "what came in one interval is one transaction"
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == SHOWN + 1

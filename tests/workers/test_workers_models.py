@@ -9,7 +9,7 @@ from tiny_models import bert, wordpiece
 
 from transexplain.models import load
 from transexplain.models.load import load_model
-from transexplain.plans import ModelRef
+from transexplain.types.plans import ModelRef
 from workers.model_cache import ModelCache, size_of
 
 

@@ -20,12 +20,13 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import DatabaseError, ModelLoadError
 from transexplain.explaining import Stopped
-from transexplain.plans import Shard, ShardResult
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.database import Database, open_database
-from transexplain.store.records import Claim
-from transexplain.supervision import Observer
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
+from transexplain.store.run_records import Claim
+from transexplain.types.observer import Observer
+from transexplain.types.plans import Shard, ShardResult
 from workers import claim_to_commit, logs, shard_stages
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper

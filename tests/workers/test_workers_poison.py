@@ -13,8 +13,8 @@ import pytest
 from tiny_audit import make_audit
 
 from transexplain.store import results, runs, shards
-from transexplain.store.database import open_database
-from transexplain.types import ItemFailure
+from transexplain.store.connect import open_database
+from transexplain.types.items import ItemFailure
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS, HANGS, EATS = "13", "27", "28"  #: ids; the last two share a shard
@@ -22,7 +22,7 @@ KILLS, HANGS, EATS = "13", "27", "28"  #: ids; the last two share a shard
 #: what Python imports in every process that it starts with this folder on its path
 HOOK = """
 import os, signal, time
-import transexplain.models.base as base
+import transexplain.models.loaded_model as base
 
 collate = base.LoadedModel.collate
 

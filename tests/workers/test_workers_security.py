@@ -16,14 +16,15 @@ from psycopg import sql
 from sqlalchemy import exc
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.queue import check_broker, send_hints
+from orchestrator.dispatch.queue import check_broker, send_messages
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.addresses import shown_url
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.settings import Settings
-from transexplain.store import dead_letters, fleet, runs, shards
-from transexplain.store.database import Database, open_database
+from transexplain.store import fleet_state, runs, shards
+from transexplain.store.connect import open_database
+from transexplain.store.database import Database
 from workers.app import make_app, queue_of, queues_for
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK
@@ -144,7 +145,7 @@ def tls_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, P
 def test_redis_by_tls_and_password(tls_redis: tuple[int, Path]) -> None:
     port, ca = tls_redis
     right = Settings(broker_url=f"rediss://:hidden@localhost:{port}/0", broker_ca=ca, queue="q")
-    send_hints(right, "run", [4], queue="q.text.cpu")
+    send_messages(right, "run", [4], queue="q.text.cpu")
     with redis.Redis.from_url(right.broker_url, ssl_ca_certs=str(ca)) as client:
         (message,) = client.lrange("q:q.text.cpu", 0, -1)
     assert TASK.encode() in message
@@ -207,9 +208,9 @@ def test_a_worker_role_may_work_and_nothing_else(tmp_path: Path, postgres_url: s
             bench = Workbench(db=db, settings=settings)
             bench.models.put(prepared.plan.model, prepared.model)
             assert [bench.work(run_id) for _ in range(3)] == ["done", "done", "nothing"]
-            dead_letters.add(db, {"json": 1})
-            assert fleet.status(db).explained == 16
-            assert fleet.status(db).refused == {"json": 1}
+            fleet_state.add(db, {"json": 1})
+            assert fleet_state.status(db).explained == 16
+            assert fleet_state.status(db).refused == {"json": 1}
             assert shards.redrive(db, run_id) == 0
             for forbidden in (
                 "CREATE TABLE mine (x int)",

@@ -15,7 +15,7 @@ from store_samples import claimable, make_plan, make_shards
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.database import open_database
+from transexplain.store.connect import open_database
 from workers import supervisor
 from workers.celery_worker import WorkerOptions
 from workers.supervisor import crew_of, supervise

@@ -12,7 +12,7 @@ from transexplain.registry import Registry
 SOURCES = Registry(
     "data source",
     {
-        "files": "transexplain.data.files:FileSource",
+        "files": "transexplain.data.table_source:FileSource",
         "imagefolder": "transexplain.data.imagefolder:ImageFolderSource",
         "eraser": "transexplain.data.eraser:EraserSource",
     },
@@ -22,9 +22,9 @@ SOURCES = Registry(
 FORMATS = Registry(
     "file format",
     {
-        "csv": "transexplain.data.delimited:open_csv",
-        "tsv": "transexplain.data.delimited:open_tsv",
-        "jsonl": "transexplain.data.jsonl:open_jsonl",
-        "parquet": "transexplain.data.parquet:open_parquet",
+        "csv": "transexplain.data.line_formats:open_csv",
+        "tsv": "transexplain.data.line_formats:open_tsv",
+        "jsonl": "transexplain.data.line_formats:open_jsonl",
+        "parquet": "transexplain.data.parquet_format:open_parquet",
     },
 )

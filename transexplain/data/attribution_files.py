@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transexplain.data.attribution_columns import AttributionColumns
-from transexplain.data.attribution_rows import GivenAttribution, RowReader
-from transexplain.data.files import expand, format_of, open_table
-from transexplain.data.fingerprint import source_files
-from transexplain.data.records import Problem, RawRow, Record, printable
+from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
+from transexplain.data.source_files import source_files
+from transexplain.data.source_records import Problem, RawRow, Record, printable
+from transexplain.data.table_source import expand, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.plans import DatasetRef, DatasetSpec, Modality
+from transexplain.types.plans import DatasetRef, DatasetSpec, Modality
 
 _FORMATS = ("jsonl", "parquet")
 

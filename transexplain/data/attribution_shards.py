@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.data.reader import read_rows
-from transexplain.plans import AuditPlan, Shard
-from transexplain.types import Attribution, Item, ItemFailure, ItemOutcome, Token, Unit
+from transexplain.data.shard_reader import read_rows
+from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Token, Unit
+from transexplain.types.plans import AuditPlan, Shard
 
 #: the leaf of relevance that was measured elsewhere
 LEAF = "imported"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transexplain.data.columns import spelled, text_of
-from transexplain.data.evidence import KIND, spans_json
-from transexplain.data.jsonl import open_jsonl
-from transexplain.data.paths import inside
-from transexplain.data.records import Problem, RawRow, Record, printable
+from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
+from transexplain.data.line_formats import open_jsonl
+from transexplain.data.mapped_columns import spelled, text_of
+from transexplain.data.source_files import inside
+from transexplain.data.source_records import Problem, RawRow, Record, printable
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.plans import DatasetSpec, Modality
+from transexplain.types.plans import DatasetSpec, Modality
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _FIELDS = ("annotation_id", "classification", "evidences", "docids")
@@ -143,7 +143,7 @@ def _passages(evidences: Any) -> list[Mapping[str, Any]]:
         passages = [passage for group in groups for passage in group]
         if all(isinstance(passage, dict) for passage in passages):
             return passages
-    raise ItemError(KIND, "`evidences` is not a list of lists of passages")
+    raise ItemError(BAD_EVIDENCE, "`evidences` is not a list of lists of passages")
 
 
 def _document_name(raw: Mapping[str, Any], passages: Iterable[Mapping[str, Any]]) -> str:
@@ -165,13 +165,14 @@ def _spans(text: str, passages: Sequence[Mapping[str, Any]]) -> list[tuple[int, 
         first, stop = passage.get("start_token"), passage.get("end_token")
         if type(first) is not int or type(stop) is not int or not 0 <= first < stop <= len(tokens):
             raise ItemError(
-                KIND, f"tokens {first} to {stop} are not within the document's {len(tokens)}"
+                BAD_EVIDENCE,
+                f"tokens {first} to {stop} are not within the document's {len(tokens)}",
             )
         start, end = tokens[first][0], tokens[stop - 1][1]
         quoted = passage.get("text")
         if not isinstance(quoted, str) or quoted.split() != text[start:end].split():
             raise ItemError(
-                KIND, f"tokens {first} to {stop} of the document are not the passage's text"
+                BAD_EVIDENCE, f"tokens {first} to {stop} of the document are not the passage's text"
             )
         found.add((start, end))
     return sorted(found)

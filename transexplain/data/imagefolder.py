@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from transexplain.data.images import SUFFIXES
-from transexplain.data.paths import inside, picture_digest
-from transexplain.data.records import Record, printable
+from transexplain.data.image_files import SUFFIXES
+from transexplain.data.source_files import inside, picture_digest
+from transexplain.data.source_records import Record, printable
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.plans import DatasetSpec, Modality
+from transexplain.types.plans import DatasetSpec, Modality
 
 
 class ImageFolderSource:

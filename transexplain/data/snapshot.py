@@ -1,8 +1,10 @@
-"""Making a dataset ready: written once into a Parquet file that opens at any row."""
+"""A random sample of rows: the same ones however the dataset is read or cut into shards."""
 
+import heapq
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,14 +12,30 @@ import pyarrow.parquet as pq
 
 from transexplain.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.data import SOURCES
-from transexplain.data.clusters import Clusters
-from transexplain.data.duplicates import DuplicateIds
-from transexplain.data.fingerprint import file_digest, source_digest, source_files
-from transexplain.data.records import Record, Source
-from transexplain.data.sampling import sample
-from transexplain.data.writer import write_clusters, write_rows
+from transexplain.data.item_clusters import Clusters
+from transexplain.data.snapshot_rows import DuplicateIds, write_clusters, write_rows
+from transexplain.data.source_files import file_digest, source_digest, source_files
+from transexplain.data.source_records import Record, Source
 from transexplain.errors import DataSourceError
-from transexplain.plans import DatasetRef, DatasetSpec, SourceFile
+from transexplain.randomness import row_number
+from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
+
+
+def sample(records: Iterable[Record], count: int, seed: int) -> list[Record]:
+    """`count` of the records in their order, numbered anew; all where there are fewer.
+
+    Only so many are held at a time.
+    """
+    kept: list[tuple[int, int, Record]] = []  # a heap: the largest number on top
+    for row, record in enumerate(records):
+        entry = (-row_number(row, seed), -row, record)
+        if len(kept) < count:
+            heapq.heappush(kept, entry)
+        elif entry[:2] > kept[0][:2]:
+            heapq.heapreplace(kept, entry)
+    in_order = sorted(kept, key=lambda entry: -entry[1])
+    return [replace(record, index=index) for index, (_, _, record) in enumerate(in_order)]
+
 
 #: a plan lists the files of its data up to so many; by the snapshot a change in any is found
 _LISTED = 100

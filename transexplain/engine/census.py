@@ -1,4 +1,6 @@
-"""A census of one forward and one backward pass: which operators were met, and what took them."""
+"""A census of one forward and one backward pass: which operators were met, and which rule took
+them.
+"""
 
 import time
 from collections.abc import Iterator
@@ -8,13 +10,71 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transexplain.engine.call import Call
-from transexplain.engine.callsite import RefusalError, call_site
+from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.operators import KIND
+from transexplain.engine.operator_call import Call, RefusalError, call_site
+from transexplain.engine.operators import KIND, KINDS, operator_of
 from transexplain.engine.tensor_record import mark_seen, tensors_in
-from transexplain.engine.wording import PLAIN, rule_of
+
+PLAIN = "none: plain gradient"
+CUT = "carries no relevance on"
+_IDENTITY, _HALF = "identity f(x)/x", "half to each factor"
+#: autograd node of the relevance form -> its rule
+_BY_NODE = {
+    "PassOn": "passed on whole",
+    "SumOfTwo": "by value, rescaled",
+    "ToGradient": "by value",
+    "AtInputLayer": "input rule",
+}
+
+
+def rule_of(mode: RelevanceMode, call: Call, out: Tensor) -> str:
+    """The rule that a mode applied to `call`, whose (first) result is `out`."""
+    kind = KINDS.get(operator_of(call.name).kind or "")
+    node = _source(out.grad_fn)
+    decided_by = None if kind is None else kind.decided_by
+    if decided_by == "linear" and not _is(node, "AtInputLayer"):
+        return str(mode.linear_rule(call))
+    for name, words in _BY_NODE.items():
+        if _is(node, name):
+            return words
+    if _is(node, "IdentityRule") and decided_by in ("product", "activation", "norm"):
+        return _IDENTITY
+    if decided_by == "product":
+        return _of_product(mode.composite, call, out, node)
+    if kind is not None and kind.words and not mode.composite.relevance_form:
+        chosen = str(getattr(mode.composite, str(decided_by)))
+        return kind.words.get(chosen, chosen)
+    if not out.requires_grad:
+        return CUT
+    return "linear: by value" if kind is None else kind.wording
+
+
+def _of_product(composite: Composite, call: Call, out: Tensor, node: Any) -> str:
+    scaled = KINDS["scale"].words["constant"]
+    if not out.requires_grad:
+        return scaled
+    factors = (*call.args, *call.kwargs.values())
+    if sum(isinstance(one, Tensor) and one.requires_grad for one in factors) == 1:
+        return "linear: constant factor"
+    if any(_is(before, "ScaledGradient") for before, _ in getattr(node, "next_functions", ())):
+        return _HALF
+    if composite.product == "gradient":
+        return KINDS["scale"].words["gradient"]
+    return scaled if operator_of(call.name).kind == "division" else "gate constant"
+
+
+def _source(node: Any) -> Any:
+    """The operator's own node, where its value was written back into its first argument."""
+    while _is(node, "CopyBackwards") and node.next_functions[-1][0] is not None:
+        node = node.next_functions[-1][0]
+    return node
+
+
+def _is(node: Any, name: str) -> bool:
+    return type(node).__name__.startswith(name)
+
 
 _Key = tuple[str, str, str]  # name, kind, rule
 

@@ -8,20 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine.alpha_beta import AlphaBeta
-from transexplain.engine.call import Call
-from transexplain.engine.constant_attention import ConstantAttention, recomputable
-from transexplain.engine.functions import (
+from transexplain.engine.composites import LinearRule
+from transexplain.engine.gradient_functions import (
+    AtInputLayer,
+    ConstantAttention,
     ConstantScaleGroupNorm,
     ConstantScaleLayerNorm,
     ConstantScaleRmsNorm,
     FixedScale,
     ScaledGradient,
+    recomputable,
 )
-from transexplain.engine.leaf_functions import AtInputLayer
-from transexplain.engine.linear_functions import LinearMap, LinearZero, PaperGamma, SignedShares
-from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.linear_functions import (
+    AlphaBeta,
+    LinearMap,
+    LinearZero,
+    PaperGamma,
+    SignedShares,
+)
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operator_call import Call
 from transexplain.errors import EngineError
 
 

@@ -1,10 +1,6 @@
-"""Where every unit of the explained logit went.
+"""Where every unit of the explained logit went, and what every operator books of it."""
 
-Each entry is measured at its own operator while the backward pass runs; none is a remainder, so a
-dropped bias, a doubled residual or a detached path shows in the gap (design, section 4).
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,9 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.items import per_item
-from transexplain.engine.tensor_record import ItemAxis
-from transexplain.types import Ledger
+from transexplain.engine.item_axis import axis_of, follow, per_item, placed
+from transexplain.engine.linear_functions import Booking
+from transexplain.engine.operator_call import Call
+from transexplain.engine.tensor_record import FIRST, ItemAxis, depends_on_input, is_held
+from transexplain.errors import EngineError
+from transexplain.types.items import Ledger
 
 Entry = Literal["embeddings", "biases", "rules"]
 
@@ -101,3 +100,224 @@ def _close_item(
         biases_by_kind=sums["biases"],
         rules_by_kind=sums["rules"],
     )
+
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class Bookkeeper:
+    """Books for the operators of one forward pass, in every backward pass through it."""
+
+    def __init__(self, book: LedgerBook, *, relevance_form: bool) -> None:
+        self.book = book
+        self.items = book.items
+        self.relevance_form = relevance_form
+        self.in_encoder = False  #: from here on an added constant is a bias, no longer an embedding
+        self.call: Call | None = None  #: the operator that is being applied
+        self.site = 0
+
+    def axis_after(self, out: Tensor) -> ItemAxis | None:
+        """The item axis of what the current operator gave."""
+        if self.items == 1 or self.call is None:
+            return FIRST
+        if not placed(out):
+            follow(self.call, out, self.items)
+        return axis_of(out)
+
+    def axis_of(self, carrier: Tensor) -> ItemAxis | None:
+        """The item axis of a carrier."""
+        return FIRST if self.items == 1 else axis_of(carrier)
+
+    def at(self, kind: str, axis: ItemAxis | None) -> "SiteBooking":
+        """Bookings of one operator whose tensors have their items on `axis`."""
+        return SiteBooking(self, kind, self.next_site(), axis)
+
+    def constant(
+        self,
+        out: Tensor,
+        constant: Tensor | float | None,
+        kind: str,
+        *,
+        scale: float = 1.0,
+        where: Tensor | None = None,
+        window: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Book the share that a constant summed into `out` takes, in every backward pass.
+
+        `where` (mask) and `window` (dim, start, length) say where in `out` it stands. What a rule
+        holds constant (attention weights) is lost by a rule; what the model itself computed from
+        the input layer and then detached is no constant: it is not booked, and shows in the gap.
+        """
+        if constant is None:
+            return
+        dependent = isinstance(constant, Tensor) and depends_on_input(constant)
+        if dependent and not is_held(constant):
+            return
+        if isinstance(constant, Tensor) and constant.requires_grad:
+            raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
+        value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
+        if where is not None:
+            value = torch.where(where, value, torch.zeros_like(value))
+        # positions, types and class tokens; the layers and norms there have biases
+        early = kind in ("sum", "concat", "fill") and not self.in_encoder
+        entry: Entry = "rules" if dependent else "embeddings" if early else "biases"
+        site, axis = self.next_site(), self.axis_after(out)
+
+        def book(gradient: Tensor) -> None:
+            if not self.book.kept:
+                return
+            part = gradient if window is None else gradient.narrow(*window)
+            if self.relevance_form:  # what stands there alone takes what arrives there
+                share = self._sum(part if where is None else torch.where(where, part, 0), axis)
+            else:
+                share = self._share(part, value, axis)
+            self.book.add(entry, kind, site, share)
+
+        when_arrives(out, book)
+
+    def lost_twin(self, twin: Tensor | None, where: Tensor) -> None:
+        """Book what a rule for the input layer gives to padding, which is no part of it."""
+        if twin is not None:
+            to = self.at("input", self.axis_after(twin))
+            when_arrives(twin, lambda relevance: to.rule(torch.where(where, relevance, 0)))
+
+    def measured(
+        self,
+        kind: str,
+        call: Call,
+        *,
+        constant: Tensor | None = None,
+        at_zero: Tensor | float = 0.0,
+    ) -> Tensor:
+        """The plain gradient of a non-linear operator, with what it makes or loses booked.
+
+        rules = <y, g> - <constant, g> - sum over carriers <x, g_x>.
+        """
+        site = self.next_site()
+        aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
+        out: Tensor = call.out_of_place().substituted(aliases).run()
+        if out._is_view():  # of a tensor of its own, which a model could write into past any hook
+            out = out.clone()
+        if isinstance(at_zero, Tensor) or at_zero:
+            constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
+        self.constant(out, constant, kind)
+        # copies, because the model may write into either tensor later
+        value = out.detach().clone() if constant is None else out.detach() - constant
+        self._rule(out, value, kind, site, 1.0, self.axis_after(out))
+        for carrier in call.carriers:
+            alias = aliases[id(carrier)]
+            self._rule(alias, alias.detach().clone(), kind, site, -1.0, axis_of(carrier))
+        return call.written(out)
+
+    def _rule(
+        self, at: Tensor, value: Tensor, kind: str, site: int, sign: float, axis: ItemAxis | None
+    ) -> None:
+        def book(gradient: Tensor) -> None:
+            if self.book.kept:
+                self.book.add("rules", kind, site, sign * self._share(gradient, value, axis))
+
+        when_arrives(at, book)
+
+    def _share(self, gradient: Tensor, constant: Tensor, axis: ItemAxis | None) -> Tensor:
+        if gradient.dtype in _HALF:
+            gradient, constant = gradient.float(), constant.float()
+        last = axis is not None and axis.axis == gradient.dim() - 1
+        # a bias vector: one product, and no tensor of the size of the output
+        if constant.dim() == 1 and gradient.shape[-1] == constant.shape[0] and not last:
+            return per_item(gradient @ constant, axis, self.items)
+        # torch gives the conjugate of the derivative
+        if gradient.is_complex():
+            return per_item((gradient.conj() * constant).real, axis, self.items)
+        # masked positions hold -inf, or the lowest number there is: they are no values
+        unseen = (gradient == 0) | (constant.abs() > torch.finfo(constant.dtype).max / 2)
+        return per_item(torch.where(unseen, 0, gradient * constant), axis, self.items)
+
+    def _sum(self, values: Tensor, axis: ItemAxis | None) -> Tensor:
+        return per_item(values.float() if values.dtype in _HALF else values, axis, self.items)
+
+    def next_site(self) -> int:
+        """The number of the next place that books."""
+        self.site += 1
+        return self.site
+
+
+class SiteBooking(Booking):
+    """Bookings of one operator, made while its backward runs."""
+
+    def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
+        self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis
+        self.items = keeper.items
+        self.entry: Entry = "biases"
+        if kind == "sum" and not keeper.in_encoder:
+            self.entry = "embeddings"
+
+    def locate(self, out: Tensor) -> None:
+        """Set `axis` to the item axis of the operator's output."""
+        self.axis = self.keeper.axis_after(out)
+
+    def bias(self, shares: Tensor) -> None:
+        """What the operator's constant takes."""
+        self._add(self.entry, shares)
+
+    def rule(self, lost: Tensor) -> None:
+        """What the rule loses."""
+        self._add("rules", lost)
+
+    def passed(self, above: Tensor, below: Tensor) -> None:
+        """What arrives and what leaves."""
+        keeper = self.keeper
+        if keeper.book.kept:
+            lost = keeper._sum(above, self.axis) - keeper._sum(below, self.axis)
+            keeper.book.add("rules", self.kind, self.site, lost)
+
+    def amplification(self, factors: Tensor) -> None:
+        """The largest |factor| of each item is kept."""
+        self.keeper.book.amplified(factors, self.axis)
+
+    def _add(self, entry: Entry, values: Tensor) -> None:
+        keeper = self.keeper
+        if keeper.book.kept:
+            keeper.book.add(entry, self.kind, self.site, keeper._sum(values, self.axis))
+
+
+class Converted(Booking):
+    """Bookings of a rule in gradient form between converters, which book all that it loses.
+
+    What its bias takes is no loss of the rule, and is taken off again.
+    """
+
+    def __init__(self, to: SiteBooking) -> None:
+        self.to, self.axis, self.items = to, to.axis, to.items
+
+    def bias(self, shares: Tensor) -> None:
+        """What the operator's constant takes."""
+        self.to.bias(shares)
+        self.to.rule(-shares)
+
+    def rule(self, lost: Tensor) -> None:
+        """Booked by the converters."""
+
+    def passed(self, above: Tensor, below: Tensor) -> None:
+        """Booked by the converters."""
+
+    def amplification(self, factors: Tensor) -> None:
+        """The largest |factor| of each item is kept."""
+        self.to.amplification(factors)
+
+
+def when_arrives(out: Tensor, book: Callable[[Tensor], None]) -> None:
+    """Call `book` with the gradient that arrives at `out`, in every backward pass.
+
+    On its node, not on the tensor: a model that later writes into a view of the tensor would take
+    a hook of the tensor away.
+    """
+    node, number = out.grad_fn, out.output_nr
+    if node is None:
+        raise EngineError("an operator's output has no graph: the engine cannot book at it")
+
+    def before(gradients: tuple[Tensor | None, ...]) -> None:
+        arrived = gradients[number]
+        if arrived is not None:
+            book(arrived)
+
+    node.register_prehook(before)

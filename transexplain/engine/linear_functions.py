@@ -1,9 +1,4 @@
-"""Autograd functions of the rules for linear operators, in gradient form.
-
-With x the input, z the output and g the gradient that the pass carries, R = z * g arrives and the
-function returns g_x with R = x * g_x. Every share of relevance depends on x_i only through its
-sign, so nothing is ever divided by x.
-"""
+"""Autograd functions of the rules for linear operators, in gradient form."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,9 +8,74 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from transexplain.engine.linear_rules import LinearRule
-from transexplain.engine.nonzero import nonzero_part
+from transexplain.engine.composites import LinearRule
 from transexplain.engine.tensor_record import ItemAxis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NonZero:
+    """Rows (N,) and columns of a gradient (..., O) that hold something; None: all rows."""
+
+    rows: Tensor | None
+    columns: slice
+
+    def of(self, tensor: Tensor, *, columns: bool = True) -> Tensor:
+        """These rows (and columns) of a tensor (..., O) -> (n, o)."""
+        flat = tensor.reshape(-1, tensor.shape[-1])
+        if self.rows is not None:
+            flat = flat[self.rows]
+        return flat[:, self.columns] if columns else flat
+
+    def back(self, values: Tensor, like: Tensor) -> Tensor:
+        """Values (n, I) of these rows to the shape of `like` (..., I), 0 elsewhere."""
+        if self.rows is None:
+            return values.view(like.shape)
+        full = values.new_zeros(like.shape)
+        full.view(-1, like.shape[-1])[self.rows] = values
+        return full
+
+    def sums(self, values: Tensor, like: Tensor) -> Tensor:
+        """One number per row (n,) to the shape (...) of the rows of `like` (..., O)."""
+        if self.rows is None:
+            return values.view(like.shape[:-1])
+        full = values.new_zeros(like.shape[:-1].numel())
+        full[self.rows] = values
+        return full.view(like.shape[:-1])
+
+    def same(self, other: "NonZero") -> bool:
+        """Whether both are the same part."""
+        if self.columns != other.columns or (self.rows is None) != (other.rows is None):
+            return False
+        return self.rows is None or other.rows is None or torch.equal(self.rows, other.rows)
+
+
+def nonzero_part(gradient: Tensor) -> NonZero:
+    """What of a gradient (..., O) is not zero; on a device all of it, as looking would wait."""
+    if gradient.device.type != "cpu" or gradient.dim() < 2:
+        return NonZero(None, slice(None))
+    flat = gradient.reshape(-1, gradient.shape[-1])
+    rows = _nonzero_rows(flat)
+    return NonZero(rows, _nonzero_columns(flat if rows is None else flat[rows]))
+
+
+def _nonzero_rows(flat: Tensor) -> Tensor | None:
+    # one column is cheap to read and nearly always tells
+    if 2 * int(flat[:, 0].count_nonzero()) > flat.shape[0]:
+        return None
+    nonzero = flat.count_nonzero(dim=1).nonzero().flatten()
+    return None if 2 * nonzero.shape[0] > flat.shape[0] else nonzero
+
+
+def _nonzero_columns(rows: Tensor) -> slice:
+    few = rows[:: max(1, rows.shape[0] // 8)]
+    seen = few.count_nonzero(dim=0).nonzero().flatten()
+    if not seen.numel():
+        return slice(None)
+    low, high = int(seen[0]), int(seen[-1]) + 1
+    if 2 * (high - low) > rows.shape[1]:
+        return slice(None)
+    outside = rows[:, :low].count_nonzero() + rows[:, high:].count_nonzero()
+    return slice(None) if int(outside) else slice(low, high)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,3 +276,63 @@ class PaperGamma(Function):
 
 def _raised(value: Tensor, gamma: float) -> Tensor:
     return value + gamma * value.clamp(min=0)
+
+
+class AlphaBeta(Function):
+    """LRP-alpha-beta (z+ where beta is 0): positive and negative contributions apart."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        value: Callable[[], Tensor],
+        rule: LinearRule,
+        at: LinearMap,
+        to: Booking,
+    ) -> Tensor:
+        """z, by the operator itself."""
+        z = value()
+        alpha = rule.alpha or 1.0
+        positive = contributions(at, x, positive=True)
+        shares = [torch.where(positive == 0, 0, z / positive).mul_(alpha)]
+        # where no input contributes with a sign, the share of that sign is lost
+        kept = torch.where(positive == 0, 0.0, alpha).to(z.dtype)
+        if rule.beta:
+            negative = contributions(at, x, positive=False)
+            shares.append(torch.where(negative == 0, 0, z / negative).mul_(-rule.beta))
+            kept = kept - torch.where(negative == 0, 0.0, rule.beta).to(z.dtype)
+        ctx.loses = bool((kept != 1).any())
+        ctx.save_for_backward(x, *shares, *([z * (1 - kept)] if ctx.loses else []))
+        ctx.rest = (rule, at, to)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Two transposed products, four with beta."""
+        x, *shares = ctx.saved_tensors
+        rule, at, to = ctx.rest
+        if ctx.loses:
+            to.rule(shares.pop() * gradients[0])
+        above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
+        s = shares[0] * gradients[0]
+        of_positive, of_negative = at.pull(s, above, x), at.pull(s, below, x)
+        taken = None if at.bias is None else at.bias.clamp(min=0) * s
+        if rule.beta:
+            s = shares[1] * gradients[0]
+            of_positive = of_positive + at.pull(s, below, x)
+            of_negative = of_negative + at.pull(s, above, x)
+            taken = None if taken is None else taken + at.bias.clamp(max=0) * s
+        if taken is not None:
+            to.bias(taken)
+        return torch.where(x > 0, of_positive, of_negative), None, None, None, None
+
+
+def contributions(at: LinearMap, x: Tensor, *, positive: bool, bias: bool = True) -> Tensor:
+    """Sum of the contributions x_i w_ij (and b_j) of one sign, shape of z."""
+    above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
+    if not positive:
+        above, below = below, above
+    found = at.apply(x.clamp(min=0), above) + at.apply(x.clamp(max=0), below)
+    if at.bias is None or not bias:
+        return found
+    return found + (at.bias.clamp(min=0) if positive else at.bias.clamp(max=0))

@@ -13,15 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transexplain.engine.booking import Bookkeeper
-from transexplain.engine.call import Call
-from transexplain.engine.callsite import RefusalError, module_at_work
-from transexplain.engine.composites import ChefersRules, Composite
-from transexplain.engine.item_tracking import follow
-from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.linear_rules import LinearRule
+from transexplain.engine.composites import ChefersRules, Composite, LinearRule
+from transexplain.engine.item_axis import follow
+from transexplain.engine.ledger import Bookkeeper, LedgerBook
+from transexplain.engine.operator_call import Call, LinearValues, RefusalError, module_at_work
 from transexplain.engine.operators import KIND, operator_name, weight_place
-from transexplain.engine.replay import LinearValues
 from transexplain.engine.tensor_record import (
     cast_shadows,
     function_name,

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transexplain.engine.attention_maps import arriving
+from transexplain.engine.attention_pass import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operator_call import LinearValues
 from transexplain.engine.operators import rules_of_form
-from transexplain.engine.replay import LinearValues
 from transexplain.engine.tensor_record import was_seen
 from transexplain.errors import ConfigurationError, EngineError
 

@@ -13,14 +13,20 @@ import torch
 from torch import Tensor
 
 from transexplain.engine import in_parts, layer_rules, rules
-from transexplain.engine.booking import Converted
-from transexplain.engine.call import Call
-from transexplain.engine.leaf_functions import AtInputLayer
+from transexplain.engine.gradient_functions import AtInputLayer
+from transexplain.engine.ledger import Converted
 from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import KIND, operator_of
-from transexplain.engine.positive_shares import PositiveShares
-from transexplain.engine.relevance_functions import How, PassOn, SumOfTwo, ToGradient, ToRelevance
+from transexplain.engine.relevance_functions import (
+    ChefersSetting,
+    PassOn,
+    PositiveShares,
+    SumOfTwo,
+    ToGradient,
+    ToRelevance,
+)
 from transexplain.engine.tensor_record import (
     forget_function,
     function_of,
@@ -125,7 +131,7 @@ def with_weight(mode: RelevanceMode, call: Call) -> Any:
         out = AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
-        how = How(mode.chefer, mode.items, to)
+        how = ChefersSetting(mode.chefer, mode.items, to)
         return PositiveShares.apply(x, value, rule, at, how)
     if rule.plain:
         return proportional(mode, call)
@@ -162,7 +168,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     # the operator is about to write into its first argument
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
-    how = How(mode.chefer, mode.items, mode.books.at("sum", None))
+    how = ChefersSetting(mode.chefer, mode.items, mode.books.at("sum", None))
     out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
     return mark_function(_written(call, out), found)
 

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from transexplain.engine import in_parts
-from transexplain.engine.call import Call
 from transexplain.engine.layer_rules import batch_scale
+from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import operator_of
-from transexplain.engine.paired import pair, reference_of
-from transexplain.engine.rescale import RescaleMode
 from transexplain.engine.rescale_functions import (
     Instead,
     Multiplied,
@@ -27,6 +25,7 @@ from transexplain.engine.rescale_functions import (
     SoftmaxMultiplier,
     Winner,
 )
+from transexplain.engine.rescale_mode import RescaleMode, pair, reference_of
 from transexplain.engine.tensor_record import tensors_in
 from transexplain.errors import EngineError
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from transexplain.engine import in_parts
-from transexplain.engine.call import Call
-from transexplain.engine.functions import IdentityRule, ScaledGradient
+from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import operator_of
 from transexplain.engine.tensor_record import (
     Function,

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from transexplain.explaining.items import explain_items
-from transexplain.explaining.request import Explained, Request
-from transexplain.models.base import LoadedModel
-from transexplain.supervision import Observer
-from transexplain.targets import parse_target
-from transexplain.types import Attribution, Item, ItemFailure
+from transexplain.explaining.explain_request import Explained, Request
+from transexplain.explaining.item_loop import explain_items
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Attribution, Item, ItemFailure
+from transexplain.types.observer import Observer
+from transexplain.types.targets import parse_target
 
 
 def explain_again(

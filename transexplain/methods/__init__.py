@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluations import MethodSpec
-from transexplain.methods.facts import Cost, MethodFacts
-from transexplain.methods.table import TABLE
+from transexplain.methods.method_facts import Cost, MethodFacts
+from transexplain.methods.method_table import TABLE
 from transexplain.registry import Registry, require
-from transexplain.types import Unit
+from transexplain.types.items import Unit
+from transexplain.types.scores import MethodSpec
 
 METHODS = Registry("method", {name: facts.place for name, facts in TABLE.items()})
 

@@ -7,11 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, rows_of
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    Readout,
+    Variant,
+    layers_from,
+    padded,
+    rows_of,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -55,7 +67,7 @@ def explain(
         own = [_capacities(mean[item, :size, :size]) for mean in means]
         weights = rows[item, :size].double().cpu().numpy()
         positions[item, :size] = _flows(own, weights, scaled=variant == "authors")
-    mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=means[0].dtype == torch.float64)
     return explain_targets(
         batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
     )

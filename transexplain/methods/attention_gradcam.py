@@ -3,12 +3,26 @@
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, Positions, layer_at, read
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, item_by_item, min_max, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.types import PatchGrid
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    Positions,
+    Variant,
+    item_by_item,
+    layer_at,
+    min_max,
+    padded,
+    read,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import PatchGrid
 
 
 def explain(
@@ -50,7 +64,7 @@ def explain(
             return SeedRelevance(_authors(batch, weights, gradient, padded_length))
         return SeedRelevance(read(_cam(weights, gradient, maps.positions), rows))
 
-    mark = Mark(method, "attention", "score", double=weights.dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=weights.dtype == torch.float64)
     return explain_targets(batch, maps.logits, resolve, take, mark)
 
 

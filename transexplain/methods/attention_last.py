@@ -3,11 +3,24 @@
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, Readout, layer_at, read, rows_of
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import (
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    Readout,
+    Variant,
+    item_by_item,
+    layer_at,
+    padded,
+    read,
+    rows_of,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -50,7 +63,7 @@ def explain(
         positions = item_by_item(batch, padded_length, mean.shape[-1], of_item)
     else:
         positions = read(mean, rows_of(maps, readout))
-    mark = Mark(method, "attention", "score", double=mean.dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=mean.dtype == torch.float64)
     return explain_targets(
         batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
     )

@@ -10,17 +10,17 @@ from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.leaf_forward import LeafForward, as_array
-from transexplain.methods.records import Array
-from transexplain.methods.seeds import generator_of
-from transexplain.types import own_positions
+from transexplain.methods.at_input_layer import InputLayerForward, as_array
+from transexplain.methods.batch_explanation import Array
+from transexplain.methods.item_generator import generator_of
+from transexplain.types.items import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side
 BLUR = 1 / 16
 _TOKENS = {"mask": "mask_token_id", "pad": "pad_token_id", "unk": "unk_token_id"}
 
 
-def baseline_of(passed: LeafForward, baseline: str | None) -> Tensor:
+def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
     """What stands at the input layer of each item where it holds no information, of that shape.
 
     Texts: `mask`, `pad`, `unk`: the input layer of the same text with all but its special tokens
@@ -52,10 +52,10 @@ def baseline_of(passed: LeafForward, baseline: str | None) -> Tensor:
     else:
         changed = {"pixel_values": _PICTURES[name](passed)}
     other = dataclasses.replace(passed.batch, inputs={**passed.batch.inputs, **changed})
-    return LeafForward.of(passed.model, other, passed.at).start
+    return InputLayerForward.of(passed.model, other, passed.at).start
 
 
-def logits_at(passed: LeafForward, values: Tensor) -> Array:
+def logits_at(passed: InputLayerForward, values: Tensor) -> Array:
     """(B, C) the logits with `values` (B, ...) at the input layer."""
     rows = torch.arange(len(values), device=values.device)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def logits_at(passed: LeafForward, values: Tensor) -> Array:
     return np.concatenate(found)
 
 
-def own_part(passed: LeafForward) -> Tensor:
+def own_part(passed: InputLayerForward) -> Tensor:
     """Which elements there belong to an item and not to padding; broadcasts."""
     start = passed.start
     if passed.at == "pixels":
@@ -73,24 +73,24 @@ def own_part(passed: LeafForward) -> Tensor:
     return (positions < lengths[:, None])[:, :, None]
 
 
-def _zeroed(passed: LeafForward) -> Tensor:
+def _zeroed(passed: InputLayerForward) -> Tensor:
     return torch.where(own_part(passed), torch.zeros_like(passed.start), passed.start)
 
 
-def _tokens(passed: LeafForward) -> dict[str, int]:
+def _tokens(passed: InputLayerForward) -> dict[str, int]:
     """The tokens that the model's tokenizer has, by the name of their baseline."""
     tokenizer = getattr(passed.model.encoder, "tokenizer", None)
     found = {name: getattr(tokenizer, place, None) for name, place in _TOKENS.items()}
     return {name: int(token) for name, token in found.items() if token is not None}
 
 
-def _usual(passed: LeafForward) -> str:
+def _usual(passed: InputLayerForward) -> str:
     if passed.model.modality == "image":
         return "mean"
     return next(iter(_tokens(passed)), "zero")
 
 
-def _replaced(passed: LeafForward, baseline: str) -> Tensor:
+def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
     """(B, T) ids with that token in the place of every content token."""
     tokens = _tokens(passed)
     if baseline not in tokens:
@@ -105,12 +105,12 @@ def _replaced(passed: LeafForward, baseline: str) -> Tensor:
     return ids.masked_fill(masks, tokens[baseline])
 
 
-def _mean(passed: LeafForward) -> Tensor:
+def _mean(passed: InputLayerForward) -> Tensor:
     pixels: Tensor = passed.batch.inputs["pixel_values"]
     return torch.zeros_like(pixels)
 
 
-def _black(passed: LeafForward) -> Tensor:
+def _black(passed: InputLayerForward) -> Tensor:
     pixels: Tensor = passed.batch.inputs["pixel_values"]
     transform = getattr(passed.model.encoder, "transform", None)
     if transform is None:
@@ -123,7 +123,7 @@ def _black(passed: LeafForward) -> Tensor:
     return black.to(pixels).expand_as(pixels)
 
 
-def _blurred(passed: LeafForward) -> Tensor:
+def _blurred(passed: InputLayerForward) -> Tensor:
     pixels: Tensor = passed.batch.inputs["pixel_values"]
     side = min(pixels.shape[2:])
     sigma = max(1.0, BLUR * side)
@@ -132,7 +132,7 @@ def _blurred(passed: LeafForward) -> Tensor:
     return blurred
 
 
-_PICTURES: dict[str, Callable[[LeafForward], Tensor]] = {
+_PICTURES: dict[str, Callable[[InputLayerForward], Tensor]] = {
     "mean": _mean,
     "black": _black,
     "blur": _blurred,
@@ -146,7 +146,7 @@ class Noise:
     drawn for its own positions, in float64 on the CPU, and are 0 on padding.
     """
 
-    def __init__(self, passed: LeafForward, seed: int, purpose: str) -> None:
+    def __init__(self, passed: InputLayerForward, seed: int, purpose: str) -> None:
         encoded = passed.batch.encoded
         self.passed = passed
         self.generators = [generator_of(seed, one.item.id, purpose) for one in encoded]
@@ -177,7 +177,7 @@ class Noise:
         )
 
 
-def value_range(passed: LeafForward) -> Tensor:
+def value_range(passed: InputLayerForward) -> Tensor:
     """(B, 1, ...) the largest minus the smallest value of each item's own positions."""
     start, own = passed.start, own_part(passed)
     high = torch.where(own, start, -torch.inf).flatten(1).amax(1)

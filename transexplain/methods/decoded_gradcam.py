@@ -24,13 +24,18 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.at_input_layer import as_array
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
 from transexplain.methods.layer_gradcam import class_activation, layer_notes, mark_of
-from transexplain.methods.leaf_forward import as_array
-from transexplain.methods.records import Array, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.blocks import Layers, run_layers
+from transexplain.models.hidden_states import Layers, run_layers
 from transexplain.models.lm_head import LMHead, lm_head
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: what the entries that a position may decode to are
 Among = Literal["text", "vocabulary"]

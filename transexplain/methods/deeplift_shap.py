@@ -7,22 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.engine.rescale import Rescaled, rescaled
+from transexplain.engine.rescale_mode import Rescaled, rescaled
 from transexplain.errors import EngineError
-from transexplain.methods.at_leaf import (
+from transexplain.methods.at_input_layer import (
+    InputLayerForward,
     add_rows,
+    as_array,
     check_count,
     check_share,
-    explain_at_leaf,
+    explain_at_input_layer,
     like_rows,
+    repeated,
     several,
 )
-from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.baselines import Noise, baseline_of, value_range
-from transexplain.methods.leaf_forward import LeafForward, as_array, repeated
-from transexplain.methods.records import Array
-from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel, tolerance_of
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.relevance import InputLayer
+from transexplain.models.loaded_model import Batch, LoadedModel, tolerance_of
 
 #: how far the logits of both passes may lie apart, as a share of the largest
 _APART = 1e-3
@@ -34,7 +35,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     references: int = 4,
     baseline: str | None = None,
     sigma: float = 0.05,
@@ -58,7 +59,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     """
     check_count("references", references)
     check_share("sigma", sigma)
-    passed = LeafForward.of(model, batch, at)
+    passed = InputLayerForward.of(model, batch, at)
     around = _Around(passed, baseline_of(passed, baseline), sigma, references, seed)
     with torch.no_grad():
         logits = np.concatenate([as_array(passed(there, rows)) for rows, there in around])
@@ -67,14 +68,14 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         return _summed(around, logits, target, method) / references
 
     difference = passed.logits - logits.reshape(references, *passed.logits.shape).mean(axis=0)
-    return explain_at_leaf(passed, resolve, relevance, method=method, difference=difference)
+    return explain_at_input_layer(passed, resolve, relevance, method=method, difference=difference)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
     """References of every item, a chunk at a time, the same ones in every iteration."""
 
-    passed: LeafForward
+    passed: InputLayerForward
     base: Tensor  #: (B, ...), the first reference of every item
     sigma: float
     count: int
@@ -104,7 +105,7 @@ def _summed(around: _Around, logits: Array, target: Tensor, method: str) -> Tens
 
 
 def _checked(
-    passed: LeafForward, rows: Tensor, reference: Tensor, expected: Array, method: str
+    passed: InputLayerForward, rows: Tensor, reference: Tensor, expected: Array, method: str
 ) -> Rescaled:
     """The pass over items `rows` (N,) and their references, whose logits are `expected` (N, C).
 

@@ -1,10 +1,10 @@
 """LRP down to the input as Chefer et al. 2021a compare with it."""
 
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant
-from transexplain.methods.passes import explain_by
-from transexplain.methods.relevance import Leaf, chefer_rules
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.at_input_layer import explain_by
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.global_maps import Variant
+from transexplain.methods.relevance import InputLayer, chefer_rules
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -13,7 +13,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     variant: Variant = "paper",
 ) -> BatchExplanation:
     """z+ everywhere, sums shared by value and not rescaled, z^B at pixels, from a seed of 1.

@@ -5,11 +5,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, layers_from, read
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    Variant,
+    item_by_item,
+    layers_from,
+    padded,
+    read,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -52,7 +64,7 @@ def explain(
             return SeedRelevance(_authors(batch, found, padded_length))
         return SeedRelevance(read(accumulated(found), rows))
 
-    mark = Mark(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
     return explain_targets(batch, maps.logits, resolve, take, mark)
 
 

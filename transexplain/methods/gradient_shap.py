@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from transexplain.methods.at_leaf import (
+from transexplain.methods.at_input_layer import (
+    InputLayerForward,
     Point,
     check_count,
     check_share,
-    explain_at_leaf,
+    explain_at_input_layer,
     several,
     summed_gradients,
 )
-from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.baselines import Noise, baseline_of, value_range
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.relevance import InputLayer
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
@@ -25,7 +25,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     samples: int = 25,
     baseline: str | None = None,
     sigma: float = 0.05,
@@ -50,17 +50,17 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     """
     check_count("samples", samples)
     check_share("sigma", sigma)
-    passed = LeafForward.of(model, batch, at)
+    passed = InputLayerForward.of(model, batch, at)
     base = baseline_of(passed, baseline)
 
     def relevance(target: Tensor) -> Tensor:
         return summed_gradients(passed, _drawn(passed, base, samples, sigma, seed), target)
 
-    return explain_at_leaf(passed, resolve, relevance, method=method)
+    return explain_at_input_layer(passed, resolve, relevance, method=method)
 
 
 def _drawn(
-    passed: LeafForward, base: Tensor, samples: int, sigma: float, seed: int
+    passed: InputLayerForward, base: Tensor, samples: int, sigma: float, seed: int
 ) -> Iterator[Point]:
     """Points between noisy baselines and every item, a chunk at a time.
 

@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.methods.at_leaf import (
+from transexplain.methods.at_input_layer import (
+    InputLayerForward,
     Point,
     check_count,
-    explain_at_leaf,
+    explain_at_input_layer,
     like_rows,
     several,
     summed_gradients,
 )
-from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.baselines import baseline_of, logits_at
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.relevance import InputLayer
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -31,7 +31,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     steps: int = 64,
     baseline: str | None = None,
 ) -> BatchExplanation:
@@ -50,7 +50,7 @@ def explain(
     Raises ConfigurationError for `steps` below 1 and a baseline that the model cannot make.
     """
     check_count("steps", steps)
-    passed = LeafForward.of(model, batch, at)
+    passed = InputLayerForward.of(model, batch, at)
     base = baseline_of(passed, baseline)
     way = passed.start.double() - base.double()
 
@@ -58,10 +58,10 @@ def explain(
         return way * summed_gradients(passed, _on_the_way(passed, base, steps), target)
 
     difference = passed.logits - logits_at(passed, base)
-    return explain_at_leaf(passed, resolve, relevance, method=method, difference=difference)
+    return explain_at_input_layer(passed, resolve, relevance, method=method, difference=difference)
 
 
-def _on_the_way(passed: LeafForward, base: Tensor, steps: int) -> Iterator[Point]:
+def _on_the_way(passed: InputLayerForward, base: Tensor, steps: int) -> Iterator[Point]:
     """The quadrature's points between baseline and item with their weights, a chunk at a time."""
     nodes, weights = (torch.from_numpy(found) for found in np.polynomial.legendre.leggauss(steps))
     items, rows = len(base), several(passed, steps)

@@ -14,12 +14,18 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.leaf_forward import as_array, is_double
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.models.blocks import Layers, run_layers
-from transexplain.types import own_positions
+from transexplain.methods.at_input_layer import as_array, is_double
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.models.hidden_states import Layers, run_layers
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import own_positions
 
 Weights = Literal["pooled", "local"]
 
@@ -64,9 +70,11 @@ def explain(
     return explain_targets(batch, as_array(layers.logits), resolve, take, mark)
 
 
-def mark_of(layers: Layers, layer: int, method: str) -> Mark:
+def mark_of(layers: Layers, layer: int, method: str) -> CommonFields:
     """What the attributions of a pass by layers have in common."""
-    return Mark(method=method, at=f"layer {layer}", unit="score", double=is_double(layers.logits))
+    return CommonFields(
+        method=method, at=f"layer {layer}", unit="score", double=is_double(layers.logits)
+    )
 
 
 def check_weights(weights: str) -> None:

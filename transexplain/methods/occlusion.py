@@ -7,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.absence import Baseline
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.perturbed import Estimate, explain_presence, whole_number
-from transexplain.methods.presence import Masks, Over, Presence
-from transexplain.methods.records import Array
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.presence import Baseline, Masks, Over, Presence
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: windows x items x logits x windows that are absent at once: 128 MiB
 CELLS_AT_ONCE = 2**24

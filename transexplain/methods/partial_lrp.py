@@ -3,12 +3,24 @@
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, layer_at, read
-from transexplain.methods.attention_relevance import RelevanceMaps
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    RelevanceMaps,
+    Variant,
+    item_by_item,
+    layer_at,
+    padded,
+    read,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -56,7 +68,9 @@ def explain(
         return SeedRelevance(read(found.mean(dim=1), rows))
 
     double = maps.weights(0).dtype == torch.float64
-    mark = Mark(method, "attention", "score" if gradient else "unit_relevance", double=double)
+    mark = CommonFields(
+        method, "attention", "score" if gradient else "unit_relevance", double=double
+    )
     return explain_targets(batch, maps.logits, resolve, take, mark)
 
 

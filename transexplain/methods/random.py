@@ -5,12 +5,18 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.leaf_forward import LeafForward, is_double
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.methods.seeds import generator_of
-from transexplain.models.base import Batch, LoadedModel
-from transexplain.types import own_positions
+from transexplain.methods.at_input_layer import InputLayerForward, is_double
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.item_generator import generator_of
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import own_positions
 
 
 def explain(
@@ -25,8 +31,8 @@ def explain(
     Returns:
         Relevance (T,) or (rows, cols) in `score`; 0 at special positions.
     """
-    passed = LeafForward.of(model, batch, None)
-    mark = Mark(method=method, at="inputs", unit="score", double=is_double(passed.start))
+    passed = InputLayerForward.of(model, batch, None)
+    mark = CommonFields(method=method, at="inputs", unit="score", double=is_double(passed.start))
     return explain_targets(batch, passed.logits, resolve, _draws(batch, seed), mark)
 
 

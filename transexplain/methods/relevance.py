@@ -4,19 +4,22 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from transexplain.engine.composites import ChefersRules, Composite, composite, tuned
-from transexplain.engine.linear_rules import (
+from transexplain.engine.composites import (
+    ChefersRules,
+    Composite,
     GammaForm,
     InputRule,
+    composite,
     parsed_input_rule,
     parsed_overrides,
+    tuned,
 )
 from transexplain.errors import ConfigurationError
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.passes import explain_by
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.at_input_layer import explain_by
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.models.loaded_model import Batch, LoadedModel
 
-Leaf = Literal["encoder", "words", "pixels", "nodes"]
+InputLayer = Literal["encoder", "words", "pixels", "nodes"]
 
 
 def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
@@ -25,7 +28,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     epsilon: float | None = None,
     gamma: float | None = None,
     gamma_form: GammaForm | None = None,
@@ -76,7 +79,7 @@ def lrp_rules(
 
 
 def explain_gradient(
-    model: LoadedModel, batch: Batch, resolve: Resolve, *, method: str, at: Leaf | None = None
+    model: LoadedModel, batch: Batch, resolve: Resolve, *, method: str, at: InputLayer | None = None
 ) -> BatchExplanation:
     """Gradient x input, with what every operator makes or loses in the ledger; see `explain`."""
     return explain_by(model, batch, resolve, composite(method), at=at)
@@ -88,7 +91,7 @@ def explain_chefer(
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     variant: Literal["paper", "authors"] = "paper",
     baseline: bool = False,
 ) -> BatchExplanation:

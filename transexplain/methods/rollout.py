@@ -5,11 +5,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transexplain.methods.attention_maps import GlobalMaps, Readout, layers_from, read, rows_of
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    Readout,
+    Variant,
+    item_by_item,
+    layers_from,
+    padded,
+    read,
+    rows_of,
+)
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
@@ -50,7 +64,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         positions = _authors(batch, means, padded_length)
     else:
         positions = read(rolled(means, normalise=True), rows_of(maps, readout))
-    mark = Mark(method, "attention", "score", double=means[0].dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=means[0].dtype == torch.float64)
     return explain_targets(
         batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
     )

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.at_leaf import explain_at_leaf, several
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.at_input_layer import InputLayerForward, explain_at_input_layer, several
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.relevance import InputLayer
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -19,7 +18,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     norm: Literal["l2", "l1"] = "l2",
 ) -> BatchExplanation:
     """The norm of the gradient over the hidden axis (Simonyan et al. 2014, section 3).
@@ -37,7 +36,7 @@ def explain(
     """
     if norm not in ("l2", "l1"):
         raise ConfigurationError(f"norm is 'l2' or 'l1', not {norm!r}")
-    passed = LeafForward.of(model, batch, at)
+    passed = InputLayerForward.of(model, batch, at)
 
     def sizes(seed: Tensor) -> Tensor:
         rows, found = several(passed, 1), torch.zeros_like(passed.start, dtype=torch.float64)
@@ -47,4 +46,6 @@ def explain(
         return found
 
     finish = torch.sqrt if norm == "l2" else None
-    return explain_at_leaf(passed, resolve, sizes, method=method, unit="score", finish=finish)
+    return explain_at_input_layer(
+        passed, resolve, sizes, method=method, unit="score", finish=finish
+    )

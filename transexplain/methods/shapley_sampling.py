@@ -8,13 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transexplain.methods.absence import Baseline
-from transexplain.methods.base import BatchExplanation, Resolve
-from transexplain.methods.perturbed import Estimate, explain_presence, whole_number
-from transexplain.methods.presence import Masks, Over, Presence
-from transexplain.methods.records import Array
-from transexplain.methods.seeds import generator_of
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.item_generator import generator_of
+from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.presence import Baseline, Masks, Over, Presence
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 Permutations = NDArray[np.int64]
 

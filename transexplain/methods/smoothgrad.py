@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from transexplain.methods.at_leaf import (
+from transexplain.methods.at_input_layer import (
+    InputLayerForward,
     Point,
     check_count,
     check_share,
-    explain_at_leaf,
+    explain_at_input_layer,
     several,
     summed_gradients,
 )
-from transexplain.methods.base import BatchExplanation, Resolve
 from transexplain.methods.baselines import Noise, value_range
-from transexplain.methods.leaf_forward import LeafForward
-from transexplain.methods.relevance import Leaf
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.relevance import InputLayer
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(
@@ -25,7 +25,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    at: Leaf | None = None,
+    at: InputLayer | None = None,
     samples: int = 25,
     sigma: float = 0.05,
     seed: int = 0,
@@ -48,16 +48,16 @@ def explain(
     """
     check_count("samples", samples)
     check_share("sigma", sigma)
-    passed = LeafForward.of(model, batch, at)
+    passed = InputLayerForward.of(model, batch, at)
 
     def relevance(target: Tensor) -> Tensor:
         copies = _noisy(passed, samples, sigma, seed)
         return passed.start.double() * summed_gradients(passed, copies, target)
 
-    return explain_at_leaf(passed, resolve, relevance, method=method)
+    return explain_at_input_layer(passed, resolve, relevance, method=method)
 
 
-def _noisy(passed: LeafForward, samples: int, sigma: float, seed: int) -> Iterator[Point]:
+def _noisy(passed: InputLayerForward, samples: int, sigma: float, seed: int) -> Iterator[Point]:
     """Noisy copies of every item, a chunk at a time."""
     rows, noise = several(passed, samples), Noise(passed, seed, "copies")
     deviation = sigma * value_range(passed)

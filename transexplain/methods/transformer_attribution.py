@@ -6,14 +6,27 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.attention_maps import GlobalMaps, layer_at, layers_from, read
-from transexplain.methods.attention_relevance import RelevanceMaps
-from transexplain.methods.base import BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
 from transexplain.methods.gae import accumulated
-from transexplain.methods.padded import Variant, item_by_item, padded
-from transexplain.methods.records import Array, Mark, SeedRelevance, explain_targets
+from transexplain.methods.global_maps import (
+    GlobalMaps,
+    RelevanceMaps,
+    Variant,
+    item_by_item,
+    layer_at,
+    layers_from,
+    padded,
+    read,
+)
 from transexplain.methods.rollout import rolled
-from transexplain.models.base import Batch, LoadedModel
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 
 def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
@@ -67,7 +80,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
             return SeedRelevance(_authors(batch, means, padded_length, normalise=normalise))
         return SeedRelevance(read(accumulated(means), rows))
 
-    mark = Mark(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
+    mark = CommonFields(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
     return explain_targets(batch, maps.logits, resolve, take, mark)
 
 

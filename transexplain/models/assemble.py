@@ -8,21 +8,33 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.base import Encoded, LoadedModel
-from transexplain.models.call import Caller, logits_of
-from transexplain.models.image import ImageEncoder
-from transexplain.models.kernels import attention_kernel
-from transexplain.models.leaves import Sites, find_embeddings
-from transexplain.models.node_sites import NodeProbe
-from transexplain.models.nodes import NodeEncoder
+from transexplain.models.calling import Caller, logits_of
+from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
+from transexplain.models.image_encoder import ImageEncoder, Transform
+from transexplain.models.input_layer import Sites, find_embeddings
+from transexplain.models.input_layer_search import (
+    FORWARD_ERRORS,
+    first_sites,
+    image_sites,
+    probing_pictures,
+    text_sites,
+)
+from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.placement import dtype_name
-from transexplain.models.positions import capacity
-from transexplain.models.probe import probing_pictures
-from transexplain.models.sites import FORWARD_ERRORS, first_sites, image_sites, text_sites
-from transexplain.models.text import TextEncoder
-from transexplain.models.transform import Transform
-from transexplain.plans import ModelRef, SourceFile
-from transexplain.types import Item
+from transexplain.models.text_encoder import TextEncoder
+from transexplain.models.text_length import capacity
+from transexplain.types.items import Item
+from transexplain.types.plans import ModelRef, SourceFile
+
+
+def attention_kernel(module: nn.Module) -> str:
+    """`sdpa`, `eager`, ... as transformers names it, or as timm's switches say; "": neither."""
+    named = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if isinstance(named, str):
+        return named
+    fused = {bool(part.fused_attn) for part in module.modules() if hasattr(part, "fused_attn")}
+    names = {True: "sdpa", False: "eager"}
+    return " and ".join(sorted(names[one] for one in fused))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

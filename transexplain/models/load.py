@@ -6,10 +6,12 @@ import torch
 
 from transexplain.errors import ModelLoadError
 from transexplain.models import huggingface, timm_models
-from transexplain.models.base import LoadedModel
 from transexplain.models.configs import read_config
 from transexplain.models.hub import fetch, is_hub_id
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.placement import torch_device, torch_dtype
+from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
+from transexplain.models.weight_files import is_digested, weight_names
 
 #: what the source of a wrapped module begins with
 WRAPPED = "module:"
@@ -55,3 +57,24 @@ def _from_folder(
     is_timm = timm_models.is_timm_config(config) and "model_type" not in config
     loader = timm_models.load_folder if is_timm else huggingface.load_folder
     return loader(folder, config, source=source, dtype=dtype, device=device)
+
+
+def present_files(source: str) -> dict[str, Path]:
+    """What a digest of the model at `source` would cover, by the names that the digest knows.
+
+    `source` is as `load.load_model` takes it. Raises ModelLoadError where it names no model.
+    """
+    if source.startswith(PREFIX):
+        name, checkpoint = named_checkpoint(source)
+        if checkpoint is not None:
+            return {f"{name}/{checkpoint.name}": checkpoint} if checkpoint.is_file() else {}
+        folder = fetch(hub_name(name), remedy="give a checkpoint file").folder
+    elif Path(source).expanduser().is_dir():
+        folder = Path(source).expanduser()
+    elif is_hub_id(source) and not Path(source).is_absolute():
+        folder = fetch(source, remedy="give its directory").folder
+    else:
+        raise ModelLoadError(f"there is no model directory {source!r}")
+    found = [path for path in folder.iterdir() if is_digested(path.name)]
+    found += [folder / name for name in weight_names(folder)]
+    return {path.name: path for path in found if path.is_file()}

@@ -14,10 +14,12 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, unique_names
-from transexplain.models.base import LoadedModel
-from transexplain.models.budget import Budget, WeightSize
-from transexplain.models.configs import read_config
-from transexplain.models.files import (
+from transexplain.models.configs import Budget, WeightSize, read_config
+from transexplain.models.hub import fetch
+from transexplain.models.image_encoder import Transform
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.timm_arguments import checked_arguments, plain_name
+from transexplain.models.weight_files import (
     check_header,
     digests_of_files,
     digests_of_folder,
@@ -25,9 +27,6 @@ from transexplain.models.files import (
     read_weights,
     weight_files,
 )
-from transexplain.models.hub import fetch
-from transexplain.models.timm_arguments import checked_arguments, plain_name
-from transexplain.models.transform import Transform
 
 PREFIX = "timm:"
 _DEFAULT_CLASS = "timm.models.vision_transformer.VisionTransformer"

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError
-from transexplain.models.base import LoadedModel
-from transexplain.models.blocks import blocks_of
-from transexplain.models.leaves import Sites, find_embeddings
+from transexplain.models.hidden_states import blocks_of
+from transexplain.models.input_layer import Sites, find_embeddings
+from transexplain.models.loaded_model import LoadedModel
 
 _LOCK = threading.RLock()
 

@@ -17,11 +17,11 @@ from transexplain.models.assemble import (
     placed,
     unique_names,
 )
-from transexplain.models.base import LoadedModel
-from transexplain.models.call import Caller
-from transexplain.models.files import digest_of_module
+from transexplain.models.calling import Caller
 from transexplain.models.huggingface import names_of_config
-from transexplain.models.transform import Transform
+from transexplain.models.image_encoder import Transform
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.weight_files import digest_of_module
 
 _Shape = tuple[int, int, int]
 

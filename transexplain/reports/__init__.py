@@ -6,8 +6,8 @@ from transexplain.registry import Registry
 REPORTS = Registry(
     "report format",
     {
-        "html": "transexplain.reports.html:render",
-        "json": "transexplain.reports.json_report:render",
+        "html": "transexplain.reports.report_formats:render_html",
+        "json": "transexplain.reports.report_formats:render_json",
     },
 )
 
@@ -15,8 +15,8 @@ REPORTS = Registry(
 STRATEGY_REPORTS = Registry(
     "strategy report format",
     {
-        "html": "transexplain.reports.strategies.html:render",
-        "json": "transexplain.reports.strategies.json_report:render",
+        "html": "transexplain.reports.strategies_page:render",
+        "json": "transexplain.reports.strategies_page:render_json",
     },
 )
 
@@ -24,10 +24,10 @@ STRATEGY_REPORTS = Registry(
 EVALUATION_REPORTS = Registry(
     "evaluation report format",
     {
-        "html": "transexplain.reports.evaluation.html:render",
-        "json": "transexplain.reports.evaluation.texts:render_json",
-        "csv": "transexplain.reports.evaluation.texts:render_csv",
-        "md": "transexplain.reports.evaluation.texts:render_markdown",
+        "html": "transexplain.reports.evaluation.evaluation_formats:render",
+        "json": "transexplain.reports.evaluation.evaluation_formats:render_json",
+        "csv": "transexplain.reports.evaluation.evaluation_formats:render_csv",
+        "md": "transexplain.reports.evaluation.evaluation_formats:render_markdown",
     },
 )
 
@@ -35,7 +35,7 @@ EVALUATION_REPORTS = Registry(
 DRIFT_REPORTS = Registry(
     "comparison report format",
     {
-        "html": "transexplain.reports.drift.html:render",
-        "json": "transexplain.reports.drift.json_report:render",
+        "html": "transexplain.reports.runs_compared.comparison_formats:render",
+        "json": "transexplain.reports.runs_compared.comparison_formats:render_json",
     },
 )

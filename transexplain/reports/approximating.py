@@ -1,7 +1,7 @@
 """Relevance that an explainer predicted: what it approximates, and how near it is known to come."""
 
-from transexplain.evaluations import Approximation
-from transexplain.reports.wording import number
+from transexplain.reports.phrasing import number
+from transexplain.types.scores import Approximation
 
 #: share of the items that a mixed audit explains by the teacher, too, where one is proposed
 _SHARE = 0.05
@@ -19,7 +19,7 @@ def nearness(found: Approximation) -> str:
     )
 
 
-def told(found: Approximation) -> str:
+def approximation_sentences(found: Approximation) -> str:
     """That relevance was predicted, of what, and how near it came; two sentences."""
     return (
         f"Relevance was predicted by an explainer that approximates {found.teacher}: "

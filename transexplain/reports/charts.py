@@ -1,19 +1,22 @@
-"""Line charts as inline SVG: no script, no network, colours by the page's own variables.
-
-Vega-Lite is drawn here, once, when a report is made. Names of things never enter a line chart's
-drawing: who is who is told by a legend beside it. The same chart as a specification, with names
-for the reader who points at a line, is what `live` hands to the browser.
+"""Charts: a still picture as inline SVG for paper, and its specification for a browser that draws
+with Vega.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from markupsafe import Markup
+
 from transexplain.reports.escaping import encodable
+from transexplain.reports.page import Script, runnable, script
 
 if TYPE_CHECKING:
     import altair as alt
+
 
 #: of the drawing; it is shown at this size or a little smaller, so that text stays readable
 _WIDTH, _HEIGHT = 440, 290
@@ -177,3 +180,48 @@ def _styled(chart: "alt.LayerChart") -> "alt.LayerChart":
         font="system-ui, sans-serif", axis=axis, view={"stroke": None}, aria=False
     )
     return styled
+
+
+#: what would end a script element, begin a comment in it or break a line of JavaScript
+_ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """One chart of a page."""
+
+    label: str  #: what it shows, in a sentence, for a reader who cannot see it
+    still: str  #: an SVG element
+    specification: dict[str, Any]  #: of Vega-Lite; names in it are data, never markup
+
+    def __html__(self) -> str:
+        """The element that `charts.js` looks for."""
+        return Markup(
+            '<div class="chart" role="img" aria-label="{}"><div class="still">{}</div>'
+            '<script type="application/json">{}</script></div>'
+        ).format(self.label, Markup(self.still), script_data(self.specification))
+
+
+def line_drawing(series: Sequence[Series], *, x_title: str, y_title: str, label: str) -> Drawing:
+    """A line chart of `series`; an axis of shares is written in per cent."""
+    return Drawing(
+        label=label,
+        still=lines(series, x_title=x_title, y_title=y_title),
+        specification=live_lines(series, x_title=x_title, y_title=y_title),
+    )
+
+
+def script_data(content: dict[str, Any]) -> Markup:
+    """JSON as the text of a script element of the type `application/json`."""
+    text = json.dumps(content, separators=(",", ":"))
+    return Markup(text.translate(_ESCAPES))
+
+
+@cache
+def scripts() -> tuple[Script, ...]:
+    """Vega and what sets it to work, in the order in which a page holds them."""
+    import vl_convert
+
+    return runnable(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), "Vega"), script(
+        "charts.js"
+    )

@@ -1,13 +1,13 @@
 """What the controls of the group table found, one sentence each; for every format."""
 
-from transexplain.bias.planted import Planted
-from transexplain.bias.randomised import Randomised, RandomisedRow, Shown
-from transexplain.bias.removals import Removals
-from transexplain.reports.records import Groups
-from transexplain.reports.wording import named, number, percent
+from transexplain.analysis.groups.group_controls import Planted
+from transexplain.analysis.groups.mention_ablation import Ablations
+from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow, Shown
+from transexplain.reports.phrasing import named, number, percent
+from transexplain.reports.report_records import Groups
 
 
-def removal_sentence(found: Removals) -> str:
+def removal_sentence(found: Ablations) -> str:
     """How often the prediction hung on the mention."""
     share = percent(found.flips / found.items)
     return (

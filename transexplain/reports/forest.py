@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from transexplain.findings import GroupStatistic, Quantiles
-from transexplain.reports.wording import number, tone
+from transexplain.reports.phrasing import number, tone
+from transexplain.types.findings import GroupStatistic, Quantiles
 
 _HEIGHT = 36
 _STEPS = (1.0, 2.0, 5.0, 10.0)

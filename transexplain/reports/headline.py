@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from transexplain.bias.group_verdicts import GroupFinding
-from transexplain.evaluations import Approximation
-from transexplain.findings import GroupStatistic
-from transexplain.metrics.class_sensitivity import HARDLY
-from transexplain.reports.approximating import told
+from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.evaluating.metrics.class_sensitivity import HARDLY
+from transexplain.reports.approximating import approximation_sentences
 from transexplain.reports.controls import learnt
-from transexplain.reports.evaluation.wording import probability
-from transexplain.reports.records import (
+from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.phrasing import named, number, power, spoken, things
+from transexplain.reports.report_records import (
     Audited,
     ClassSensitivity,
     Conservation,
@@ -19,8 +18,9 @@ from transexplain.reports.records import (
     Statement,
     StatementKind,
 )
-from transexplain.reports.verdict import by_verdict, verdict_sentence
-from transexplain.reports.wording import named, number, power, spoken, things
+from transexplain.reports.report_verdict import by_verdict, verdict_sentence
+from transexplain.types.findings import GroupStatistic
+from transexplain.types.scores import Approximation
 
 #: verdict on a group -> how its sentence is marked, the gravest first
 _KINDS: dict[GroupFinding, StatementKind] = {
@@ -171,7 +171,7 @@ def _conservation(
     audited: Audited, found: Conservation | None, approximates: Approximation | None
 ) -> Iterator[Statement]:
     if approximates is not None:
-        yield Statement(kind="unknown", text=told(approximates))
+        yield Statement(kind="unknown", text=approximation_sentences(approximates))
     elif audited.task == "imported":
         yield Statement(
             kind="unknown",

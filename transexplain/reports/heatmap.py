@@ -2,6 +2,7 @@
 
 import base64
 import io
+from functools import cache
 from typing import Any
 
 import cv2
@@ -10,8 +11,123 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.palettes import table
-from transexplain.reports.pixels import Picture, rgb
+
+RGB = tuple[int, int, int]
+
+#: hue angles in CIELAB, degrees: (negative, positive)
+_HUES = {
+    "diverging": (272.0, 36.0),
+    "blue-red": (272.0, 36.0),  # the same, by its colours
+    "green-red": (36.0, 145.0),  # green is positive
+}
+PALETTES = tuple(_HUES)
+
+_HALF = 128  # steps from zero to one end
+_LIGHTEST, _DARKEST = 97.0, 45.0
+_CHROMA = 62.0
+
+
+@cache
+def table(palette: str = "diverging") -> NDArray[np.uint8]:
+    """Colours from -1 over 0 (near white) to +1: (257, 3) RGB.
+
+    Raises ConfigurationError for a palette that does not exist.
+    """
+    if palette not in _HUES:
+        raise ConfigurationError(f"unknown palette {palette!r}; known: {', '.join(PALETTES)}")
+    negative, positive = _HUES[palette]
+    left = _arm(negative)[:0:-1]
+    found = np.concatenate([left, _arm(positive)])
+    found.setflags(write=False)
+    return found
+
+
+def colour(value: float, palette: str = "diverging") -> RGB:
+    """The colour of a value in [-1, 1]; values outside take the colour of the end."""
+    place = round((min(1.0, max(-1.0, value)) + 1.0) * _HALF)
+    red, green, blue = table(palette)[place].tolist()
+    return red, green, blue
+
+
+def _arm(hue: float) -> NDArray[np.uint8]:
+    """From white to the strongest colour of one hue: (129, 3) RGB."""
+    strength = np.linspace(0.0, 1.0, _HALF + 1)
+    lightness = _LIGHTEST + (_DARKEST - _LIGHTEST) * strength
+    # chroma runs ahead of lightness: weak values already show their hue
+    chroma = np.minimum(_CHROMA * strength**0.8, _gamut_limit(lightness, hue))
+    return np.rint(_rgb(lightness, chroma, hue) * 255).astype(np.uint8)
+
+
+def _gamut_limit(lightness: NDArray[np.float64], hue: float) -> NDArray[np.float64]:
+    """The largest chroma that a screen shows at each lightness, to 1 unit."""
+    limit = np.zeros_like(lightness)
+    for chroma in range(int(_CHROMA) + 1):
+        rgb = _rgb(lightness, np.full_like(lightness, chroma), hue, clip=False)
+        inside = ((rgb > 0.0) & (rgb < 1.0)).all(axis=-1)
+        limit = np.where(inside & (limit >= chroma - 1), float(chroma), limit)
+    return limit
+
+
+def _rgb(
+    lightness: NDArray[np.float64], chroma: NDArray[np.float64], hue: float, *, clip: bool = True
+) -> NDArray[np.float64]:
+    angle = np.deg2rad(hue)
+    lab = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=-1)
+    rgb = cv2.cvtColor(lab[None].astype(np.float32), cv2.COLOR_Lab2RGB)[0].astype(np.float64)
+    found: NDArray[np.float64] = np.clip(rgb, 0.0, 1.0) if clip else rgb
+    return found
+
+
+Picture = Image.Image | NDArray[Any]
+
+
+def rgb(image: Picture) -> NDArray[np.float64]:
+    """(H, W, 3) in 0 to 255; transparent parts on white.
+
+    Takes PIL images of any mode and arrays (H, W[, 1|3|4]), uint8, uint16 or float in 0 to 1.
+    Raises ConfigurationError for arrays that are no picture.
+    """
+    if isinstance(image, Image.Image):
+        if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to white
+            return _rgb_of_array(np.asarray(image).clip(0, 65535).astype(np.uint16))
+        if image.mode == "F":
+            image = image.convert("L")
+        if image.has_transparency_data:
+            image = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return np.asarray(image.convert("RGB")).astype(np.float64)
+    return _rgb_of_array(np.asarray(image))
+
+
+def _rgb_of_array(array: NDArray[Any]) -> NDArray[np.float64]:
+    channels = array.shape[2] if array.ndim == 3 else 1
+    if array.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in array.shape:
+        raise ConfigurationError(
+            f"a picture must be an array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), "
+            f"not {array.shape}"
+        )
+    values = _bytes(array).reshape(*array.shape[:2], channels)
+    if channels == 4:
+        cover = values[..., 3:] / 255.0
+        return values[..., :3] * cover + 255.0 * (1.0 - cover)
+    return np.repeat(values, 3, axis=2) if channels == 1 else values
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Brightness from 0 to 255, read by the array's number type."""
+    numbers = array.astype(np.float64)
+    if array.dtype == np.bool_:
+        return numbers * 255.0
+    if np.issubdtype(array.dtype, np.floating):
+        top = 1.0
+    else:
+        top = 65535.0 if array.dtype == np.uint16 else 255.0
+    if not (np.isfinite(numbers).all() and numbers.min() >= 0.0 and numbers.max() <= top):
+        raise ConfigurationError(
+            f"a picture of type {array.dtype} must lie between 0 and {top:g}; "
+            "give the picture itself, not the model's normalised input"
+        )
+    return numbers * (255.0 / top)
 
 
 def overlay(

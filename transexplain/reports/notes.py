@@ -2,15 +2,46 @@
 
 from collections.abc import Iterator
 
-from transexplain.bias.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
-from transexplain.evaluations import Approximation
-from transexplain.findings import Correction
+from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.methods import facts_of
-from transexplain.plans import AmbiguityPolicy, AuditRun
 from transexplain.reports.approximating import nearness, sampled
-from transexplain.reports.privacy_notes import privacy_notes
-from transexplain.reports.records import ClassSensitivity
-from transexplain.reports.survey import SHARE
+from transexplain.reports.gallery import SHARE
+from transexplain.reports.report_records import ClassSensitivity
+from transexplain.types.findings import Correction
+from transexplain.types.plans import AmbiguityPolicy, AuditRun, PrivacyPlan, StoreText
+from transexplain.types.scores import Approximation
+
+_KEPT: dict[StoreText, str] = {
+    "full": "",
+    "hashed": (
+        "The texts are not stored (store_text: hashed): each word stands as 12 digits of a keyed "
+        "hash, the same for the same word. Spellings of mentions, metadata and entities that the "
+        "data name are hashed, too; messages of errors are not kept. Words as frequent as a group "
+        "are not reported, because the words of a group cannot be distinguished from others."
+    ),
+    "none": (
+        "The texts are not stored (store_text: none): a block stands for each word. There are no "
+        "lists of words, and spellings of mentions, metadata and messages of errors are not kept."
+    ),
+}
+
+
+def privacy_notes(asked: PrivacyPlan | None) -> Iterator[str]:
+    """What was kept of the texts, and why the report shows no more."""
+    if asked is None:
+        return
+    if asked.store_text != "full":
+        yield (
+            f"{_KEPT[asked.store_text]} All numbers were computed from the texts themselves before "
+            "anything was stored. Names of the lexicon's entities stay, and item ids."
+        )
+    elif asked.redact:
+        yield (
+            f"Texts were blanked (\N{FULL BLOCK}) where {asked.redact} said so, by whole words, "
+            "before they were stored; blanked words are in no list of words. All numbers besides "
+            "were computed from the texts themselves."
+        )
+
 
 _METHODS = {
     "gradient-x-input": "the gradient of the logit times the input",

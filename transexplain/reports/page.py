@@ -1,15 +1,76 @@
-"""One page for every report: what templates call numbers, names and pictures by."""
+"""One page for every report: templates that escape every value, and what they call numbers, names
+and scripts by.
+"""
 
+import base64
+import hashlib
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from transexplain.reports import forest
-from transexplain.reports.evaluation.wording import change, probability, span, value
-from transexplain.reports.templating import environment, sort_value, storable
-from transexplain.reports.wording import named, number, percent, power, signed, tone
+from transexplain.reports.evaluation.score_wording import change, probability, span, value
+from transexplain.reports.phrasing import named, number, percent, power, signed, tone
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script of this package as a page holds it, and what allows it and no other to run."""
+
+    text: Markup  #: between the tags
+    source: str  #: of the Content Security Policy's script-src: 'sha256-...', of exactly `text`
+
+
+@cache
+def environment() -> Environment:
+    """Templates of this package, escaping on for every one; a missing value is an error."""
+    return Environment(
+        loader=PackageLoader("transexplain.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def script(name: str) -> Script:
+    """A script among the templates, to be written into a page (CSP Level 3, section 2.3.1).
+
+    Raises ValueError where it holds what would end or change the element that it stands in.
+    """
+    text = files("transexplain.reports").joinpath("templates", name).read_text(encoding="utf-8")
+    return runnable(text, name)
+
+
+def runnable(text: str, name: str) -> Script:
+    """JavaScript to be written into a page as it is.
+
+    Raises ValueError where it holds what would end or change the element that it stands in.
+    """
+    if re.search(r"</script|<script|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} holds markup that an HTML script element cannot hold")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Script(Markup(text), f"'sha256-{digest}'")
+
+
+def sort_value(value: float | None) -> Markup:
+    """The attribute that a table cell is sorted by; without a value the row goes last."""
+    return Markup(' data-value="{}"').format("" if value is None else repr(float(value)))
+
+
+def storable(text: str) -> str:
+    """`text` with NUL and lone surrogates, which no HTML file can hold, as U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
 
 _BREAKS = re.compile(r"(?<=[/_.:-])(?=.)")
 

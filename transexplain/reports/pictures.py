@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from transexplain.data.images import load_image
-from transexplain.data.paths import inside
+from transexplain.data.image_files import load_image
+from transexplain.data.source_files import inside
 from transexplain.errors import ItemError
-from transexplain.reports.gallery_records import Explanation, GalleryItem, Grid
 from transexplain.reports.heatmap import data_uri, muted, overlay, resized, tile
+from transexplain.reports.row_records import Explanation, GalleryItem, Grid
 
 _SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
 _ALPHA = 0.85

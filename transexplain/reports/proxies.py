@@ -4,15 +4,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from transexplain.bias.families import Reference
-from transexplain.bias.group_verdicts import GroupVerdict
-from transexplain.bias.outcome_totals import OutcomeTotals
-from transexplain.plans import AuditPlan, AuditRun
-from transexplain.reports.wording import signed
-from transexplain.store import mentioned
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.outcomes import OutcomeTotals
+from transexplain.analysis.groups.reference_groups import Reference
+from transexplain.reports.phrasing import signed
+from transexplain.store import run_totals
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_attributions
-from transexplain.types import Attribution, PatchGrid
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.plans import AuditPlan, AuditRun
 
 _ITEMS = 1_000  #: read of either side
 _FEWEST = 5  #: items that a word stands in
@@ -100,8 +100,8 @@ def _of_group(
     db: Database, run: AuditRun, one: GroupVerdict, reference: Reference, totals: OutcomeTotals
 ) -> Proxies:
     others = set(reference.groups) - {one.group}
-    mine = mentioned.items_of(db, run.id, [one.group], _ITEMS)
-    theirs = mentioned.items_of(db, run.id, sorted(others), _ITEMS)
+    mine = run_totals.items_of(db, run.id, [one.group], _ITEMS)
+    theirs = run_totals.items_of(db, run.id, sorted(others), _ITEMS)
     both = set(mine) & set(theirs)
     sides = [
         _Side(db, run, [i for i in ids if i not in both], one.answer) for ids in (mine, theirs)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from transexplain.reports.records import Previous, Summary
 from transexplain.reports.redaction import (
     FEWEST,
     RedactionRules,
@@ -14,9 +13,10 @@ from transexplain.reports.redaction import (
     keep,
     within,
 )
-from transexplain.reports.said import with_sentences
+from transexplain.reports.report_records import Previous, Summary
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_rules import keys_of
+from transexplain.reports.summary import with_sentences
 
 
 def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:

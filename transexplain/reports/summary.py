@@ -1,34 +1,52 @@
 """A run in one record: everything its reports say."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-import transexplain
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.seen_totals import SeenTotals
-from transexplain.bias.sheet import Precision
+from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
-from transexplain.manifests import Manifest, manifest_of
-from transexplain.plans import AuditRun
-from transexplain.reports.classes import confusion, views
-from transexplain.reports.evaluation.faithfulness import faithfulness
-from transexplain.reports.gallery import choose, collect
-from transexplain.reports.mixed import mixed_of
+from transexplain.provenance.manifest import Manifest, manifest_of
+from transexplain.reports.class_tables import confusion, views
+from transexplain.reports.gallery import choose, collect, failures, survey
+from transexplain.reports.headline import headline
 from transexplain.reports.notes import notes
-from transexplain.reports.previous import compared
-from transexplain.reports.provenance import provenance_of
-from transexplain.reports.records import (
-    Audited,
-    ClassSensitivity,
-    Summary,
-)
-from transexplain.reports.said import with_sentences
-from transexplain.reports.section import Section, Source
+from transexplain.reports.report_records import Audited, ClassSensitivity, Summary
+from transexplain.reports.report_section import Section, Source
+from transexplain.reports.report_verdict import verdict
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.survey import failures, survey
+from transexplain.reports.sections.cheap_and_exact import mixed_of
+from transexplain.reports.sections.manifest_in_short import provenance_of
+from transexplain.reports.sections.measured_faithfulness import faithfulness, sentences
+from transexplain.reports.sections.previous_run import compared, differences
+from transexplain.reports.sections.untested import untested
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged, uncollected
 from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+from transexplain.version import __version__
+
+
+def with_sentences(summary: Summary) -> Summary:
+    """`summary` with its headline, its verdict and what was not tested written anew."""
+    lines = (
+        *headline(
+            summary.audited,
+            summary.counts,
+            summary.conservation,
+            summary.class_sensitivity,
+            summary.groups,
+            summary.failures,
+            summary.approximates,
+        ),
+        *sentences(summary.faithfulness, summary.audited.modality),
+        *differences(summary.previous, summary.counts),
+        *(one for name in SECTIONS for one in SECTIONS.load(name).sentences(summary)),
+    )
+    return replace(summary, headline=lines, verdict=verdict(summary), untested=untested(summary))
+
 
 __all__ = ["Summary", "summarise"]
 
@@ -110,7 +128,7 @@ def _audited(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
         created=run.created,
         finished=run.finished,
         plan_digest=plan.digest,
-        version=transexplain.__version__,
+        version=__version__,
         model=plan.model.source,
         model_digest=plan.model.digest,
         dtype=plan.model.dtype,

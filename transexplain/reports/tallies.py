@@ -5,31 +5,33 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from transexplain.bias.aggregates import ShardAggregate
-from transexplain.bias.background import with_backgrounds
-from transexplain.bias.cells import Cell, cells_of
-from transexplain.bias.families import reference_name
-from transexplain.bias.finding import is_whole
-from transexplain.bias.gathering import gathered
-from transexplain.bias.group_table import Rules
-from transexplain.bias.placebo import placebo
-from transexplain.bias.planted import planted
-from transexplain.bias.randomised import randomised_control
-from transexplain.bias.ranking import rankings
-from transexplain.bias.removals import removals_of
-from transexplain.bias.second_lexicon import with_second
-from transexplain.bias.sheet import ALL, Precision
-from transexplain.bias.splits import splits, with_reversals
-from transexplain.findings import GroupStatistic
-from transexplain.plans import AuditPlan, AuditRun
-from transexplain.reports.group_answers import with_answers
-from transexplain.reports.group_quality import dropped_by_group, quality_by_group
-from transexplain.reports.group_records import RareGroup
-from transexplain.reports.matching_quality import matching_of, rare_groups
-from transexplain.reports.mixed import compared
-from transexplain.reports.records import Conservation, Counts, Groups
-from transexplain.store import results, runs, totals
+from transexplain.analysis.groups.background_words import with_backgrounds
+from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_ranking import rankings
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_controls import placebo, planted, with_second
+from transexplain.analysis.groups.group_splits import splits, with_reversals
+from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.matching_sheet import ALL, Precision
+from transexplain.analysis.groups.mention_ablation import ablations_of
+from transexplain.analysis.groups.merged_aggregates import merged_aggregates
+from transexplain.analysis.groups.randomised_control import randomised_control
+from transexplain.analysis.groups.reference_groups import reference_name
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.group_findings import (
+    dropped_by_group,
+    matching_of,
+    quality_by_group,
+    rare_groups,
+    with_answers,
+)
+from transexplain.reports.report_records import Conservation, Counts, Groups
+from transexplain.reports.row_records import RareGroup
+from transexplain.reports.sections.cheap_and_exact import compared
+from transexplain.store import results, run_totals, runs
 from transexplain.store.database import Database
+from transexplain.types.findings import GroupStatistic
+from transexplain.types.plans import AuditPlan, AuditRun
 
 _RANKED = 10  #: entities at either end
 #: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
@@ -47,7 +49,7 @@ def counts_of(db: Database, run: AuditRun) -> Counts:
         failed=progress.items_failed,
         pending=progress.items_total - progress.items_done - progress.items_failed,
         dead_shards=progress.states.get("dead", 0),
-        truncated=totals.truncated(db, run.id),
+        truncated=run_totals.truncated(db, run.id),
         labelled=labelled,
         correct=correct,
         accuracy=correct / labelled if labelled else None,
@@ -75,7 +77,7 @@ def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
 def merged(db: Database, run_id: str) -> ShardAggregate:
     """The aggregates of every saved shard together."""
     with uncollected():
-        return gathered(results.aggregates(db, run_id))
+        return merged_aggregates(results.aggregates(db, run_id))
 
 
 @contextmanager
@@ -135,7 +137,7 @@ def groups_of(
         limits=plan.matters,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
-        removals=removals_of(total.checked.removals),
+        removals=ablations_of(total.checked.removals),
         randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
         planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),

@@ -3,7 +3,8 @@
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -14,8 +15,20 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
+from transexplain.errors import DamagedRowError
 from transexplain.parsing import refuse_depth
-from transexplain.store.damage import reading
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what Python says of `what` into a DamagedRowError: the row is damaged, or not ours."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error) as error:
+        raise DamagedRowError(
+            f"the database holds {what} that cannot be read: {error}; restore it from a backup"
+        ) from None
+
 
 _ESCAPE = "\x10"  # DLE, "data link escape"
 _UNSTORABLE = re.compile(f"[\x00{_ESCAPE}\ud800-\udfff]")

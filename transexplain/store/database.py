@@ -148,26 +148,6 @@ class Database:
 _ABOUT_ROWS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError, exc.NotSupportedError)
 
 
-def open_database(url: str, *, upgrade: bool = False) -> Database:
-    """A database that is reachable and at the revision of this package's tables.
-
-    With `upgrade` an absent or older one is brought there first (safe to call concurrently).
-    Raises DatabaseError where it is unreachable or, without `upgrade`, at another revision.
-    """
-    from transexplain.store import revisions  # alembic takes a quarter of a second to import
-
-    database = Database(url)
-    try:
-        if upgrade:
-            revisions.bring_to_head(database)
-        else:
-            revisions.require_head(database)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
 def raw_connection(connection: Connection) -> Any:
     """The driver's own connection below `connection`, for what SQLAlchemy has no words for."""
     return connection.connection.driver_connection

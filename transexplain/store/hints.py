@@ -14,8 +14,7 @@ from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
 from transexplain.store.leases import over
 from transexplain.store.runs import unfinished
-from transexplain.store.schedule_tables import duty
-from transexplain.store.schema import run, shard
+from transexplain.store.schema import duty, run, shard
 
 _QUEUED = shard.c.state == "queued"
 _EXPIRED = over()

@@ -1,20 +1,54 @@
-"""Leases on shards: when one is over, and what its holder does with it.
-
-A lease is over when the database's clock has passed its end. It is void, too, where it ends
-further ahead than a lease can: the clock was set back since it was written.
+"""Leases on shards: when one is over, what its holder does with it, and what the death of a holder
+leaves behind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, or_, select, text, update
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.records import Claim
+from transexplain.store.run_records import Claim
 from transexplain.store.runs import finalise, require
 from transexplain.store.schema import run, shard
-from transexplain.store.suspects import after_death
+from transexplain.types.observer import Caution
+
+#: an item that was alone in hand at the end of so many attempts is not tried again
+LONE_DEATHS = 2
+Document = Mapping[str, Mapping[str, Any]]
+
+
+def after_death(
+    document: Document | None, breadcrumb: Sequence[str] | None, cause: str
+) -> tuple[Document | None, bool]:
+    """What is known once an attempt died with the items `breadcrumb` in hand; whether it is news.
+
+    Every item can be news three times (in a batch, and alone twice), so that a shard cannot go
+    on for ever by dying differently.
+    """
+    if not breadcrumb:
+        return document, False
+    deaths = dict(document["deaths"]) if document else {}
+    quarantined = dict(document["quarantined"]) if document else {}
+    if len(breadcrumb) > 1:
+        news = any(name not in deaths for name in breadcrumb)
+        deaths = dict.fromkeys(breadcrumb, 0) | deaths
+    else:
+        [name] = breadcrumb
+        deaths[name] = deaths.get(name, 0) + 1
+        news = name not in quarantined
+        if deaths[name] >= LONE_DEATHS:
+            quarantined[name] = cause
+    return {"deaths": deaths, "quarantined": quarantined}, news
+
+
+def caution_of(document: Document | None) -> Caution:
+    """How the shard's next attempt has to go about it."""
+    if not document:
+        return Caution()
+    quarantined = dict(document["quarantined"])
+    return Caution(alone=frozenset(document["deaths"]) - set(quarantined), quarantined=quarantined)
 
 
 def over() -> ColumnElement[bool]:

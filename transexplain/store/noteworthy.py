@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
-from transexplain.spans import size_of
 from transexplain.store.codec import EncodedRelevance, decode
 from transexplain.store.schema import run
-from transexplain.types import Attribution, ItemOutcome
+from transexplain.types.items import Attribution, ItemOutcome
+from transexplain.types.words import size_of
 
 
 def stored_size(attribution: Attribution, encoded: EncodedRelevance, text: str | None) -> float:

@@ -9,7 +9,7 @@ from transexplain.store.database import Database
 from transexplain.store.recorded import failure_kinds
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item
-from transexplain.types import ItemFailure
+from transexplain.types.items import ItemFailure
 
 
 def sized(db: Database, run_id: str) -> int:

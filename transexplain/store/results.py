@@ -1,11 +1,17 @@
-"""A shard's result, written once however often the shard was delivered; and its readers."""
+"""A shard's result, written once however often the shard was delivered, and the digest of what was
+written.
+"""
 
-from sqlalchemy import Connection, delete, insert
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from sqlalchemy import Connection, Select, Table, delete, exc, insert, select
+
+from transexplain.environment import saved_here
 from transexplain.errors import FencedError
-from transexplain.plans import ShardResult
-from transexplain.store.copying import write_rows
-from transexplain.store.database import Database, plan_for_any_run
+from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.noteworthy import places_of
 from transexplain.store.readers import (
     failures,
@@ -15,19 +21,128 @@ from transexplain.store.readers import (
     iter_mentions,
     iter_scores,
 )
-from transexplain.store.records import Claim
-from transexplain.store.rows import rows_of
+from transexplain.store.rows import ResultRows, rows_of
+from transexplain.store.run_records import Claim
+from transexplain.store.run_totals import accuracy, aggregate, aggregates, conservation
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
-from transexplain.store.shard_digests import digest_of
 from transexplain.store.shards import held
-from transexplain.store.totals import (
-    accuracy,
-    aggregate,
-    aggregates,
-    conservation,
+from transexplain.types.plans import ShardResult
+
+
+def write_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert `rows`, which all have the columns of the first, as part of the transaction.
+
+    Raises SQLAlchemy's errors, as an INSERT would.
+    """
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        _copy(connection, table, rows)
+    else:
+        connection.execute(insert(table), rows)
+
+
+def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Binary COPY straight into the table, whose earlier rows of the shard are deleted before.
+
+    A temporary table and an upsert would write every row twice, and would have to delete what a
+    retry no longer has all the same; `benchmarks.store` measures it.
+    """
+    import psycopg
+    from psycopg import sql
+
+    dialect = connection.dialect
+    names = list(rows[0])
+    columns = [table.c[name] for name in names]
+    types = [column.type.compile(dialect).lower() for column in columns]
+    # the columns' own types escape, pack and dump what they hold, as for an INSERT
+    impls = [column.type.dialect_impl(dialect) for column in columns]
+    binders = [
+        (name, impl.bind_processor(dialect)) for name, impl in zip(names, impls, strict=True)
+    ]
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(table.name), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
+    try:
+        with raw_connection(connection).cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row([bind(row[name]) if bind else row[name] for name, bind in binders])
+    except psycopg.Error as error:
+        # the driver was asked past SQLAlchemy; callers know only SQLAlchemy's errors
+        raise exc.DBAPIError.instance(
+            f"COPY {table.name}", None, error, psycopg.Error, dialect=dialect
+        ) from error
+
+
+_TABLES: tuple[tuple[Table, tuple[str, ...]], ...] = (
+    (item, ("index",)),
+    (attribution, ("item", "ordinal")),
+    (mention, ("item", "ordinal")),
+    (score, ("item", "ordinal")),
 )
-from transexplain.surroundings import saved_here
+
+
+def digest_of(rows: ResultRows, aggregate: Mapping[str, Any]) -> str:
+    """The digest of what is about to be written."""
+    digest = _Digest()
+    given = (rows.items, rows.attributions, rows.mentions, rows.scores)
+    for (table, key), some in zip(_TABLES, given, strict=True):
+        ordered = sorted(some, key=lambda row: tuple(row[name] for name in key))
+        digest.add(table.name, ordered)
+    digest.add(shard_aggregate.name, [{"payload": dict(aggregate)}])
+    return digest.hexdigest()
+
+
+def stored_digest(db: Database, run_id: str, index: int, start: int, stop: int) -> str:
+    """The digest of what the tables hold of one shard, the rows `start` to `stop` of the data.
+
+    Raises ValueError where a row cannot be read back.
+    """
+    digest = _Digest()
+    with db.read() as connection:
+        plan_for_any_run(connection)
+        for table, key in _TABLES:
+            row = table.c[key[0]]
+            query = select(table).where(table.c.run_id == run_id, row >= start, row < stop)
+            digest.add(table.name, _rows(connection, query.order_by(*(table.c[k] for k in key))))
+        payload = select(shard_aggregate.c.payload).where(
+            shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
+        )
+        digest.add(shard_aggregate.name, _rows(connection, payload))
+    return digest.hexdigest()
+
+
+def _rows(connection: Connection, query: Select[Any]) -> Iterable[Mapping[str, Any]]:
+    return (dict(row) for row in connection.execute(query).mappings())
+
+
+class _Digest:
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+
+    def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            plain = {
+                name: _plain(row[name])
+                for name in sorted(row)
+                if name != "run_id" and row[name] is not None
+            }
+            text = json.dumps([table, plain], separators=(",", ":"))
+            self._sha256.update(f"{text}\n".encode())
+
+    def hexdigest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, float):
+        return value + 0.0  # SQLite keeps no sign of a zero
+    return value
+
 
 __all__ = [
     "accuracy",

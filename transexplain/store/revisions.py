@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from transexplain.errors import DatabaseError
 from transexplain.store.database import Database
-from transexplain.store.schedule_tables import schedule
+from transexplain.store.schema import schedule
 
 #: any fixed number: the key under which concurrent upgrades of PostgreSQL wait for each other
 _UPGRADE_LOCK = 7_283_469_120_451

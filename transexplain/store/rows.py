@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from transexplain.errors import ItemError
-from transexplain.evaluations import MetricScore
-from transexplain.plans import Payload, ShardResult
-from transexplain.store import features as positions
+from transexplain.store import codec as positions
 from transexplain.store.codec import encode
 from transexplain.store.noteworthy import margin_of, stored_size
-from transexplain.types import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
+from transexplain.types.plans import Payload, ShardResult
+from transexplain.types.scores import MetricScore
 
 Row = dict[str, Any]
 LEDGER_ENTRIES = (

@@ -1,21 +1,100 @@
 """Runs: a plan and its shards, from creation to the one transition that closes it."""
 
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, select, update
 
-from transexplain.plans import AuditPlan, AuditRun, Shard
+from transexplain.environment import planned_here
+from transexplain.errors import ConfigurationError
+from transexplain.parsing import UnreadableError, read_json
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.plan_json import plan_of
-from transexplain.store.records import SHARD_STATES, RunProgress
-from transexplain.store.run_names import named_run, unknown_run
+from transexplain.store.run_records import SHARD_STATES, RunProgress
 from transexplain.store.schema import run, shard
-from transexplain.surroundings import planned_here
+from transexplain.types.plans import AuditPlan, AuditRun, Shard
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+def plan_to_json(plan: AuditPlan) -> str:
+    """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
+    return json.dumps(plan.document(), sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_json(text: str) -> AuditPlan:
+    """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
+    try:
+        document = read_json(text)
+    except UnreadableError as error:
+        raise ConfigurationError(f"the stored plan cannot be read: {error}") from None
+    return plan_of(document)
+
+
+def plan_of(document: Any) -> AuditPlan:
+    """The plan of a JSON document; raises ConfigurationError where it is not one."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        raise ConfigurationError(
+            f"the stored plan is not one that this version reads; wrong or missing: {wrong}"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> "TypeAdapter[AuditPlan]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(AuditPlan)
+
+
+_RECENT = 5
+
+
+def id_of(db: Database, run_id: str) -> str:
+    """The id of the run that `runs.get` gives, also where its plan cannot be read.
+
+    Raises ConfigurationError as `runs.get`.
+    """
+    with db.read() as connection:
+        return named_run(connection, run_id)
+
+
+def named_run(connection: Connection, run_id: str) -> str:
+    """As `id_of`."""
+    query = select(run.c.id)
+    if run_id == "latest":
+        query = query.order_by(run.c.created.desc(), run.c.id.desc()).limit(1)
+    else:
+        begins = run.c.id.startswith(run_id, autoescape=True)
+        tail = run.c.id.contains(f"-{run_id}", autoescape=True)
+        query = query.where(or_(begins, tail)).limit(_RECENT)
+    found = connection.execute(query).scalars().all()
+    exact = [name for name in found if name == run_id] or found
+    if not run_id or not exact:
+        raise unknown_run(connection, run_id)
+    if len(exact) > 1:
+        raise ConfigurationError(
+            f"run {run_id!r} could be any of {', '.join(exact)}; write more of it"
+        )
+    return str(exact[0])
+
+
+def unknown_run(connection: Connection, run_id: str) -> ConfigurationError:
+    """The error for a run that is not there, with those that are."""
+    newest = select(run.c.id, run.c.name).order_by(run.c.created.desc()).limit(_RECENT)
+    recent = [f"{row.id} ({row.name})" for row in connection.execute(newest)]
+    listed = f"recent runs: {', '.join(recent)}" if recent else "this database holds no runs yet"
+    return ConfigurationError(f"no run {run_id!r}; {listed}")
 
 
 def create(

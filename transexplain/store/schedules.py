@@ -1,20 +1,72 @@
-"""Schedules: what is audited again and when, and the one run that each of its fires makes."""
+"""Schedules: what is audited again and when, the one run that each of its fires makes, and the
+verdicts to post.
+"""
 
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, exc, insert, or_, select, update
 from sqlalchemy import delete as delete_rows
+from sqlalchemy.sql import Update
 
 from transexplain.errors import ConfigurationError
-from transexplain.plans import AuditPlan, Shard
 from transexplain.store import runs
 from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
-from transexplain.store.schedule_records import Fire, Planned, Schedule, ScheduleState
-from transexplain.store.schedule_tables import schedule, schedule_fire
-from transexplain.store.schema import run
+from transexplain.store.schema import run, schedule, schedule_fire
+from transexplain.types.plans import AuditPlan, Shard
+
+ScheduleState = Literal["active", "paused"]
+PostState = Literal["waiting", "posted", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A schedule as a person asks for it."""
+
+    name: str
+    cron: str  #: minute hour day month weekday
+    time_zone: str  #: of the cron expression, e.g. Europe/Berlin
+    spec: Mapping[str, Any]  #: the resolved audit specification, paths absolute
+    on_change: bool = False  #: no run where model and data are those of the run before
+    webhook: str | None = None  #: where the verdict of a finished run is posted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule(Planned):
+    """A schedule as it stands; times are seconds since the epoch, database time."""
+
+    state: ScheduleState
+    created: float
+    since: float  #: fires until then are settled
+    error: str | None  #: why the audit could not be prepared the last time
+    retry_at: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fire:
+    """One fire of a schedule."""
+
+    schedule: str
+    at: float  #: what the cron expression named, or the moment of `run-now`
+    created: float
+    run_id: str | None  #: None: nothing had changed, or the run was deleted
+    previous: str | None  #: the run to compare with
+    post: PostState | None  #: of the verdict; None: nobody asked for it
+    post_attempts: int
+    posted: float | None
+    post_error: str | None  #: of the last attempt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """The right to post one verdict, until its time is up."""
+
+    fire: Fire
+    run_id: str
+    webhook: str
+
 
 #: a plan and its shards
 Drawn = tuple[AuditPlan, Sequence[Shard]]
@@ -225,3 +277,80 @@ def _schedule(row: RowMapping) -> Schedule:
 
 def _fire(row: RowMapping) -> Fire:
     return Fire(**{field.name: row[field.name] for field in fields(Fire)})
+
+
+_LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
+
+
+def claim(db: Database, seconds: float) -> Delivery | None:
+    """Take a verdict that nobody else posts, for `seconds`; counts as an attempt. None: no more.
+
+    Only of runs that are over. A poster that dies leaves its verdict to the next after that time.
+    """
+    ready = (
+        select(schedule_fire, schedule.c.webhook)
+        .join(run, run.c.id == schedule_fire.c.run_id)
+        .join(schedule, schedule.c.name == schedule_fire.c.schedule)
+        .where(
+            schedule_fire.c.post == "waiting",
+            or_(
+                schedule_fire.c.post_at.is_(None),
+                is_due(schedule_fire.c.post_at, _LONGEST_BETWEEN_POSTS),
+            ),
+            run.c.state != "running",
+        )
+        .order_by(schedule_fire.c.created)
+        .limit(1)
+        .with_for_update(skip_locked=True, of=schedule_fire)
+    )
+    with db.begin() as connection:
+        row = connection.execute(ready).mappings().first()
+        if row is None:
+            return None
+        attempts = row["post_attempts"] + 1
+        connection.execute(
+            update(schedule_fire)
+            .where(
+                schedule_fire.c.schedule == row["schedule"],
+                schedule_fire.c.at == row["at"],
+            )
+            .values(post_attempts=attempts, post_at=DatabaseTime() + seconds)
+        )
+    known = {field.name: row[field.name] for field in fields(Fire)}
+    return Delivery(
+        fire=Fire(**(known | {"post_attempts": attempts})),
+        run_id=row["run_id"],
+        webhook=row["webhook"],
+    )
+
+
+def posted(db: Database, delivery: Delivery) -> bool:
+    """Record that the receiver took it; False: it took too long and another may post it, too."""
+    with db.begin() as connection:
+        done = connection.execute(
+            _ours(delivery).values(
+                post="posted", posted=DatabaseTime(), post_at=None, post_error=None
+            )
+        )
+        return done.rowcount == 1
+
+
+def not_posted(db: Database, delivery: Delivery, error: str, retry_seconds: float | None) -> None:
+    """Record why not; tried again after `retry_seconds`, or never more where that is None."""
+    values = (
+        {"post": "failed", "post_at": None}
+        if retry_seconds is None
+        else {"post_at": DatabaseTime() + retry_seconds}
+    )
+    with db.begin() as connection:
+        connection.execute(_ours(delivery).values(**values, post_error=error))
+
+
+def _ours(delivery: Delivery) -> Update:
+    """The fire, unless another attempt has begun since."""
+    return update(schedule_fire).where(
+        schedule_fire.c.schedule == delivery.fire.schedule,
+        schedule_fire.c.at == delivery.fire.at,
+        schedule_fire.c.post == "waiting",
+        schedule_fire.c.post_attempts == delivery.fire.post_attempts,
+    )

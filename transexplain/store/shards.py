@@ -1,28 +1,23 @@
-"""Claims on shards: leases by the database's clock, fenced by a token that every claim raises.
-
-A shard is delivered at least once; that its result is written exactly once is the business of
-`results.save`, which compares the token. States: queued -> running -> done, or back to queued
-(given back, failed, hung), or dead (too many attempts without progress), or cancelled (with its
-run, or alone by `cancel_shard`). An attempt that died made progress where it left a breadcrumb that
-teaches something: see suspects.py.
-"""
+"""Claims on shards: leases by the database's clock, fenced by a token that every claim raises."""
 
 from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     RowMapping,
     Update,
+    or_,
     select,
     update,
 )
 
-from transexplain.plans import Shard
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
     cancel_shard,
+    caution_of,
     expire,
     fail,
     give_back,
@@ -35,11 +30,61 @@ from transexplain.store.leases import (
     renew,
     void,
 )
-from transexplain.store.records import Claim, ShardStatus
-from transexplain.store.retries import redrive, retry_failed
+from transexplain.store.run_records import Claim, ShardStatus
 from transexplain.store.runs import finalise, require
-from transexplain.store.schema import shard
-from transexplain.store.suspects import caution_of
+from transexplain.store.schema import item, run, shard
+from transexplain.types.plans import Shard
+
+#: failures that lie in the circumstances rather than in the data; another try may pass
+PASSING_KINDS = ("model-error", "out-of-memory", "quarantined")
+_GIVEN_UP = shard.c.state.in_(("dead", "cancelled"))
+
+
+def redrive(db: Database, run_id: str) -> int:
+    """Queue the dead and the cancelled shards again, attempts forgotten; returns how many.
+
+    The run is reopened. A cancelled run stays cancelled: 0. Raises ConfigurationError for an
+    unknown run.
+    """
+    return _again(db, run_id, _GIVEN_UP)
+
+
+def retry_failed(db: Database, run_id: str) -> int:
+    """As `redrive`, and the saved shards, too, that hold failures of `PASSING_KINDS`.
+
+    Their results stay readable until the new ones replace them as a whole.
+    """
+    holding = select(item.c.shard).where(
+        item.c.run_id == run_id, item.c.error_kind.in_(PASSING_KINDS)
+    )
+    failed = (shard.c.state == "done") & shard.c.index.in_(holding)
+    return _again(db, run_id, or_(_GIVEN_UP, failed))
+
+
+def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
+    with db.begin() as connection:
+        if require(connection, run_id, lock=True).state == "cancelled":
+            return 0
+        again = connection.execute(
+            update(shard)
+            .where(shard.c.run_id == run_id, which)
+            .values(
+                state="queued",
+                attempt=0,
+                fruitless=0,
+                lease_until=None,
+                breadcrumb=None,
+                suspects=None,
+                explained=0,  # what is to be done again is not done: progress counts by this
+                failed=0,
+            )
+        )
+        if again.rowcount:
+            connection.execute(
+                update(run).where(run.c.id == run_id).values(state="running", finished=None)
+            )
+        return again.rowcount
+
 
 __all__ = [
     "cancel_shard",

@@ -7,18 +7,22 @@ from pathlib import Path
 
 from transexplain.errors import ConfigurationError
 from transexplain.models.load import load_model
-from transexplain.training.classifier import Prepared, objective_of, prepare
-from transexplain.training.curves import draw_curves, write_history
-from transexplain.training.explainers import (
+from transexplain.training.classifiers import Prepared, objective_of, prepare, save_model
+from transexplain.training.explainer_training import (
     EXPLAINER_FIT,
     joint_objective,
     train_explainer,
     write_explainer,
 )
+from transexplain.training.fit_history import FitResult, draw_curves, write_history
 from transexplain.training.fitting import fit
-from transexplain.training.history import FitResult
-from transexplain.training.plan import FitObserver, FitPlan, Trained, TrainingPlan, Unobserved
-from transexplain.training.saving import save_model
+from transexplain.training.training_plans import (
+    FitObserver,
+    FitPlan,
+    Trained,
+    TrainingPlan,
+    Unobserved,
+)
 
 #: below `output`
 MODEL, FIT, RECORD = "model", "fit", "training.json"

@@ -9,16 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transexplain.data.images import load_image
-from transexplain.data.paths import inside
-from transexplain.data.reader import read_shard
+from transexplain.data.image_files import load_image
+from transexplain.data.shard_reader import read_shard
+from transexplain.data.source_files import inside
 from transexplain.errors import ConfigurationError, DataSourceError
-from transexplain.models.base import Batch, Encoded, LoadedModel
-from transexplain.plans import DatasetRef, Shard
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.randomness import keyed_number
-from transexplain.targets import ClassNames, label_index
-from transexplain.training.plan import digest_of
-from transexplain.types import Item, ItemFailure
+from transexplain.training.training_plans import digest_of
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetRef, Shard
+from transexplain.types.targets import ClassNames, label_index
 
 _CHUNK = 256  #: texts that are encoded together
 _POOL = 16  #: batches whose examples are sorted by length together

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from transexplain.models.base import LoadedModel
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.training.examples import ExampleBatch, Examples
-from transexplain.training.plan import Optimisation
+from transexplain.training.training_plans import Optimisation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ if "CHAOS_FOLDER" in os.environ and (
     import torch
     from sqlalchemy import Engine, event
 
-    from transexplain.models.base import LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
     from transexplain.store import results
 
     FOLDER = Path(os.environ["CHAOS_FOLDER"])

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from transexplain.learned.planned import without_folders
+from transexplain.methods.learned_facts import without_folders
 from transexplain.reports import approximating
-from transexplain.reports.records import Audited
+from transexplain.reports.phrasing import short
 from transexplain.reports.redaction import RedactionRules, Redactor, by, empty, kept
-from transexplain.reports.section import Section
-from transexplain.reports.wording import short
+from transexplain.reports.report_records import Audited
+from transexplain.reports.report_section import Section
 
 
 def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor) -> Any:

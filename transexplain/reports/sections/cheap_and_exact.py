@@ -1,11 +1,80 @@
 """How far the cheap method of a mixed audit can be trusted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from transexplain.bias.mixed import ClassAgreement, Mixed, MixedGroup
-from transexplain.reports.mixed import agreement
+from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_table import Rules, table_of
+from transexplain.analysis.groups.mixed_audits import (
+    ClassAgreement,
+    Mixed,
+    MixedGroup,
+    class_agreements,
+    fraction_of,
+    mixed_groups,
+    mixed_table,
+)
+from transexplain.analysis.groups.prediction_powered import UNEVEN, UNRELATED, ExactSample
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.redaction import RedactionRules, at_least, kept, within
-from transexplain.reports.section import Section
+from transexplain.reports.report_section import Section
+from transexplain.types.findings import GroupStatistic
+from transexplain.types.plans import AuditPlan
+
+
+def mixed_of(plan: AuditPlan, total: ShardAggregate) -> Mixed | None:
+    """What the exact sample says of the cheap method; None where the method explains alone."""
+    if plan.exact is None:
+        return None
+    sample = total.checked.exact or ExactSample()
+    fraction = fraction_of(sample, total.items)
+    return Mixed(
+        method=plan.method.name,
+        exact=plan.exact.method.name,
+        share=plan.exact.share,
+        items=sample.items,
+        failed=sample.failed,
+        classes=class_agreements(sample.agreements),
+        groups=mixed_groups(cells_of(total.entities), sample, fraction),
+    )
+
+
+def compared(
+    plan: AuditPlan, total: ShardAggregate, cells: Sequence[Cell], rules: Rules
+) -> list[GroupStatistic]:
+    """The group table, corrected where the audit mixed."""
+    if plan.exact is None:
+        return table_of(cells, rules)
+    sample = total.checked.exact or ExactSample()
+    return mixed_table(cells, rules, sample, fraction_of(sample, total.items))
+
+
+def mixture_sentence(found: Mixed | None) -> str:
+    """That the audit mixed, in one sentence for the verdict; "" where it did not."""
+    if found is None:
+        return ""
+    begun = (
+        f"{found.method} explained every item in the place of {found.exact}, which explained "
+        f"{found.items:,} randomly sampled"
+    )
+    if not found.groups:
+        return f"{begun}."
+    corrected = sum(one.interval is not None for one in found.groups)
+    return f"{begun}; {corrected:,} of {len(found.groups):,} group means were corrected by these."
+
+
+def agreement(found: Mixed) -> Iterator[str]:
+    """How far the methods agree, one sentence each."""
+    if found.failed:
+        yield (
+            f"{found.exact} failed on {found.failed:,} of {found.items + found.failed:,} drawn "
+            "items; these left the sample, so nothing is said of items like them."
+        )
+    for reason in (UNEVEN, UNRELATED):
+        if many := sum(one.reason == reason for one in found.groups):
+            yield f"In {many:,} of {len(found.groups):,} group means {reason}."
+    if not found.items:
+        yield f"No item was explained by both: how far {found.method} can be trusted is not known."
+
 
 _RULES: Mapping[type, RedactionRules] = {
     Mixed: RedactionRules(

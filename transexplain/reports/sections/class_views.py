@@ -4,17 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.reports import class_charts, word_plane
-from transexplain.reports.class_records import (
-    ClassView,
-    Overlap,
-    PositionPart,
-    RareWord,
-    WordRow,
-)
+from transexplain.reports import class_charts
+from transexplain.reports import class_charts as word_plane
 from transexplain.reports.pictures import mean_heatmap
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
-from transexplain.reports.section import Section
+from transexplain.reports.report_section import Section
+from transexplain.reports.row_records import ClassView, Overlap, PositionPart, RareWord, WordRow
 
 
 def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:

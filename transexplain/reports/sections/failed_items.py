@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from transexplain.reports.records import FailureKind
 from transexplain.reports.redaction import RedactionRules, at_least, empty, kept
-from transexplain.reports.section import Section
+from transexplain.reports.report_records import FailureKind
+from transexplain.reports.report_section import Section
 
 _RULES: Mapping[type, RedactionRules] = {
     FailureKind: RedactionRules(

@@ -6,12 +6,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from transexplain.reports.gallery_records import Explanation, Gallery, GalleryItem, Reason
-from transexplain.reports.marked import marked_html
+from transexplain.reports.coloured_text import marked_html
 from transexplain.reports.pictures import Shown, show
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
-from transexplain.reports.section import Section
-from transexplain.spans import UNKNOWN, Span
+from transexplain.reports.report_section import Section
+from transexplain.reports.row_records import Explanation, Gallery, GalleryItem, Reason
+from transexplain.types.words import UNKNOWN, Span
 
 _REASONS: dict[Reason, str] = {
     "wrong": "Wrong, by the widest margin",

@@ -3,20 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from transexplain.bias.counterfactuals import Counterfactual
-from transexplain.bias.group_verdicts import GroupVerdict
-from transexplain.bias.outcomes import Mean, Outcome, Side
-from transexplain.bias.placebo import Placebo
-from transexplain.bias.planted import Planted
-from transexplain.bias.randomised import Measured, Randomised, RandomisedRow
-from transexplain.bias.ranking import RankedEntity, Ranking
-from transexplain.bias.rates import Rate
-from transexplain.bias.removals import Removals, RemovalStatistic
-from transexplain.bias.sheet import Precision
-from transexplain.bias.splits import Part, Reversal, Split
-from transexplain.findings import Background, GroupStatistic, Practical, Quantiles, Robustness
-from transexplain.reports.group_records import Dropped, GroupQuality, QualityScore, RareGroup
-from transexplain.reports.records import Groups
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.entity_ranking import RankedEntity, Ranking
+from transexplain.analysis.groups.group_controls import Placebo, Planted
+from transexplain.analysis.groups.group_splits import Part, Reversal, Split
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.mention_ablation import Ablations, AblationStatistic
+from transexplain.analysis.groups.outcomes import Mean, Outcome, Side
+from transexplain.analysis.groups.randomised_control import Measured, Randomised, RandomisedRow
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
@@ -26,7 +22,9 @@ from transexplain.reports.redaction import (
     kept,
     within,
 )
-from transexplain.reports.section_records import GroupMatching
+from transexplain.reports.report_records import GroupMatching, Groups
+from transexplain.reports.row_records import Dropped, GroupQuality, QualityScore, RareGroup
+from transexplain.types.findings import Background, GroupStatistic, Practical, Quantiles, Robustness
 
 _FEW = "the numbers behind it rest on too few items to be shown"
 Key = tuple[str, str, str]  #: group, target, class
@@ -216,10 +214,10 @@ _ANSWERS: Mapping[type, RedactionRules] = {
     ),
     Rate: RedactionRules(fields=kept("count total interval")),
     Mean: RedactionRules(fields=kept("value interval")),
-    Removals: RedactionRules(
+    Ablations: RedactionRules(
         stands=at_least("items"), fields={"rows": within, **kept("items flips")}
     ),
-    RemovalStatistic: RedactionRules(
+    AblationStatistic: RedactionRules(
         stands=at_least("items"),
         fields=kept(
             "group target class_name items entities flips rate interval change change_interval "

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.bias.randomised import RandomisedRow
-from transexplain.bias.ranking import Ranking
-from transexplain.bias.removals import RemovalStatistic
-from transexplain.findings import GroupStatistic
+from transexplain.analysis.groups.entity_ranking import Ranking
+from transexplain.analysis.groups.mention_ablation import AblationStatistic
+from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.reports import controls, forest
-from transexplain.reports.records import Groups
-from transexplain.reports.section import Section
+from transexplain.reports.report_records import Groups
+from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_rules import RULES
+from transexplain.types.findings import GroupStatistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def _tables(groups: Groups) -> Iterator[GroupTable]:
 
 def _row_of(
     groups: Groups | None,
-    check: RemovalStatistic | RandomisedRow | GroupStatistic,
+    check: AblationStatistic | RandomisedRow | GroupStatistic,
 ) -> GroupStatistic | None:
     key = (check.group, check.target, check.class_name)
     rows = groups.rows if groups else ()

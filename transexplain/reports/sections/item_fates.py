@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from transexplain.reports.class_records import Confusion
-from transexplain.reports.records import Counts
 from transexplain.reports.redaction import RedactionRules, Redactor, kept
-from transexplain.reports.section import Section
+from transexplain.reports.report_records import Counts
+from transexplain.reports.report_section import Section
+from transexplain.reports.row_records import Confusion
 
 
 def _cells(

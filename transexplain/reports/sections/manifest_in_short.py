@@ -1,10 +1,56 @@
-"""The manifest in short: what decided the numbers."""
+"""A manifest as a report shows it: what decided the numbers, without every shard."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from transexplain.provenance.manifest import Manifest
 from transexplain.reports.redaction import RedactionRules, kept, within
-from transexplain.reports.section import Section
-from transexplain.reports.section_records import HashedFile, Provenance
+from transexplain.reports.report_records import HashedFile, Provenance
+from transexplain.reports.report_section import Section
+
+
+def provenance_of(manifest: Manifest) -> Provenance:
+    """What a manifest says, in short; the manifest itself stands beside the report."""
+    inputs, execution = manifest.inputs, manifest.execution
+    made = list(execution["computed"]) or [execution["planned"] or {}]
+    software = {name: one for part in made for name, one in part.get("software", {}).items()}
+    return Provenance(
+        software=tuple(sorted(software.items())),
+        machines=tuple(dict.fromkeys(_machine(part.get("hardware", {})) for part in made if part)),
+        attention=inputs["model"].get("attention") or "",
+        git=_git(execution["planned"] or {}),
+        seeds=tuple(inputs["seeds"].items()),
+        files=tuple(_files(inputs)),
+        shards=len(execution["shards"]),
+        attempts=execution["attempts"],
+        workers=execution["workers"],
+        seconds=execution["seconds"],
+    )
+
+
+def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
+    for one in inputs["model"].get("files", ()):
+        yield HashedFile(part="model", name=one["path"], sha256=one["sha256"])
+    for one in inputs["dataset"].get("files", ()):
+        yield HashedFile(part="dataset", name=one["name"], sha256=one["sha256"])
+    for one in inputs["lexicons"]:
+        yield HashedFile(part="lexicon", name=one["name"], sha256=one["sha256"])
+    for one in inputs.get("explainers", ()):
+        yield HashedFile(part="explainer", name=one["name"], sha256=one["sha256"])
+
+
+def _machine(hardware: Mapping[str, Any]) -> str:
+    devices = hardware.get("gpus") or [hardware.get("cpu") or "unknown processor"]
+    shown = ", ".join(dict.fromkeys(one if isinstance(one, str) else str(one) for one in devices))
+    cores = hardware.get("cores")
+    return f"{shown}{f', {cores} cores' if cores else ''}"
+
+
+def _git(planned: Mapping[str, Any]) -> str:
+    git = planned.get("git") or {}
+    changed = " with uncommitted changes" if git.get("dirty") else ""
+    return f"{git['commit']}{changed}" if git.get("commit") else ""
+
 
 _RULES: Mapping[type, RedactionRules] = {
     Provenance: RedactionRules(

@@ -1,14 +1,154 @@
-"""Whether the method is faithful here: what was measured of its explanations."""
+"""Whether the method of an audit beats random relevance on the sample it was measured on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from transexplain.evaluations import Approximation
+from transexplain.evaluating.metrics import metric_facts
+from transexplain.evaluating.metrics.metric_table import MetricFacts
+from transexplain.registry import load
 from transexplain.reports import approximating
-from transexplain.reports.faithfulness_records import Faithfulness, FaithfulnessRow
-from transexplain.reports.records import ClassSensitivity, Conservation
+from transexplain.reports.evaluation.evaluation_records import Difference, Interval
+from transexplain.reports.evaluation.evaluation_tables import kinds, titled
+from transexplain.reports.evaluation.score_statistics import (
+    LEVEL,
+    Column,
+    Gathered,
+    adjust,
+    differences,
+    gather,
+    intervals,
+    minus,
+    wholes,
+)
+from transexplain.reports.phrasing import named, things
 from transexplain.reports.redaction import RedactionRules, empty, kept, within
-from transexplain.reports.section import Section
+from transexplain.reports.report_records import (
+    ClassSensitivity,
+    Conservation,
+    Faithfulness,
+    FaithfulnessRow,
+    Statement,
+)
+from transexplain.reports.report_section import Section
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+from transexplain.types.scores import Approximation, EvaluationPlan, MetricSpec
+
+
+def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
+    """What was measured about the explanations of an audit; None where nothing was."""
+    plan = run.plan.evaluation
+    if plan is None or run.plan.task != "audit":
+        return None
+    corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
+    gathered = gather(results.iter_scores(db, run.id), corpus)
+    method = audited_label(run, plan)
+    rows = [
+        row
+        for target in dict.fromkeys([*plan.targets, *gathered.targets])
+        for spec in plan.metrics
+        if (row := _row(gathered, plan, target, spec, method)) is not None
+    ]
+    if not rows:
+        return None
+    return Faithfulness(method=method, items=len(gathered.measured), rows=tuple(_judged(rows)))
+
+
+def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
+    """The label of the audit's own method, else of the first that is not random."""
+    own = [one.label for one in plan.methods if one.method == run.plan.method]
+    real = [label for label, kind in kinds(plan).items() if kind == "method"]
+    return (*own, *real, plan.methods[0].label)[0]
+
+
+def sentences(found: Faithfulness | None, modality: str) -> Iterator[Statement]:
+    """The headline of the section: on how many measures the method beats random relevance."""
+    judged = [row for row in found.rows if row.beats is not None] if found else []
+    if found is None or not judged:
+        return
+    sample = things(modality, found.items)
+    beaten = [row for row in judged if row.beats]
+    lost = list(dict.fromkeys(row.title for row in judged if not row.beats))
+    measures = f"{len(judged)} measure{'' if len(judged) == 1 else 's'}"
+    if not lost:
+        yield Statement(
+            kind="good",
+            text=f"On a sample of {sample}, {found.method} beats a random ranking on "
+            f"{len(beaten)} of {measures} of faithfulness.",
+        )
+        return
+    yield Statement(
+        kind="problem",
+        text=f"On a sample of {sample}, {found.method} beats a random ranking on {len(beaten)} of "
+        f"{measures} of faithfulness; it does not beyond chance on {named(lost)}. Do not read its "
+        "explanations as what the model goes by before a larger sample says otherwise.",
+    )
+
+
+def _row(
+    gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpec, method: str
+) -> FaithfulnessRow | None:
+    facts, columns = metric_facts(spec.name), gathered.of(target, spec.label)
+    if method not in columns:
+        return None
+    chance = next((label for label, kind in kinds(plan).items() if kind == "random"), "")
+    pair = [columns[method], columns.get(chance, Column())]
+    compare = _together if facts.corpus else _averaged
+    means, interval, difference = compare(gathered, facts, pair, plan.seed)
+    return FaithfulnessRow(
+        target=target,
+        metric=spec.label,
+        title=titled(spec),
+        unit=facts.unit,
+        better=facts.better,
+        of_content=facts.of_oracle,
+        items=len(pair[0].details if facts.corpus else pair[0].items),
+        missing=sum(pair[0].missing.values()),
+        mean=means[0],
+        interval=interval,
+        random=means[1],
+        difference=difference.mean if difference else None,
+        difference_interval=difference.interval if difference else None,
+        common=difference.items if difference else 0,
+        p=difference.p if difference else None,
+        beats=None,
+    )
+
+
+Compared = tuple[list[float | None], Interval | None, Difference | None]
+
+
+def _averaged(
+    gathered: Gathered, _facts: MetricFacts, pair: Sequence[Column], seed: int
+) -> Compared:
+    values = gathered.matrix(pair)
+    means = [one.mean() for one in pair]
+    return means, intervals(values[:1], seed)[0], differences(values, 1, seed)[0]
+
+
+def _together(
+    gathered: Gathered, facts: MetricFacts, pair: Sequence[Column], seed: int
+) -> Compared:
+    own, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
+    return [own.scored.value, chance.scored.value], own.interval, minus(own, chance)
+
+
+def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
+    """Rows with p adjusted over all of them, and what follows from it."""
+    for row, p in zip(rows, adjust([row.p for row in rows]), strict=True):
+        asked = row.better != "neither" and row.of_content and row.difference is not None
+        yield replace(row, p=p, beats=_beats(row, p) if asked else None)
+
+
+def _beats(row: FaithfulnessRow, p: float | None) -> bool | None:
+    if row.difference is None or row.difference_interval is None:
+        return None
+    low, high = row.difference_interval
+    sure = p < LEVEL if p is not None else low > 0 or high < 0
+    return sure and (row.difference > 0 if row.better == "higher" else row.difference < 0)
+
 
 _RULES: Mapping[type, RedactionRules] = {
     Conservation: RedactionRules(
@@ -48,5 +188,5 @@ SECTION = Section(
     redaction=_RULES,
     present=_present,
     linked=_measured,
-    drawing=lambda _report: {"approximation": approximating.told},
+    drawing=lambda _report: {"approximation": approximating.approximation_sentences},
 )

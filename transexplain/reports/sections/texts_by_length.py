@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.bias.intervals import wilson
-from transexplain.reports.records import Statement
+from transexplain.analysis.groups.intervals import wilson
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
-from transexplain.reports.section import Section, Source
-from transexplain.store import totals
+from transexplain.reports.report_records import Statement
+from transexplain.reports.report_section import Section, Source
+from transexplain.store import run_totals
 
 PARTS = 4  #: of about as many texts each
 _FEWEST = 30  #: labelled texts that a sentence about a part needs
@@ -39,7 +39,7 @@ def _collect(source: Source) -> TextsByLength | None:
     """None for pictures and graphs, and where all texts have one length."""
     if source.run.plan.model.modality != "text":
         return None
-    parts = tuple(_parts(list(totals.by_positions(source.db, source.run.id))))
+    parts = tuple(_parts(list(run_totals.by_positions(source.db, source.run.id))))
     return TextsByLength(parts=parts) if len(parts) > 1 else None
 
 

@@ -1,10 +1,212 @@
-"""What the audit did not test."""
+"""What a run did not test: whatever nobody may conclude from it, why, and how to find out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from transexplain.reports.approximating import nearness, sampled
+from transexplain.reports.phrasing import named, short, spoken, things
 from transexplain.reports.redaction import RedactionRules, kept
-from transexplain.reports.section import Section
-from transexplain.reports.section_records import Untested
+from transexplain.reports.report_records import Groups, Summary, Untested
+from transexplain.reports.report_section import Section
+from transexplain.reports.report_verdict import by_verdict
+
+
+def untested(summary: Summary) -> tuple[Untested, ...]:
+    """The list, from what every audit leaves open to what this one did not measure."""
+    found = (*_data(summary), *_explanations(summary), *_groups(summary))
+    return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
+
+
+_Found = Iterator[tuple[str, str, str]]
+
+
+def _data(summary: Summary) -> _Found:
+    audited, counts = summary.audited, summary.counts
+    rest = "languages, times and uses" if audited.modality == "text" else "cameras, times and uses"
+    yield (
+        "Other data",
+        f"Only items of {short(audited.dataset)} were read; other sources, {rest} may differ.",
+        "The same specification with another data.source.",
+    )
+    if missing := counts.total - counts.done:
+        states = ((counts.failed, "failed"), (counts.pending, "without a result"))
+        said = ", ".join(f"{count:,} {state}" for count, state in states if count)
+        yield (
+            "Items without an explanation",
+            f"{missing:,} of {counts.total:,}: {said}.",
+            "Mend the items that failed; transexplain retry or resume.",
+        )
+    if counts.truncated:
+        yield (
+            "The ends of long texts",
+            f"{things(audited.modality, counts.truncated)} "
+            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; the rest "
+            "was not seen.",
+            "long_text: window",
+        )
+    unlabelled = counts.done - counts.labelled
+    if counts.done and not counts.labelled:
+        yield (
+            "Accuracy and errors",
+            "No item has a label of a class: neither overall nor for any group.",
+            "Name the column with data.label; map its values with labels.",
+        )
+    elif unlabelled > 0:
+        yield (
+            f"Accuracy on {things(audited.modality, unlabelled)}",
+            "They have no label that is a class of the model.",
+            "Map the dataset's labels with labels.",
+        )
+
+
+def _explanations(summary: Summary) -> _Found:
+    audited = summary.audited
+    if audited.task == "imported":
+        yield (
+            "The attributions themselves",
+            "They were made elsewhere: whether they add up to the logit, are faithful and tell "
+            "classes apart was not measured.",
+            "An audit of the model itself.",
+        )
+        return
+    yield (
+        "Other methods of explanation",
+        f"Relevance is that of {audited.method} alone; another method may rank words or patches "
+        "otherwise.",
+        "transexplain evaluate measures several side by side.",
+    )
+    if (mixed := summary.mixed) is not None:
+        yield (
+            f"What {mixed.exact} says of every item",
+            f"{mixed.method} stands in for it; only {mixed.items:,} items were explained by both. "
+            f"Words, heatmaps, rankings, splits and controls are those of {mixed.method}.",
+            f"method: {mixed.exact}",
+        )
+    yield from _approximation(summary)
+    unseen = _unexplained(summary)
+    if unseen and summary.counts.done and not summary.classes_omitted:
+        yield (
+            f"What speaks for {named(unseen)}",
+            f"Never explained: the targets were {named(audited.targets)}.",
+            "targets: all",
+        )
+    if summary.faithfulness is None:
+        yield (
+            "Whether explanations are faithful",
+            "No sample was measured.",
+            "evaluation: {items: 32}",
+        )
+
+
+def _approximation(summary: Summary) -> _Found:
+    told, mixed = summary.approximates, summary.mixed
+    if told is not None and (mixed is None or mixed.exact != told.teacher):
+        yield (
+            f"What {told.teacher} says of these items",
+            f"The explainer approximates it, and no item was explained by both; {nearness(told)}.",
+            sampled(told),
+        )
+
+
+def _unexplained(summary: Summary) -> list[str]:
+    """Classes of the model for which nothing was explained; a contrast explains both of its own.
+
+    A class of the user's own may hold any of the model's: then none is named.
+    """
+    classes = summary.audited.classes
+    shown: set[str] = set()
+    for view in summary.classes:
+        both = spoken(view.target, view.class_name, classes).split(" over ")
+        shown.update(both if set(both) <= set(classes) else (view.class_name,))
+    return [name for name in classes if name not in shown] if shown <= set(classes) else []
+
+
+def _groups(summary: Summary) -> _Found:
+    groups = summary.groups
+    if groups is None:
+        yield (
+            "Who or what is mentioned or shown",
+            "No groups were given.",
+            "groups: builtin:gender, a lexicon of your own, or marked entities (data.spans)."
+            if summary.audited.modality == "text"
+            else "Regions marked in the pictures (data.spans).",
+        )
+        return
+    yield (
+        "People",
+        "Groups are mentions or marks in the items. Those who use the system or are judged by it "
+        "were not observed.",
+        "Who wrote an item or is judged in it, as a column: groups.column.",
+    )
+    if summary.audited.modality == "text":
+        yield (
+            "Mentions that the lexicon does not spell",
+            "Pronouns, descriptions and other spellings are not seen.",
+            "data.spans for entities that another program marked.",
+        )
+    yield from _open(groups)
+    yield from _unchecked(summary, groups)
+
+
+def _open(groups: Groups) -> _Found:
+    names = by_verdict(groups)
+    if found := names["inconclusive"]:
+        yield (
+            "Groups that remain open",
+            "Neither a difference nor its absence is shown: "
+            f"{named([one.group for one in found])}.",
+            "More items that mention them.",
+        )
+    seldom = {row.group for row in groups.rows} - {
+        row.group for row in groups.rows if row.verdict != "suppressed"
+    }
+    if found_ := sorted(seldom - {row.reference for row in groups.rows}):
+        yield (
+            "Groups seldom named",
+            f"Too few different entities to compare relevance: {named(found_)}.",
+            "More items that mention them.",
+        )
+    if groups.never_mentioned:
+        yield (
+            "Groups that no item mentions",
+            f"Never mentioned: {named(groups.never_mentioned)}.",
+            "Items that do, or other terms for them.",
+        )
+
+
+def _unchecked(summary: Summary, groups: Groups) -> _Found:
+    imported, told = summary.audited.task == "imported", summary.approximates
+    if not groups.counterfactuals and summary.audited.modality == "image":
+        yield (
+            "A region hidden, another answer",
+            "No regions of two groups were hidden: what they do to the answer is not known.",
+            "" if imported else "data.spans: COLUMN",
+        )
+    if not groups.counterfactuals and summary.audited.modality == "text":
+        yield (
+            "Another name, another answer",
+            "Mentions were not swapped: whether another name changes the answer is not known.",
+            "" if imported else "groups.check: 100",
+        )
+    if groups.randomised is None:
+        yield (
+            "What the words alone bring",
+            "No model with randomised weights was asked whether it shows the same differences"
+            f"{': the explainer cannot read one' if told else ''}.",
+            "" if imported else f"method: {told.teacher}" if told else "groups.randomised: true",
+        )
+    if not groups.planted:
+        yield (
+            "What this run could have missed",
+            "No difference of known size was planted to see whether it is found.",
+            f"groups.planted: {max(2 * groups.practical, 0.1):g}",
+        )
+    if not any(split.by == "slice" for split in groups.splits):
+        yield (
+            "Parts of the data",
+            "Groups were not compared by source, time or any other column.",
+            "groups.slice with a column of data.meta.",
+        )
+
 
 _RULES: Mapping[type, RedactionRules] = {Untested: RedactionRules(fields=kept("what why remedy"))}
 

@@ -1,0 +1,184 @@
+"""The verb that says whether a model can be explained, and what stands against it."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options as opt
+from orchestrator.spec.spec_document import parameters
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from transexplain.doctor import Diagnosis
+    from transexplain.models.loaded_model import LoadedModel
+
+
+def doctor(
+    model: Annotated[str, typer.Argument(help="directory, hub id, or timm:NAME?checkpoint=FILE")],
+    *,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="examine its first item; default: a neutral one"),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="explanation method")] = "lrp",
+    at: Annotated[
+        str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
+    ] = None,
+    param: opt.Params = None,
+    device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
+    ] = "float32",
+    json_: opt.AsJson = False,
+) -> None:
+    """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""
+    from transexplain.api import load_model
+    from transexplain.doctor import examine
+
+    loaded = load_model(model, dtype=dtype, device=device)
+    item = None if data is None else _first_item(loaded, data)
+    found = examine(loaded, item, method, at, **parameters(param))
+    if json_:
+        typer.echo(json.dumps(found.document(), indent=2, ensure_ascii=False))
+    else:
+        _print(found)
+    if found.verdict != "covered":
+        raise typer.Exit(1)
+
+
+def _first_item(model: "LoadedModel", source: str) -> Any:
+    """The first item of a dataset; its snapshot is thrown away."""
+    import tempfile
+    from pathlib import Path
+
+    from transexplain.data.shard_reader import read_shard
+    from transexplain.data.snapshot import prepare
+    from transexplain.errors import DataSourceError, ItemError
+    from transexplain.types.items import ItemFailure
+    from transexplain.types.plans import DatasetSpec, Shard
+
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = prepare(DatasetSpec(source=source, limit=1), Path(folder))
+        if not dataset.rows:
+            raise DataSourceError(f"dataset {source!r} has no rows")
+        if dataset.modality != model.modality:
+            raise DataSourceError(
+                f"the model reads {model.modality} but dataset {source!r} holds {dataset.modality}"
+            )
+        (first,) = read_shard(dataset, Shard(index=0, start=0, stop=1))
+    if isinstance(first, ItemFailure):
+        raise ItemError(first.kind, f"the first item of {source!r} cannot be read: {first.message}")
+    return first
+
+
+def _print(found: "Diagnosis") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    ref = found.model
+    console.print(
+        f"{ref.source}: {ref.modality}, {ref.dtype} on {ref.device}; {found.method} at "
+        f"{found.at!r}, {found.positions} positions, class {found.target!r}",
+        soft_wrap=True,
+    )
+    console.print(_operators(found))
+    for line in (*_ledger(found), *_cost(found), *_batches(found)):
+        console.print(line, soft_wrap=True)
+    _print_uncovered(console, found)
+    good = found.verdict == "covered"
+    console.print(f"verdict: {found.verdict}", style="bold green" if good else "bold red")
+
+
+def _operators(found: "Diagnosis") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("operator", no_wrap=True)
+    table.add_column("rule", overflow="fold")
+    for name in ("times", "constants", "rules", "ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    measured = found.ledger is not None
+    for use in found.operators:
+        booked = (use.embeddings + use.biases, use.rules)
+        table.add_row(
+            use.name,
+            use.rule,
+            str(use.count),
+            *(f"{value:+.4f}" if value and measured else "" for value in booked),
+            f"{1000 * use.seconds:.2f}",
+        )
+    return table
+
+
+def _ledger(found: "Diagnosis") -> Iterator[str]:
+    ledger = found.ledger
+    if ledger is not None:
+        entries = ("inputs", "special", "embeddings", "biases", "rules")
+        parts = "  ".join(f"{name} {getattr(ledger, name):+.4f}" for name in entries)
+        yield f"ledger in {found.unit}: {parts}"
+        judged = {
+            True: f"within {found.gap_tolerance:.0e}" if found.gap_tolerance else "",
+            False: f"above {found.gap_tolerance or 0:.0e}: it does not close",
+            None: "measured only, in half precision",
+        }[found.closes]
+        yield f"gap {ledger.gap:+.1e}, {ledger.relative_gap:.1e} of the sum of |terms|: {judged}"
+    if found.logits_difference is not None:
+        exact = "identical to" if found.logits_difference == 0 else "differ from"
+        yield f"logits {exact} the untouched model's (at most {found.logits_difference:.1e})"
+
+
+def _cost(found: "Diagnosis") -> Iterator[str]:
+    timing = found.timing
+    if timing is None:
+        return
+    peak = timing.peak_bytes
+    yield (
+        f"forward {1000 * timing.forward:.1f} ms, explanation {1000 * timing.explanation:.1f} ms: "
+        f"{timing.ratio:.2f} forwards (medians of 3, one item)"
+    )
+    device = "not measured on CPU" if peak is None else f"{peak / 2**20:.0f} MiB"
+    yield f"kept for the backward pass: {timing.graph_bytes / 2**20:.1f} MiB; device peak: {device}"
+
+
+def _batches(found: "Diagnosis") -> Iterator[str]:
+    invariance = found.invariance
+    neighbours = f"on neighbours: {_dependence(invariance.batch, invariance.batch_difference)}"
+    padding = f"; on padding: {_dependence(invariance.padding, invariance.padding_difference)}"
+    shown = padding if found.model.modality != "image" else ""
+    yield f"logits depend {neighbours}{shown}. Batches: {found.batching}"
+
+
+def _dependence(invariant: bool | None, difference: float | None) -> str:
+    if invariant is None or difference is None:
+        return "not measured"
+    return f"{'no' if invariant else 'yes'} ({difference:.1e} of the largest logit)"
+
+
+def _print_uncovered(console: "Console", found: "Diagnosis") -> None:
+    """One line per place in the code, however many layers run through it."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    times: dict[tuple[str, str, str], int] = {}
+    for one in found.uncovered:
+        place, _, module = one.where.partition(" (")
+        key = (one.operator, place, one.why)
+        places.setdefault(key, []).append(module.removesuffix(")"))
+        times[key] = times.get(key, 0) + one.count
+    for (operator, place, why), modules in places.items():
+        more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
+        named = f", {modules[0]}{more}" if modules[0] else ""
+        count = times[(operator, place, why)]
+        console.print(f"not covered: {operator}, {count} x, {place}{named}: {why}", soft_wrap=True)
+    if not found.uncovered:
+        return
+    if found.remedies:
+        console.print(f"methods that need no rule for it: {', '.join(found.remedies)}")
+    else:
+        console.print(
+            "remedy: report the operators above, or write them with operators that have a rule",
+            soft_wrap=True,
+        )

@@ -1,0 +1,115 @@
+"""The verb that measures explanations: evaluate."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from orchestrator.cli.run_commands import prepare
+from orchestrator.cli.run_to_end import work_and_report, work_here, work_of_others
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    NameOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    overrides_of,
+)
+from orchestrator.spec.data_section import DataOption
+from orchestrator.spec.model_section import ModelOption
+from transexplain.settings import Settings
+
+if TYPE_CHECKING:
+    from orchestrator.plan.audit_plan import Prepared
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
+]
+Metrics = Annotated[
+    list[str] | None, typer.Option("--metric", help="a metric, may be repeated; default: all")
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", help="in the place of what is hidden: mask, unk, mean, blur, ..."),
+]
+Items = Annotated[
+    int | None,
+    typer.Option("--items", min=0, help="so many, drawn from the data; default 200, 0: all"),
+]
+
+Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")]
+ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the tables are written")]
+
+
+def evaluate(  # noqa: PLR0913 - the options of a command line
+    spec: opt.SpecPath = None,
+    *,
+    model: ModelOption = None,
+    data: DataOption = None,
+    target: TargetsOption = None,
+    method: Methods = None,
+    metric: Metrics = None,
+    baseline: Baseline = None,
+    items: Items = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
+    name: NameOption = None,
+    set_: opt.Set = None,
+    processes: opt.Processes = 1,
+    queue_: Queue = False,
+    db: opt.DatabaseUrl = None,
+    report_dir: ReportDir = Path("evaluations"),
+) -> None:
+    """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
+    settings = opt.settings_with(db)
+    if queue_:
+        from orchestrator.dispatch.queue import check_broker
+
+        check_broker(settings)
+    overrides = overrides_of(
+        **{"model": model, "data": data, "target": target, "items": items or None, "name": name},
+        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+        methods=_names(method),
+        metrics=_names(metric),
+        baseline=_token(baseline),
+    )
+    if items == 0:
+        set_ = [*(set_ or ()), "data.sample=null"]
+    prepared = prepare(spec, overrides, set_, settings, task="evaluation")
+    _measure(prepared, settings, report_dir, processes=None if queue_ else processes)
+
+
+def _measure(
+    prepared: "Prepared", settings: Settings, report_dir: Path, *, processes: int | None
+) -> None:
+    """Create the run and drive it to its end: here, or without `processes` on the queue."""
+    from orchestrator.spec.evaluation_section import evaluation_estimate
+    from transexplain.store import runs
+
+    if cost := evaluation_estimate(prepared.plan):
+        typer.echo(cost.spoken())
+    with opt.open_store(settings) as store:
+        run_id = runs.create(store, prepared.plan, prepared.shards)
+        work = (
+            work_of_others(store, run_id, settings)
+            if processes is None
+            else work_here(store, run_id, settings, processes, prepared.model)
+        )
+        work_and_report(store, run_id, work, report_dir)
+
+
+def _names(given: list[str] | None) -> list[str] | str | None:
+    """What was named, or `all`; None: nothing was given."""
+    if not given:
+        return None
+    return "all" if given == ["all"] else given
+
+
+def _token(given: str | None) -> str | int | None:
+    """The name of a baseline, or the id of a token."""
+    return int(given) if given is not None and given.isdigit() else given

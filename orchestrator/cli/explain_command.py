@@ -1,0 +1,283 @@
+"""The verb that explains one text or picture, by one method or by all: terminal, HTML, JSON or
+PNG.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orchestrator.cli import options as opt
+from orchestrator.spec.audit_spec import (
+    JoinOption,
+    LongTextOption,
+    StrideOption,
+    TargetsOption,
+    WindowOption,
+    overrides_of,
+)
+from orchestrator.spec.spec_document import parameters
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from transexplain.models.loaded_model import LoadedModel
+    from transexplain.types.items import Attribution, Compared
+
+
+def compared(
+    model: "LoadedModel", content: Any, targets: list[str] | None, given: Mapping[str, Any]
+) -> "list[Compared]":
+    """Explain by every method; parameters are written `--param METHOD.name=value`.
+
+    Raises ConfigurationError for several targets, and for a parameter that names no method.
+    """
+    from transexplain.explaining.by_methods import explain_by_methods
+
+    if targets and len(targets) > 1:
+        raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
+    params: dict[str, dict[str, Any]] = {}
+    for key, value in given.items():
+        method, dot, name = key.partition(".")
+        if not dot:
+            raise ConfigurationError(
+                f"with --method all say which method {key!r} is for: --param METHOD.{key}=..."
+            )
+        params.setdefault(method, {})[name] = value
+    return explain_by_methods(model, content, target=(targets or ["top:2"])[0], params=params)
+
+
+def as_json(found: "Sequence[Compared]") -> str:
+    """All that was found, as JSON."""
+    document = []
+    for one in found:
+        plain = asdict(one)
+        for attribution, original in zip(plain["attributions"], one.attributions, strict=True):
+            attribution["relevance"] = original.relevance.tolist()
+        document.append(plain)
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def as_page(found: "Sequence[Compared]", content: Any, palette: str) -> str:
+    """A grid of all methods, as one HTML page."""
+    from transexplain.reports.methods_compared import comparison_page
+
+    return comparison_page(
+        found, picture=None if isinstance(content, str) else content, palette=palette
+    )
+
+
+def print_all(found: "Sequence[Compared]", palette: str) -> None:
+    """A table for the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from transexplain.reports.coloured_text import token_ansi
+
+    explained = [one for one in found if one.attributions]
+    table = Table("method", "unit", "seconds", show_lines=False)
+    for attribution in explained[0].attributions if explained else ():
+        table.add_column(Text(f"{attribution.class_name} {attribution.logit:+.3f}"))
+    for one in explained:
+        cells = [
+            token_ansi(each, palette=palette)
+            if each.relevance.ndim == 1
+            else Text(f"{each.relevance.sum():+.4g} in all")
+            for each in one.attributions
+        ]
+        table.add_row(one.method, one.attributions[0].unit, f"{one.seconds:.2f}", *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    for one in found:
+        if one.error:
+            console.print(Text(f"{one.method}: {one.error}", style="dim"))
+
+
+def write(found: "Sequence[Compared]", content: Any, output: Path | None, palette: str) -> str:
+    """The document for a file; raises ConfigurationError for a form that it does not have."""
+    if output is not None and output.suffix == ".html":
+        return as_page(found, content, palette)
+    if output is None or output.suffix == ".json":
+        return as_json(found)
+    raise ConfigurationError("--method all writes .html or .json")
+
+
+Palette = Annotated[
+    str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
+]
+
+
+def explain(  # noqa: PLR0913 - the options of a command line
+    item: Annotated[str, typer.Argument(help="a text, or the path of a picture; `-`: stdin")],
+    *,
+    model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
+    target: TargetsOption = None,
+    method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
+    at: Annotated[
+        str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
+    ] = None,
+    param: opt.Params = None,
+    long_text: LongTextOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    join: JoinOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
+    ] = None,
+    palette: Palette = "blue-red",
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="blending of a picture's heatmap")
+    ] = 0.5,
+    device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
+    json_: opt.AsJson = False,
+) -> None:
+    """Explain one text or picture."""
+    from transexplain import api
+    from transexplain.types.scores import MethodSpec
+
+    form = _form(output, as_json=json_)
+    loaded = api.load_model(model, device=device)
+    content = _content(loaded, item)
+    if method == "all":
+        _compare(loaded, content, target, parameters(param), form, output, palette)
+        return
+    spec = MethodSpec(name=method, params={**parameters(param), **({"at": at} if at else {})})
+    long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
+    found = api.explain(loaded, content, spec, target or ["predicted"], **long)
+    _show(content, found, form, output, palette=palette, alpha=alpha)
+
+
+def _compare(
+    model: "LoadedModel",
+    content: Any,
+    targets: list[str] | None,
+    given: dict[str, Any],
+    form: str,
+    output: Path | None,
+    palette: str,
+) -> None:
+
+    found = compared(model, content, targets, given)
+    if form == "terminal":
+        print_all(found, palette)
+    else:
+        _emit(write(found, content, output, palette), output)
+
+
+def _show(
+    content: Any,
+    found: "list[Attribution]",
+    form: Literal["terminal", "json", "html", "png"],
+    output: Path | None,
+    *,
+    palette: str,
+    alpha: float,
+) -> None:
+    if form == "json":
+        _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
+    elif form == "html":
+        from transexplain.reports.coloured_text import page
+
+        _emit(page(found, palette=palette), output)
+    elif form == "png":
+        _draw(content, found, output, alpha)
+    else:
+        _print(found, palette)
+
+
+def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", "html", "png"]:
+    if output is None:
+        return "json" if as_json else "terminal"
+    forms: dict[str, Literal["json", "html", "png"]] = {
+        ".json": "json",
+        ".html": "html",
+        ".png": "png",
+    }
+    if output.suffix not in forms:
+        raise ConfigurationError(f"--output {output} must end in .html, .json or .png")
+    return forms[output.suffix]
+
+
+def _content(model: "LoadedModel", item: str) -> Any:
+    if model.modality == "text":
+        return typer.get_text_stream("stdin").read() if item == "-" else item
+    from transexplain.data.image_files import load_image
+
+    return load_image(Path(item))
+
+
+def _emit(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+    typer.echo(f"wrote {output}")
+
+
+def _plain(one: "Attribution") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    document = asdict(one)
+    document["relevance"] = one.relevance.tolist()
+    return document
+
+
+def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: float) -> None:
+    from transexplain.render import overlay
+    from transexplain.reports.heatmap import resized
+
+    if output is None or isinstance(content, str):
+        raise ConfigurationError(
+            "a .png is drawn of pictures only; write .html or .json for a text"
+        )
+    for rank, one in enumerate(found):
+        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
+        picture = resized(content, smallest=256, largest=1024)
+        try:
+            overlay(one, picture, alpha=alpha).save(path)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {path}: {error}") from error
+        typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
+
+
+def _print(found: "list[Attribution]", palette: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from transexplain.reports.coloured_text import token_ansi
+
+    console = Console(highlight=False)
+    for one in found:
+        gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
+        console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
+        for note in one.notes:
+            console.print(Text(note, style="italic"))
+        if one.relevance.ndim == 2:
+            console.print(_grid_text(one))
+            continue
+        console.print(token_ansi(one, palette=palette))
+        strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
+        console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
+
+
+def _grid_text(one: "Attribution") -> Any:
+    """A picture's relevance as coloured cells, two columns each."""
+    from rich.style import Style
+    from rich.text import Text
+
+    from transexplain.reports.heatmap import colour
+
+    largest = float(abs(one.relevance).max()) or 1.0
+    text = Text()
+    for row in one.relevance:
+        for value in row:
+            red, green, blue = colour(float(value) / largest)
+            text.append("  ", Style(bgcolor=f"rgb({red},{green},{blue})"))
+        text.append("\n")
+    return text

@@ -1,0 +1,168 @@
+"""Verbs that look into what a run found: strategies, matches."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from transexplain.analysis.groups.matching_sheet import Precision
+    from transexplain.store.database import Database
+    from transexplain.types.items import Mention
+    from transexplain.types.plans import AuditRun
+
+
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="as the audit asked; default: predicted, else its first"),
+]
+Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
+Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]
+ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the files are written")]
+
+
+def strategies(
+    run_id: opt.RunId = "latest",
+    *,
+    target: Target = None,
+    class_: Class = None,
+    sample: Sample = 2000,
+    report_dir: ReportDir = Path("audits"),
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Cluster a run's explanations class by class; point out what looks like a shortcut."""
+    from orchestrator.dispatch import finish
+    from transexplain.analysis.strategies.discover_strategies import discover
+    from transexplain.reports.strategies_page import render_json
+    from transexplain.reports.strategies_report import strategy_report
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        found = discover(store, run_id, target=target, class_name=class_, sample=sample)
+        report = strategy_report(store, found)
+    if json_:
+        typer.echo(render_json(report))
+    else:
+        finish.write_strategies(report, report_dir)
+
+
+#: ambiguous entities that are listed
+_LISTED = 10
+
+
+def matches(
+    run_id: opt.RunId = "latest",
+    *,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="matches in the sheet")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="of the drawing")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="the sheet (CSV); default: matches-RUN.csv")
+    ] = None,
+    checked: Annotated[
+        Path | None, typer.Option("--checked", help="a sheet whose column `correct` is filled in")
+    ] = None,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Write random matches in context for a person to check, or tell their precision."""
+    from transexplain.analysis.groups.matching_sheet import checked_precisions
+    from transexplain.store import runs
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        run = runs.get(store, run_id)
+        if checked is not None:
+            _print_precisions(
+                checked_precisions(checked, [one.name for one in run.plan.groups]), json_
+            )
+            return
+        path = out or Path(f"matches-{run.id}.csv")
+        drawn = _write(store, run, path, sample, seed)
+        dropped = _dropped(store, run)
+    if json_:
+        left_out = [{"group": g, "entity": e, "count": n} for (g, e), n in dropped]
+        typer.echo(json.dumps({"sheet": str(path), "matches": drawn, "ambiguous": left_out}))
+        return
+    typer.echo(
+        f"{drawn} matches are in {path}; write yes or no into the column `correct`, then run "
+        f"`transexplain matches {run.id} --checked {path}`"
+    )
+    for line in _dropped_lines(dropped):
+        typer.echo(line)
+
+
+def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: int) -> int:
+    from transexplain.analysis.groups.matching_sheet import sampled_mentions, write_sheet
+    from transexplain.store import results
+
+    if run.plan.privacy is not None and run.plan.privacy.store_text != "full":
+        raise ConfigurationError(
+            f"run {run.id} was made with store_text: {run.plan.privacy.store_text}, so its texts "
+            "are not stored and nobody can check matches in them. Check those of a run with "
+            "store_text: full over a sample of the data (data.sample)"
+        )
+    found = (one for one in results.iter_mentions(store, run.id) if _was_matched(run, one))
+    drawn = sampled_mentions(found, sample, seed)
+    if not drawn:
+        raise ConfigurationError(
+            f"run {run.id} has no matches in texts; name groups with groups.lexicon or data.spans"
+        )
+    ids = {one.item_id for one in drawn}
+    texts = {
+        one.item_id: one.text
+        for one in results.iter_attributions(store, run.id, item_ids=ids)
+        if one.text is not None
+    }
+    if lost := sorted(ids - texts.keys()):
+        raise ConfigurationError(f"the text of item {lost[0]!r} is not in the store")
+    try:
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            write_sheet(stream, drawn, texts)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write the sheet {path}: {error}") from error
+    return len(drawn)
+
+
+def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
+    """False for whole items and regions of pictures: there is no spelling to check."""
+    from transexplain.analysis.groups.entity_finder import whole_families
+
+    families = whole_families(run.plan)
+    whole = any(mention.group == f"{one}/{mention.surface}" for one in families)
+    return not whole and mention.end > mention.start
+
+
+def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], int]]:
+    """((group, entity), how often it was left out as ambiguous), the most frequent first."""
+    from transexplain.reports.tallies import merged
+
+    found = merged(store, run.id).dropped
+    return sorted(found.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
+    if not dropped:
+        return []
+    named = [f"{entity} ({group}) {count}" for (group, entity), count in dropped[:_LISTED]]
+    more = f" and {len(dropped) - _LISTED} more" if len(dropped) > _LISTED else ""
+    total = sum(count for _, count in dropped)
+    return [
+        f"{total} places were left out, where nothing tells a name from an ordinary word "
+        f"(groups.ambiguous): {', '.join(named)}{more}"
+    ]
+
+
+def _print_precisions(found: list["Precision"], json_: bool) -> None:
+    if json_:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    for one in found:
+        low, high = one.interval
+        typer.echo(
+            f"{one.group}: {one.correct} of {one.checked} are right, precision "
+            f"{one.precision:.3f} (95 % interval {low:.3f} to {high:.3f})"
+        )

@@ -1,0 +1,99 @@
+"""The verb that brings in attributions made elsewhere: import."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from orchestrator.cli.run_commands import ReportDir, audit_before
+from orchestrator.cli.run_to_end import warn, work_and_report, work_here
+from orchestrator.spec.audit_spec import NameOption, overrides_of
+from transexplain.errors import ConfigurationError
+
+File = Annotated[
+    str, typer.Argument(help="jsonl or parquet file or glob; docs/import.md has its columns")
+]
+Lexicons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lexicon",
+        help="entity groups: yaml, json, csv or tsv file, or builtin:gender and such; may be "
+        "repeated",
+    ),
+]
+Reference = Annotated[
+    str | None, typer.Option("--reference", help="reference group; default: all others")
+]
+Practical = Annotated[
+    float | None,
+    typer.Option("--practical", help="smallest difference that matters, in the unit of the scores"),
+]
+Slice = Annotated[
+    str | None, typer.Option("--slice", help="column that the statistics are also split by")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="which column is which, e.g. --column scores=attr; repeatable"),
+]
+Classes = Annotated[
+    str | None, typer.Option("--classes", help="class names by index, e.g. negative,positive")
+]
+Unit = Annotated[str, typer.Option("--unit", help="of the scores: logits, unit_relevance or score")]
+MethodName = Annotated[
+    str, typer.Option("--method-name", help="what the attributions were made with")
+]
+ModelName = Annotated[str, typer.Option("--model-name", help="what the report calls the model")]
+
+
+def import_(  # noqa: PLR0913 - the options of a command line
+    file: File,
+    *,
+    lexicon: Lexicons = None,
+    reference: Reference = None,
+    practical: Practical = None,
+    slice_: Slice = None,
+    column: Columns = None,
+    classes: Classes = None,
+    unit: Unit = "logits",
+    method_name: MethodName = "imported",
+    model_name: ModelName = "imported",
+    name: NameOption = None,
+    set_: opt.Set = None,
+    previous: opt.Previous = None,
+    processes: opt.Processes = 1,
+    db: opt.DatabaseUrl = None,
+    report_dir: ReportDir = Path("audits"),
+) -> None:
+    """Group statistics and a report over attributions made elsewhere; no model is loaded."""
+    from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+    from transexplain.store import runs
+
+    settings = opt.settings_with(db)
+    groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
+    overrides = overrides_of(name=name, **groups)
+    request = ImportRequest(
+        columns=_columns(column),
+        classes=tuple(one.strip() for one in classes.split(",")) if classes else (),
+        method=method_name,
+        unit=unit,
+    )
+    prepared = prepare_import(
+        import_spec(file, overrides, set_ or (), model_name), request, settings
+    )
+    for warning in prepared.warnings:
+        warn(warning)
+    with opt.open_store(settings) as store:
+        before = audit_before(store, previous)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before)
+        work_and_report(store, run_id, work_here(store, run_id, settings, processes), report_dir)
+
+
+def _columns(given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in given or ():
+        meaning, equals, column = pair.partition("=")
+        if not (meaning and equals and column):
+            raise ConfigurationError(f"--column {pair!r} is not meaning=column")
+        found[meaning] = column
+    return found

@@ -1,0 +1,279 @@
+"""Verbs of operators: worker and metrics-server, and the store's own (db upgrade, check, maintain,
+prune, vacuum, backup).
+"""
+
+import re
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+
+if TYPE_CHECKING:
+    from transexplain.store.database import Database
+    from transexplain.store.upkeep import Old
+    from transexplain.types.plans import Modality
+    from workers.celery_worker import WorkerOptions
+
+
+_MAX_SHARDS = 200
+
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="one process on this torch device; default: the plan's"),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        help="one supervised process per device: cuda:0,cuda:1, or cpu:2 for two on the CPU",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="CPU threads per process; default: its share"),
+]
+MaxShards = Annotated[
+    int | None,
+    typer.Option(
+        "--max-shards",
+        min=0,
+        help=f"a process ends after so many shards, 0: never; {_MAX_SHARDS} where it is replaced",
+    ),
+]
+Modalities = Annotated[
+    list[str] | None,
+    typer.Option("--modality", help="take only text, image or nodes; may be repeated"),
+]
+LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
+
+
+def worker(
+    *,
+    device: Device = None,
+    devices: Devices = None,
+    threads: Threads = None,
+    max_shards: MaxShards = None,
+    modality: Modalities = None,
+    log_format: LogFormat = "text",
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Serve the queues; SIGTERM ends it after the batch in hand.
+
+    `--device` is one process. `--devices` starts one per device and replaces those that end.
+    """
+    from orchestrator.dispatch.queue import check_broker
+    from workers import logs
+    from workers.celery_worker import WorkerOptions, run_worker
+
+    if device and devices:
+        raise ConfigurationError("--device is for one process, --devices for several; give one")
+    settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
+    options = WorkerOptions(
+        device=device,
+        threads=threads,
+        max_shards=max_shards or 0,
+        modalities=_modalities(modality),
+        log_format=logs.form_of(log_format),
+    )
+    if devices:
+        code = _supervise(settings, devices, options, max_shards)
+    else:
+        code = run_worker(settings, options)
+    if code:
+        raise typer.Exit(code)
+
+
+def _supervise(
+    settings: Settings, devices: str, options: "WorkerOptions", max_shards: int | None
+) -> int:
+    from transexplain.store.connect import open_database
+    from workers import logs
+    from workers.supervisor import crew_of, free, supervise
+
+    several = replace(options, max_shards=_MAX_SHARDS if max_shards is None else max_shards)
+    crew = crew_of(devices, several)
+    logs.configure(options.log_format)
+    # opened now: what is wrong with it every child would say
+    with open_database(settings.database_url) as store:
+        return supervise(settings, crew, on_death=lambda pid: free(store, pid))
+
+
+def _modalities(given: list[str] | None) -> "tuple[Modality, ...]":
+    from workers.app import MODALITIES
+
+    unknown = set(given or ()) - set(MODALITIES)
+    if unknown:
+        raise ConfigurationError(
+            f"--modality {', '.join(sorted(unknown))}: known are {', '.join(MODALITIES)}"
+        )
+    return tuple(one for one in MODALITIES if not given or one in given)
+
+
+def metrics_server(
+    *,
+    host: Annotated[
+        str, typer.Option("--host", help="address to listen on; 0.0.0.0: every one")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 9464,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Answer Prometheus at /metrics with the fleet's state, until SIGTERM or Ctrl-C."""
+    from orchestrator.dispatch import exposition
+    from orchestrator.dispatch.stopping import stopping
+
+    with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
+        server, thread = exposition.serve(store, host=host, port=port)
+        typer.echo(f"metrics of {store.name} at http://{host}:{port}/metrics")
+        stop.wait()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_AHEAD = 3
+_SHOWN = 20
+
+Ahead = Annotated[
+    int, typer.Option("--ahead", min=0, help="months to make partitions for, besides this one")
+]
+
+
+def database_group() -> typer.Typer:
+    """The verb `db` with its own verbs."""
+    group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
+    for verb in (upgrade, check, maintain, prune, vacuum, backup):
+        group.command()(verb)
+    return group
+
+
+def upgrade(*, db: opt.DatabaseUrl = None) -> None:
+    """Create the tables, or bring them to this version; with PostgreSQL make partitions, too."""
+    from transexplain.store.connect import open_database
+
+    with open_database(opt.settings_with(db).database_url, upgrade=True) as store:
+        typer.echo(f"database {store.name} is at this version")
+        _maintain(store, _AHEAD)
+
+
+def check(*, db: opt.DatabaseUrl = None) -> None:
+    """Say whether the tables are at this version (exit code 4 if not)."""
+    from transexplain.store.connect import open_database
+
+    with open_database(opt.settings_with(db).database_url) as store:
+        typer.echo(f"database {store.name} is at this version")
+
+
+def maintain(*, ahead: Ahead = _AHEAD, db: opt.DatabaseUrl = None) -> None:
+    """Make the partitions of this month and the next ones (PostgreSQL, as the tables' owner)."""
+    from transexplain.store import partitions
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        if not partitions.supported(store):
+            typer.echo("SQLite has no partitions: nothing to do")
+        elif not _maintain(store, ahead):
+            typer.echo("every partition is there")
+
+
+def prune(
+    *,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="age since the run was over: 90d, 12w or 36h")
+    ],
+    keep_last: Annotated[
+        int, typer.Option("--keep-last", min=0, help="keep so many runs of each audit's name")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Delete runs that are over for long, but not those that schedules compare with."""
+    from transexplain.store import upkeep as retention
+
+    seconds = _age(older_than)
+    with opt.open_store(opt.settings_with(db)) as store:
+        old = retention.old_runs(store, seconds, keep_last)
+        _show(old)
+        if not old or dry_run or not (yes or _agreed(len(old))):
+            return
+        gone = retention.prune(store, seconds, keep_last)
+    typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
+    if gone.months:
+        names = ", ".join(month.name for month in gone.months)
+        typer.echo(f"dropped the partitions of {names}: {_mebibytes(gone.freed)}")
+
+
+def vacuum(*, db: opt.DatabaseUrl = None) -> None:
+    """Give back the room of what was deleted, and renew the planner's statistics."""
+    from transexplain.store import upkeep
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        before = upkeep.size(store)
+        upkeep.vacuum(store)
+        after = upkeep.size(store)
+    typer.echo(f"{_mebibytes(before)} before, {_mebibytes(after)} after")
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="the copy; must not exist")],
+    *,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Copy the SQLite database while workers go on (PostgreSQL: use pg_dump)."""
+    from transexplain.store import upkeep
+    from transexplain.store.connect import open_database
+
+    with open_database(opt.settings_with(db).database_url) as store:
+        size = upkeep.backup(store, file)
+    typer.echo(f"{file}: {_mebibytes(size)}")
+
+
+def _maintain(store: "Database", ahead: int) -> bool:
+    from transexplain.store import partitions
+
+    made = partitions.maintain(store, ahead)
+    if made:
+        typer.echo(f"partitions made: {', '.join(month.name for month in made)}")
+    return bool(made)
+
+
+def _age(given: str) -> float:
+    found = re.fullmatch(r"(\d+)([hdw])", given.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"--older-than {given!r}: write a whole number of hours, days or weeks: 36h, 90d or 12w"
+        )
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _show(old: "list[Old]") -> None:
+    if not old:
+        typer.echo("no run is that old and not needed")
+        return
+    typer.echo(f"{len(old)} runs with {sum(one.items for one in old):,} items:")
+    for one in old[:_SHOWN]:
+        day = datetime.fromtimestamp(one.finished, UTC)
+        typer.echo(f"  {one.id}  {one.name}  over since {day:%Y-%m-%d}  {one.items:,} items")
+    if len(old) > _SHOWN:
+        typer.echo(f"  and {len(old) - _SHOWN} more")
+
+
+def _agreed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigurationError(
+            "db prune deletes results for good and there is no terminal to ask at: "
+            "add --yes, or --dry-run to see what would go"
+        )
+    return typer.confirm(f"delete these {count} runs for good?")
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"

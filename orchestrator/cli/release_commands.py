@@ -1,0 +1,194 @@
+"""Verbs for other programs and for the file: gate, export, manifest, verify."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.atomic_write import atomic_file
+from transexplain.errors import ConfigurationError
+from transexplain.reports.exports import EXPORTS
+
+if TYPE_CHECKING:
+    from orchestrator.gate import Verdict
+    from transexplain.provenance import Check
+
+
+_FAILED = 1
+
+
+def gate(
+    run_id: opt.RunId = "latest",
+    *,
+    policy: Annotated[Path, typer.Option("--policy", help="what is asked of the run (YAML)")],
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="write the rules as JUnit XML, too")
+    ] = None,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Check a run against a policy: a line for every rule, exit code 1 where one is not kept."""
+    from orchestrator.gate import judge, load_policy, write_junit
+
+    asked = load_policy(policy)
+    with opt.open_store(opt.settings_with(db)) as store:
+        found = judge(store, run_id, asked)
+    if junit is not None:
+        write_junit(found, junit)
+    if json_:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _print(found)
+    if not found.passed:
+        raise typer.Exit(_FAILED)
+
+
+def _print(found: "Verdict") -> None:
+    width = max(len(one.rule) for one in found.checks)
+    for one in found.checks:
+        word = typer.style("PASS", fg=typer.colors.GREEN)
+        if not one.passed:
+            word = typer.style("FAIL", fg=typer.colors.RED, bold=True)
+        typer.echo(f"{word}  {one.rule:<{width}}  {one.text}")
+    broken = sum(not one.passed for one in found.checks)
+    end = f"{broken} of {len(found.checks)} rules are broken" if broken else "every rule is kept"
+    typer.echo(f"run {found.run_id} ({found.name}): {end}")
+
+
+Format = Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="file, or folder for csv; default: print, if it is a text"),
+]
+
+
+def export(
+    run_id: opt.RunId = "latest",
+    *,
+    form: Format,
+    output: Output = None,
+    redact: opt.Redact = False,
+    min_count: opt.MinCount = None,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Write a run's attributions, tables or findings for other programs; docs/export.md."""
+    from transexplain.reports.exports.export_run import export as export_run
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        text = export_run(store, run_id, form, output, redact=redact, min_count=min_count)
+    if text is not None:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"{form}: {output}")
+
+
+_COLOURS = {"PASS": typer.colors.GREEN, "FAIL": typer.colors.RED, "NOTE": typer.colors.YELLOW}
+
+ManifestOutput = Annotated[
+    Path | None, typer.Option("--output", "-o", help="write it there and print its hashes")
+]
+Items = Annotated[int, typer.Option("--items", min=0, help="items that are explained again")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option("--tolerance", help="difference allowed, as a share of the largest |relevance|"),
+]
+ModelPlace = Annotated[str | None, typer.Option("--model", help="where the model is now")]
+Seed = Annotated[int, typer.Option("--seed", help="of the drawing of items")]
+Device = Annotated[str | None, typer.Option("--device", help="torch device; default: the plan's")]
+BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", min=1, help="positions per batch")
+]
+ManifestFile = Annotated[
+    Path | None, typer.Option("--manifest", help="a manifest that the run has to have")
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="folder where data files, lexicons, pictures, explainers are"),
+]
+
+
+def manifest(
+    run_id: opt.RunId = "latest", *, output: ManifestOutput = None, db: opt.DatabaseUrl = None
+) -> None:
+    """Print what a run was made from and how it went, as canonical JSON."""
+    from transexplain.provenance.manifest import manifest_of
+    from transexplain.store import runs
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        made = manifest_of(store, runs.get(store, run_id).id)
+    if output is None:
+        typer.echo(made.text, nl=False)
+        return
+    try:
+        with atomic_file(output) as partial:
+            partial.write_bytes(made.text)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+    typer.echo(f"inputs {made.name}\nmanifest {made.sha256}")
+
+
+def verify(  # noqa: PLR0913 - the options of a command line
+    run_id: opt.RunId = "latest",
+    *,
+    items: Items = 20,
+    seed: Seed = 0,
+    tolerance: Tolerance = None,
+    model: ModelPlace = None,
+    device: Device = None,
+    batch_tokens: BatchTokens = None,
+    data_root: DataRoot = None,
+    manifest_file: ManifestFile = None,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Hash every input and stored byte of a run, and explain some items again.
+
+    Exit code 1 where a check fails.
+    """
+    from transexplain.provenance import VerifyRequest
+    from transexplain.provenance import verify as checks_of
+    from transexplain.store import runs as run_names
+
+    settings = opt.settings_with(db)
+    asked = VerifyRequest(
+        items=items,
+        seed=seed,
+        tolerance=tolerance,
+        model=model,
+        device=device,
+        batch_tokens=batch_tokens,
+        data_root=data_root,
+        snapshot_dir=settings.snapshot_dir,
+    )
+    with opt.open_store(settings) as store:
+        run = run_names.id_of(store, run_id)
+        found = _shown(checks_of(store, run, asked, manifest_file), silent=json_)
+    if _concluded(run, found, json_):
+        raise typer.Exit(1)
+
+
+def _concluded(run: str, found: "list[Check]", json_: bool) -> int:
+    """Say how it ended; returns how many checks failed."""
+    failed = sum(one.status == "FAIL" for one in found)
+    if json_:
+        document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        many = f"{failed} check{'s' if failed > 1 else ''} failed"
+        typer.echo(f"run {run}: {many if failed else 'verified'}")
+    return failed
+
+
+def _shown(checks: "Iterator[Check]", *, silent: bool) -> "list[Check]":
+    """Every check, each printed as soon as it is done."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not silent:
+            status = typer.style(check.status, fg=_COLOURS[check.status])
+            typer.echo(f"{status}  {check.name}: {check.text}")
+    return found

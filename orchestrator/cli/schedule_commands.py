@@ -1,0 +1,252 @@
+"""Verbs of what happens by itself: schedule, sweep, beat."""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
+
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from transexplain.settings import Settings
+    from transexplain.store.database import Database
+    from transexplain.store.schedules import Schedule
+
+Name = Annotated[str, typer.Argument(help="name of the schedule")]
+Work = Annotated[
+    bool, typer.Option("--work", help="work the runs off here instead of on the queue")
+]
+ReportDir = Annotated[Path, typer.Option("--report-dir", help="where reports are written")]
+#: seconds between two ticks
+EVERY = 30.0
+
+
+def schedule_group() -> typer.Typer:
+    """The verb `schedule` with its own verbs."""
+    group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
+    for verb in (add, pause, resume, remove, run_now, tick):
+        group.command()(verb)
+    group.command("list")(list_)
+    return group
+
+
+def add(
+    name: Name,
+    spec: Annotated[Path, typer.Argument(help="audit specification (YAML)")],
+    *,
+    cron: Annotated[
+        str, typer.Option("--cron", help='minute hour day month weekday, e.g. "0 3 * * *"')
+    ],
+    time_zone: Annotated[str, typer.Option("--time-zone", help="e.g. Europe/Berlin")] = "UTC",
+    on_change: Annotated[
+        bool, typer.Option("--on-change", help="only where the model or its data have changed")
+    ] = False,
+    webhook: Annotated[
+        str | None, typer.Option("--webhook", help="http(s) address that verdicts are posted to")
+    ] = None,
+    set_: opt.Set = None,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Make an audit again whenever the cron expression says so; it is checked now."""
+    from orchestrator.schedule.tick import add_schedule
+
+    settings = opt.settings_with(db)
+    with opt.open_store(settings) as store:
+        made = add_schedule(
+            store,
+            settings,
+            name=name,
+            spec=spec,
+            overrides=set_ or (),
+            cron=cron,
+            time_zone=time_zone,
+            on_change=on_change,
+            webhook_url=webhook,
+        )
+        typer.echo(_line(made))
+
+
+def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
+    """Show the schedules, when they fire next and what became of the last fire."""
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        found = schedules.list_schedules(store)
+        if json_:
+            typer.echo(json.dumps([_document(store, one) for one in found], indent=2))
+            return
+        for one in found:
+            typer.echo(_line(one))
+            for fire in schedules.fires(store, one.name, limit=1):
+                what = f"run {fire.run_id}" if fire.run_id else "nothing had changed"
+                posted = f", verdict {fire.post}" if fire.post else ""
+                typer.echo(f"  {_when(one, fire.at)}: {what}{posted}")
+            if one.error:
+                typer.echo(f"  could not be prepared: {one.error}")
+
+
+def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
+    """Let a schedule rest; what falls into the pause is not caught up."""
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        changed = schedules.set_state(store, name, "paused")
+        typer.echo(f"schedule {name} {'paused' if changed else 'was paused already'}")
+
+
+def resume(name: Name, *, db: opt.DatabaseUrl = None) -> None:
+    """Let a paused schedule fire again from now on."""
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        changed = schedules.set_state(store, name, "active")
+        typer.echo(f"schedule {name} {'resumed' if changed else 'was active already'}")
+
+
+def remove(name: Name, *, db: opt.DatabaseUrl = None) -> None:
+    """Forget a schedule; its runs stay."""
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        schedules.remove(store, name)
+        typer.echo(f"schedule {name} removed")
+
+
+def run_now(
+    name: Name,
+    *,
+    work: Work = False,
+    db: opt.DatabaseUrl = None,
+    report_dir: ReportDir = Path("audits"),
+) -> None:
+    """Make a schedule's run now, changed or not; its cadence goes on."""
+    from orchestrator.schedule.tick import run_now as fire
+
+    settings = opt.settings_with(db)
+    with opt.open_store(settings) as store:
+        run_id = fire(store, settings, name)
+        typer.echo(f"schedule {name}: run {run_id}")
+        _dispatch(store, settings, [run_id], report_dir if work else None)
+
+
+def tick(
+    *, work: Work = False, db: opt.DatabaseUrl = None, report_dir: ReportDir = Path("audits")
+) -> None:
+    """Make the runs that are due and post verdicts; for cron, once a minute or so."""
+    from orchestrator.schedule.tick import tick as fire
+
+    settings = opt.settings_with(db)
+    with opt.open_store(settings) as store:
+        fired = fire(store, settings)
+        for one in fired:
+            what = f"run {one.run_id}" if one.run_id else one.error or "nothing has changed"
+            typer.echo(f"schedule {one.schedule}: {what}", err=one.error is not None)
+        made = [one.run_id for one in fired if one.run_id]
+        _dispatch(store, settings, made, report_dir if work else None)
+
+
+def sweep(
+    *,
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="go on, every so many seconds")
+    ] = None,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Send messages again for shards that nobody holds, and close runs that are through."""
+    from orchestrator.dispatch import sweep as sweeping
+    from orchestrator.dispatch.queue import check_broker
+    from workers.beat import Duty, run_beat
+
+    settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
+    with opt.open_store(settings) as store:
+        if every is not None:
+            again = partial(sweeping.sweep, store, settings, every=every)
+            run_beat(settings, {"transexplain.sweep": Duty(call=again, seconds=every)})
+            return
+        swept = sweeping.sweep(store, settings)
+    if swept is None:
+        typer.echo(f"another process swept less than {sweeping.EVERY:g} seconds ago")
+    else:
+        typer.echo(f"{swept.sent} messages sent, {len(swept.closed)} runs closed")
+
+
+def beat(
+    *,
+    every: Annotated[float, typer.Option("--every", min=1, help="seconds from tick to tick")] = (
+        EVERY
+    ),
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Tick and sweep until SIGTERM (Celery beat); several at once do no harm."""
+    import logging
+
+    from orchestrator.dispatch.queue import check_broker
+    from orchestrator.schedule.beating import duties
+    from workers.beat import run_beat
+
+    settings = opt.settings_with(db)
+    check_broker(settings, must_answer=False)
+    with opt.open_store(settings) as store:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        run_beat(settings, duties(store, settings, every))
+
+
+def _dispatch(
+    store: "Database", settings: "Settings", made: list[str], report_dir: Path | None
+) -> None:
+    """Work the runs off here and report, or tell the workers; then post what is over."""
+    from orchestrator.dispatch import finish
+    from orchestrator.dispatch.local import run_local
+    from orchestrator.dispatch.stopping import stopping
+    from orchestrator.dispatch.sweep import top_up
+    from orchestrator.schedule.verdict_posts import deliver
+
+    for run_id in made:
+        if report_dir is None:
+            top_up(store, settings)
+            break
+        with stopping() as stop:
+            run_local(store, run_id, settings, stop=stop)
+        finish.report(store, run_id, report_dir)
+    for delivery in deliver(store):
+        typer.echo(f"schedule {delivery.fire.schedule}: verdict of {delivery.run_id} posted")
+
+
+def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
+    from orchestrator.schedule.webhook import shown
+    from transexplain.store import schedules
+
+    document = asdict(one)
+    document["webhook"] = shown(one.webhook) if one.webhook else None
+    document["next"] = _next(one)
+    document["fires"] = [asdict(fire) for fire in schedules.fires(store, one.name)]
+    return document
+
+
+def _line(one: "Schedule") -> str:
+    following = _next(one)
+    next_ = f"next {_when(one, following)}" if following else "no fire to come"
+    change = ", on change only" if one.on_change else ""
+    return f"{one.name}  {one.state}  {one.cron} ({one.time_zone}){change}  {next_}"
+
+
+def _next(one: "Schedule") -> float | None:
+    from orchestrator.schedule.cadence import upcoming
+
+    if one.state == "paused":
+        return None
+    with suppress(ConfigurationError):  # an earlier version took it; the tick says what is wrong
+        return next(upcoming(one.cron, one.time_zone, datetime.now().timestamp()), None)
+    return None
+
+
+def _when(one: "Schedule", at: float) -> str:
+    return datetime.fromtimestamp(at, ZoneInfo(one.time_zone)).isoformat(" ", "seconds")

@@ -1,0 +1,287 @@
+"""Verbs that read the store: status (once, or watching) and report."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError
+from transexplain.store import fleet_state, runs
+from transexplain.store.database import Database
+from transexplain.store.fleet_state import WorkerStatus
+from transexplain.store.run_records import RunProgress
+
+if TYPE_CHECKING:
+    from transexplain.store.database import Database
+    from transexplain.store.run_records import RunProgress
+
+
+WINDOW = 60.0  #: seconds over which the rate is measured
+Wait = Callable[[float], bool]
+
+
+class Rate:
+    """Items per second over the last minute of one run's looks."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def note(self, elapsed: float, finished: int) -> float:
+        """Add a look (seconds of the run, items finished by then); the rate as it is now.
+
+        Before there is a second look, and while shards last longer than the window, it is the
+        mean over the whole run.
+        """
+        self._looks.append((elapsed, finished))
+        while len(self._looks) > 2 and self._looks[1][0] <= elapsed - WINDOW:
+            self._looks.popleft()
+        then, before = self._looks[0]
+        if finished > before:
+            return (finished - before) / (elapsed - then)
+        return finished / elapsed if elapsed else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One run at one moment."""
+
+    progress: RunProgress
+    rate: float  #: items per second
+    failures: dict[str, int]  #: kind -> items
+
+    @property
+    def finished(self) -> int:
+        """Items that are done or failed."""
+        return self.progress.items_done + self.progress.items_failed
+
+    @property
+    def left(self) -> float | None:
+        """Seconds still to go at this rate; None: unknown, or nothing left."""
+        rest = self.progress.items_total - self.finished
+        running = self.progress.state == "running"
+        return rest / self.rate if running and rest and self.rate else None
+
+
+class Watcher:
+    """Looks at one run, or at every run that runs, again and again."""
+
+    def __init__(self, db: Database, run_id: str | None = None) -> None:
+        self._db = db
+        self._run_id = run_id
+        self._rates: dict[str, Rate] = {}
+        self._seen: list[str] = []
+
+    def look(self) -> tuple[list[Look], tuple[WorkerStatus, ...]]:
+        """The runs watched, as they are now, and the workers at work on them."""
+        if self._run_id:
+            self._seen = [self._run_id]
+        else:
+            running = [one.id for one in runs.list_runs(self._db) if one.state == "running"]
+            self._seen = list(dict.fromkeys((*self._seen, *running)))
+        looks = [self._look_at(one) for one in self._seen]
+        workers = fleet_state.status(self._db).workers
+        return looks, tuple(one for one in workers if one.run_id in self._seen)
+
+    def _look_at(self, run_id: str) -> Look:
+        state = runs.progress(self._db, run_id)
+        rate = self._rates.setdefault(run_id, Rate())
+        return Look(
+            progress=state,
+            rate=rate.note(state.elapsed, state.items_done + state.items_failed),
+            failures=fleet_state.failures(self._db, run_id) if state.items_failed else {},
+        )
+
+
+def watch(watcher: Watcher, console: Console, *, every: float, wait: Wait) -> None:
+    """Show looks until no watched run runs any more, or `wait` (seconds) says to stop.
+
+    On a terminal one picture that is renewed; elsewhere a line per run and look.
+    """
+    if not console.is_terminal:
+        for looks, workers in _looks(watcher, every, wait):
+            for line in lines(looks, workers):
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for looks, workers in _looks(watcher, every, wait):
+            live.update(picture(looks, workers), refresh=True)
+
+
+def _looks(
+    watcher: Watcher, every: float, wait: Wait
+) -> Iterable[tuple[list[Look], tuple[WorkerStatus, ...]]]:
+    while True:
+        looks, workers = watcher.look()
+        yield looks, workers
+        if all(one.progress.state != "running" for one in looks) or wait(every):
+            return
+
+
+def lines(looks: Sequence[Look], workers: Sequence[WorkerStatus]) -> list[str]:
+    """One line per run: counts, rate, time left, workers, failures."""
+    if not looks:
+        return ["no run runs"]
+    found = []
+    for one in looks:
+        state = one.progress
+        at_work = [worker for worker in workers if worker.run_id == state.run_id]
+        oldest = max((worker.heartbeat_age for worker in at_work), default=0.0)
+        found.append(
+            f"{state.run_id}  {state.name}  {state.state}  {one.finished}/{state.items_total} "
+            f"items  {one.rate:.1f} items/s  left {span(one.left)}  shards: {_counts(state.states)}"
+            f"  workers: {len(at_work)} (oldest heartbeat {oldest:.0f} s)"
+            f"  failures: {_counts(one.failures)}"
+        )
+    return found
+
+
+def picture(looks: Sequence[Look], workers: Sequence[WorkerStatus]) -> RenderableType:
+    """The runs and the workers as two tables."""
+    of_runs = Table("run", "name", "state", "items", "items/s", "left", "shards", "failures")
+    for one in looks:
+        state = one.progress
+        of_runs.add_row(
+            state.run_id,
+            Text(state.name),
+            state.state,
+            f"{one.finished}/{state.items_total}",
+            f"{one.rate:.1f}",
+            span(one.left),
+            _counts(state.states),
+            Text(_counts(one.failures)),
+        )
+    of_workers = Table("worker", "run", "shards", "heartbeat", "lease")
+    for worker in workers:
+        lease = f"{worker.lease_left:.0f} s" if worker.lease_left > 0 else "lost"
+        of_workers.add_row(
+            Text(worker.name),
+            worker.run_id,
+            str(worker.shards),
+            f"{worker.heartbeat_age:.0f} s",
+            lease,
+        )
+    return Group(of_runs, of_workers)
+
+
+def span(seconds: float | None) -> str:
+    """A length of time for people: `3 h 04 min`, `2 min 05 s`, `40 s`; unknown is a dash."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+
+
+def status(
+    run_id: Annotated[str | None, typer.Argument(help="run id or `latest`; default: all")] = None,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="look again and again until no run runs")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, help="seconds between looks, with --watch")
+    ] = 2.0,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Show how far runs are."""
+    from transexplain.store import runs
+
+    if watch:
+        if json_:
+            raise ConfigurationError("--watch is for people, --json for programs; give one")
+        _watch(run_id, every, db)
+        return
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        found = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
+        states = [runs.progress(store, one.id) for one in found]
+        notes = _notes(store, found[0].id if run_id else None)
+    if json_:
+        typer.echo(json.dumps([asdict(state) for state in states], indent=2))
+        return
+    for state in states:
+        typer.echo(_line(state))
+    for note in notes:
+        typer.echo(note)
+
+
+def _notes(store: "Database", run_id: str | None) -> list[str]:
+    """What is wrong: shards of this run, or else messages that no worker took."""
+    from transexplain.store import fleet_state, shards
+
+    if run_id:
+        return [
+            f"  shard {one.shard.index} {one.state} after {one.attempt} attempts: {one.error}"
+            for one in shards.list_shards(store, run_id)
+            if one.error or one.state == "dead"
+        ]
+    refused = fleet_state.status(store).refused
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in refused.items())
+    return [f"messages that workers refused: {by_reason}"] if refused else []
+
+
+def _watch(run_id: str | None, every: float, db: str | None) -> None:
+    from rich.console import Console
+
+    from orchestrator.dispatch.stopping import stopping
+    from transexplain.store import runs
+
+    with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
+        watcher = Watcher(store, runs.get(store, run_id).id if run_id else None)
+        watch(watcher, Console(), every=every, wait=stop.wait)
+
+
+def _line(state: "RunProgress") -> str:
+    finished = state.items_done + state.items_failed
+    counts = ", ".join(f"{count} {name}" for name, count in state.states.items() if count)
+    rate = finished / state.elapsed if state.elapsed else 0.0
+    return (
+        f"{state.run_id}  {state.name}  {state.state}  {finished}/{state.items_total} items "
+        f"({state.items_failed} failed)  {rate:.1f} items/s  shards: {counts}"
+    )
+
+
+def report(
+    run_id: opt.RunId = "latest",
+    *,
+    report_dir: Annotated[
+        Path, typer.Option("--report-dir", help="where the files are written")
+    ] = Path("audits"),
+    checked: Annotated[
+        Path | None,
+        typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),
+    ] = None,
+    redact: opt.Redact = False,
+    min_count: opt.MinCount = None,
+    json_: opt.AsJson = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Write the report of an audit or evaluation again, or print it as JSON."""
+    from orchestrator.dispatch import finish
+    from transexplain.reports.redaction import fewest_of
+    from transexplain.store import runs
+
+    fewest = fewest_of(redact, min_count)
+    with opt.open_store(opt.settings_with(db)) as store:
+        found = runs.get(store, run_id).id
+        wanted = finish.Wanted(checked=checked, fewest=fewest)
+        if json_:
+            typer.echo(finish.as_json(store, found, wanted))
+        else:
+            finish.report(store, found, report_dir, wanted)

@@ -1,0 +1,97 @@
+"""The demo: two trained models, two audits, two reports, and whether the plant was found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.demo.image_model import make_image_demo
+from orchestrator.demo.text_model import TextDemo, make_text_demo
+from orchestrator.dispatch.finish import print_summary, write_reports
+from orchestrator.dispatch.local import run_here
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import AuditSpec
+from transexplain.reports.report_records import Summary
+from transexplain.settings import Settings
+from transexplain.store import runs
+from transexplain.store.connect import open_database
+
+Say = Callable[[str], None]
+
+_TREATED_DIFFERENTLY = ("different answers", "different outcomes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What the audit of the planted classifier says about the groups."""
+
+    planted_found: bool  #: with the sign that was planted
+    innocent_accused: tuple[str, ...]
+
+    @property
+    def as_planted(self) -> bool:
+        """The planted group was found and no innocent one accused."""
+        return self.planted_found and not self.innocent_accused
+
+
+def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
+    """Train, audit and report text and images under `folder`, and judge the group table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
+    )
+    say("training a text classifier that favours one group of names ...")
+    text = make_text_demo(folder / "text", seed)
+    summary = audit(text_spec(text), settings, folder, say)
+    say("training an image classifier on scanned digits ...")
+    image = make_image_demo(folder / "image", seed)
+    pictures = {
+        "name": "demo-digits",
+        "model": str(image.model_dir),
+        "data": {"source": f"imagefolder:{image.image_dir}"},
+        "targets": ["predicted"],
+    }
+    audit(AuditSpec.model_validate(pictures), settings, folder, say)
+    verdict = judge(summary, text)
+    found = "was found" if verdict.planted_found else "was NOT found"
+    accused = ", ".join(verdict.innocent_accused) or "none"
+    say(f"planted bias towards {text.planted_group!r}: {found}; innocent groups accused: {accused}")
+    return verdict
+
+
+def text_spec(demo: TextDemo) -> AuditSpec:
+    """The audit of the demo's text classifier."""
+    return AuditSpec.model_validate(
+        {
+            "name": "demo-letters",
+            "model": str(demo.model_dir),
+            "data": {"source": str(demo.dataset), "id": "id"},
+            "targets": [demo.target],
+            "groups": {"lexicon": str(demo.lexicon), "reference": demo.reference},
+        }
+    )
+
+
+def audit(spec: AuditSpec, settings: Settings, folder: Path, say: Say) -> Summary:
+    """Run one audit in this process and write its reports into `folder`."""
+    prepared = prepare_audit(spec, settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        say(f"auditing {prepared.plan.dataset.rows} items ...")
+        run_here(db, run_id, settings, model=prepared.model)
+        summary, paths = write_reports(db, run_id, folder)
+    print_summary(summary, paths)
+    return summary
+
+
+def judge(summary: Summary, demo: TextDemo) -> Verdict:
+    """Compare the verdicts on groups with what was planted."""
+    verdicts = {one.group: one for one in (summary.groups.verdicts if summary.groups else ())}
+    planted = verdicts[demo.planted_group]
+    swap = planted.counterfactual
+    accused = [
+        name for name in demo.innocent_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
+    ]
+    return Verdict(
+        planted_found=planted.verdict == "different answers" and bool(swap and swap.effect > 0.0),
+        innocent_accused=tuple(accused),
+    )

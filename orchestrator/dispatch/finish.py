@@ -1,0 +1,172 @@
+"""The end of a run: its reports on disk, its findings in a few lines, its exit code."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from transexplain.analysis.groups.matching_sheet import Precision, checked_precisions
+from transexplain.atomic_write import atomic_file
+from transexplain.errors import ConfigurationError
+from transexplain.provenance.manifest import manifest_of
+from transexplain.registry import Registry
+from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
+from transexplain.reports.evaluation import EvaluationSummary, tabulate
+from transexplain.reports.redacted import redacted
+from transexplain.reports.report_records import Statement, Summary
+from transexplain.reports.runs_compared import DriftSummary
+from transexplain.reports.strategies_report import StrategyReport
+from transexplain.reports.summary import summarise
+from transexplain.store import runs
+from transexplain.store.database import Database
+
+#: what a report is made of
+Report = Summary | EvaluationSummary | DriftSummary | StrategyReport
+_STYLES = {"good": "green", "clear": "green", "problem": "yellow", "flagged": "bold yellow"}
+_INCOMPLETE = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a report of an audit is to have besides what the run recorded."""
+
+    checked: Path | None = None  #: sheet of matches that a person filled
+    fewest: int | None = None  #: items behind every row; then it is redacted
+
+    def summary(self, db: Database, run_id: str) -> Summary:
+        """The summary of an audit, so made; raises ConfigurationError for a bad sheet."""
+        found: list[Precision] = []
+        if self.checked is not None:
+            groups = [one.name for one in runs.get(db, run_id).plan.groups]
+            found = checked_precisions(self.checked, groups)
+        summary = summarise(db, run_id, precisions=found)
+        return summary if self.fewest is None else redacted(summary, self.fewest)
+
+    def refuse_evaluation(self, run_id: str) -> None:
+        """Raise ConfigurationError where an evaluation's report is to be an audit's."""
+        asked = {"--redact": self.fewest, "--checked": self.checked}
+        for option, value in asked.items():
+            if value is not None:
+                raise ConfigurationError(
+                    f"run {run_id} is an evaluation; {option} is for the reports of audits and "
+                    "imports"
+                )
+
+
+_PLAIN = Wanted()
+
+
+def report(db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN) -> None:
+    """Write and print what a run found: of an audit, or of an evaluation.
+
+    A redacted report says so in its name, and no manifest stands beside it. Raises
+    ConfigurationError where the folder cannot be written, or for what an evaluation has not.
+    """
+    if runs.get(db, run_id).plan.task == "evaluation":
+        wanted.refuse_evaluation(run_id)
+        table = tabulate(db, run_id)
+        name = f"{table.evaluated.name}-{table.evaluated.run_id}"
+        paths = _write(EVALUATION_REPORTS, table, folder / name)
+        paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
+        _print(table.headline, paths)
+    else:
+        print_summary(*write_reports(db, run_id, folder, wanted))
+
+
+def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
+    """What a run found, for programs; raises as `report`."""
+    if runs.get(db, run_id).plan.task == "evaluation":
+        wanted.refuse_evaluation(run_id)
+        return str(EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
+    return str(REPORTS.load("json")(wanted.summary(db, run_id)))
+
+
+def write_reports(
+    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN
+) -> tuple[Summary, list[Path]]:
+    """Write an audit's report in every format into `folder`; returns what it says, and where.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    summary = wanted.summary(db, run_id)
+    name = f"{summary.audited.name}-{summary.audited.run_id}"
+    if summary.fewest is not None:
+        return summary, _write(REPORTS, summary, folder / f"{name}-redacted")
+    paths = _write(REPORTS, summary, folder / name)
+    return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]
+
+
+def write_comparison(summary: DriftSummary, folder: Path) -> None:
+    """Write and print what two runs compared say, in every format.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    name = f"{summary.after.name}-{summary.before.run_id}-{summary.after.run_id}"
+    _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
+
+
+def write_strategies(report: StrategyReport, folder: Path) -> None:
+    """Write and print what strategy discovery found.
+
+    Raises ConfigurationError where the folder cannot be written.
+    """
+    stem = folder / f"{report.explored.name}-{report.strategies.run_id}-strategies"
+    _print(report.headline, _write(STRATEGY_REPORTS, report, stem))
+
+
+def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
+    paths = []
+    for form in forms:
+        path = stem.with_name(f"{stem.name}.{form}")
+        _write_whole(path, forms.load(form)(summary).encode())
+        paths.append(path)
+    return paths
+
+
+def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
+    """The manifest beside a report; its name does not begin as a report's, which is JSON too."""
+    path = stem.with_name(f"manifest-{stem.name}.json")
+    _write_whole(path, manifest_of(db, run_id).text)
+    return path
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"
+        ) from error
+
+
+def print_summary(summary: Summary, paths: list[Path]) -> None:
+    """The findings for a terminal."""
+    found = summary.conservation
+    closing = []
+    if found is not None:
+        text = (
+            f"conservation over {found.attributions} attributions: largest |gap| "
+            f"{found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|"
+        )
+        closing = [Statement(kind="fact", text=text)]
+    _print((*summary.headline, *closing), paths)
+
+
+def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for statement in statements:
+        console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)
+    for path in paths:
+        kind = "manifest" if path.name.startswith("manifest-") else "report"
+        console.print(f"{kind}: {path}", markup=False)
+
+
+def exit_code(db: Database, run_id: str) -> int:
+    """0, or 3 where items are missing or failed beyond the plan's tolerance."""
+    state = runs.progress(db, run_id)
+    missing = state.items_total - state.items_done
+    allowed = runs.get(db, run_id).plan.tolerance * state.items_total
+    return _INCOMPLETE if missing > allowed else 0

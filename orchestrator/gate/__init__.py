@@ -1,0 +1,7 @@
+"""The gate: whether a run keeps what a policy asks of it, rule by rule."""
+
+from orchestrator.gate.policy import Policy, load_policy
+from orchestrator.gate.policy_checks import Check
+from orchestrator.gate.policy_verdict import Verdict, judge, junit_xml, write_junit
+
+__all__ = ["Check", "Policy", "Verdict", "judge", "junit_xml", "load_policy", "write_junit"]

@@ -1,0 +1,327 @@
+"""The rules of a policy that one run answers by itself, each as a line with its numbers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.gate.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.outcomes import Outcome
+from transexplain.reports.phrasing import named
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_verdict import caveats
+from transexplain.types.findings import GroupStatistic
+
+_IMPORTED = "the attributions were imported and the model is not at hand; audit it"
+#: sums of measured numbers differ from a limit written in decimals in their last bits
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One rule, and whether it is kept."""
+
+    rule: str  #: its key in the policy
+    passed: bool
+    measured: float | None  #: None: it was not measured, or the rule has no number
+    threshold: float | None
+    text: str  #: the numbers or the reason in words
+
+
+def at_most(rule: str, measured: float, limit: float, what: str) -> Check:
+    """A rule that a number is not to exceed."""
+    kept = measured <= limit + _ROUNDING
+    text = f"{_number(measured)} {what}, at most {_number(limit)} allowed"
+    return Check(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
+
+
+def at_least(rule: str, measured: float, limit: float, what: str) -> Check:
+    """A rule that a number is to reach."""
+    kept = measured >= limit - _ROUNDING
+    text = f"{_number(measured)} {what}, at least {_number(limit)} wanted"
+    return Check(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
+
+
+def not_measured(rule: str, why: str, threshold: float | None = None) -> Check:
+    """What was not measured was not kept."""
+    return Check(
+        rule=rule, passed=False, measured=None, threshold=threshold, text=f"not measured: {why}"
+    )
+
+
+def finished(summary: Summary) -> Check:
+    """A gate judges a run that is over: the rest of it might say otherwise."""
+    state = summary.audited.state
+    text = f"the run is {state}"
+    if state == "running":
+        text += "; wait for it, or `transexplain resume`"
+    elif state == "cancelled":
+        text += "; run the audit again"
+    return Check(rule="finished", passed=state == "done", measured=None, threshold=None, text=text)
+
+
+def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
+    """Every rule of the policy but `drift`, in the policy's order."""
+    for name, check in _LIMITS.items():
+        limit = getattr(policy, name)
+        if limit is not None:
+            yield check(summary, limit)
+    if policy.verdicts is not None:
+        yield _verdicts(summary, policy.verdicts)
+    if policy.forbid_suppressed:
+        yield _suppressed(summary)
+    if policy.forbid_gaps:
+        yield _gaps_of(summary)
+    if policy.relevance is not None:
+        yield _relevance(summary, policy.relevance)
+    if policy.faithfulness is not None and policy.faithfulness.beats_random:
+        yield _faithfulness(summary, policy.faithfulness)
+
+
+def _failed(summary: Summary, limit: float) -> Check:
+    counts = summary.counts
+    missing = counts.total - counts.done
+    share = missing / counts.total if counts.total else 0.0
+    what = f"of the items have no explanation ({missing:,} of {counts.total:,})"
+    return at_most("max_failed", share, limit, what)
+
+
+def _truncated(summary: Summary, limit: float) -> Check:
+    counts = summary.counts
+    if not counts.done:
+        return not_measured("max_truncated", "no item was explained", limit)
+    what = f"of the items were cut ({counts.truncated:,} of {counts.done:,})"
+    return at_most("max_truncated", counts.truncated / counts.done, limit, what)
+
+
+def _gaps(summary: Summary, limit: float) -> Check:
+    rule, found = "max_gap_above", summary.conservation
+    if found is None and summary.audited.task == "imported":
+        return not_measured(rule, _IMPORTED, limit)
+    if found is None:
+        return not_measured(
+            rule,
+            f"{summary.audited.method} keeps no ledger; audit with a method that conserves (lrp)",
+            limit,
+        )
+    if found.tolerance is None:
+        return not_measured(
+            rule, f"there is no tolerance for {summary.audited.dtype}; run in float32", limit
+        )
+    what = (
+        f"of {found.attributions:,} explanations miss the tolerance {found.tolerance:g} "
+        f"(worst gap {found.worst:.1e})"
+    )
+    return at_most(rule, found.above, limit, what)
+
+
+def _accuracy(summary: Summary, limit: float) -> Check:
+    counts = summary.counts
+    if counts.accuracy is None:
+        why = "no item has a label of a class; name `data.label` and map `labels`"
+        return not_measured("min_accuracy", why, limit)
+    what = f"of the labelled items are right ({counts.correct:,} of {counts.labelled:,})"
+    return at_least("min_accuracy", counts.accuracy, limit, what)
+
+
+def _sensitivity(summary: Summary, limit: float) -> Check:
+    rule, found = "min_class_sensitivity", summary.class_sensitivity
+    if found is None:
+        why = "the run has no sample of it; audit a model of two or more classes with this version"
+        why = _IMPORTED if summary.audited.task == "imported" else why
+        return not_measured(rule, why, limit)
+    return at_least(rule, found.mean, limit, f"class sensitivity on {found.items:,} items")
+
+
+def _difference(summary: Summary, limit: float) -> Check:
+    rule = "max_difference"
+    rows = _compared(summary)
+    known = [row for row in rows if row.difference is not None]
+    if not known:
+        return not_measured(rule, _why_no_groups(summary), limit)
+    worst = max(known, key=lambda row: abs(row.difference or 0.0))
+    size = abs(worst.difference or 0.0)
+    unit = summary.audited.unit
+    return at_most(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
+
+
+def _impact(summary: Summary, limit: float) -> Check:
+    rule = "min_impact_ratio"
+    rows = [row for row in _outcomes(summary) if row.p is not None]
+    if not rows:
+        return not_measured(rule, _why_no_groups(summary), limit)
+    worst = min(rows, key=_evenness)
+    return at_least(rule, _evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")
+
+
+def _evenness(row: Outcome) -> float:
+    """The smaller selection rate over the larger one; 1 where both are 0."""
+    low, high = sorted((row.own.selected.share, row.other.selected.share))
+    return low / high if high else 1.0
+
+
+def _rates(row: Outcome) -> str:
+    own, other = row.own.selected, row.other.selected
+    within = f" in {row.stratum}" if row.stratum else ""
+    return (
+        f"{row.answer}{within}, {own.count:,} of {own.total:,} ({row.group}) and {other.count:,} "
+        f"of {other.total:,} ({row.reference})"
+    )
+
+
+def _swap_logit(summary: Summary, limit: float) -> Check:
+    return _swapped(summary, "max_swap_logit", limit, lambda row: row.effect, "logit")
+
+
+def _swap_probability(summary: Summary, limit: float) -> Check:
+    what = "of probability"
+    return _swapped(summary, "max_swap_probability", limit, lambda row: row.probability, what)
+
+
+def _swapped(
+    summary: Summary, rule: str, limit: float, size: Callable[[Counterfactual], float], what: str
+) -> Check:
+    rows = summary.groups.counterfactuals if summary.groups else ()
+    known = [row for row in rows if row.interval is not None]
+    if not known:
+        why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
+        if summary.audited.modality == "image":
+            why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
+        why = _IMPORTED if summary.audited.task == "imported" else why
+        return not_measured(rule, why, limit)
+    worst = max(known, key=lambda row: abs(size(row)))
+    within = f" in {worst.stratum}" if worst.stratum else ""
+    deed = "swapping" if worst.kind == "swap" else "hiding regions of"
+    text = f"{what} by {deed} {worst.group}, for {worst.answer}{within}"
+    return at_most(rule, abs(size(worst)), limit, text)
+
+
+def _verdicts(summary: Summary, rule: VerdictRule) -> Check:
+    rows = summary.groups.verdicts if summary.groups else ()
+    missing = [*_strange("group", rule.groups, [row.group for row in rows])]
+    if missing or not rows:
+        why = f"no verdict on {named(missing)}; see the run's lexicon and mentions"
+        return not_measured("verdicts", why if rows else _why_no_groups(summary))
+    scope = [row for row in rows if row.group in (rule.groups or (row.group,))]
+    found = [row for row in scope if row.verdict in rule.forbid]
+    groups = "group has" if len(scope) == 1 else "groups have"
+    text = f"{len(found)} of {len(scope)} {groups} {' or '.join(rule.forbid)}, none allowed"
+    if found:
+        text += f": {named([f'{row.group}: {row.verdict} ({row.reasons[0]})' for row in found])}"
+    return Check(
+        rule="verdicts", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+    )
+
+
+def _suppressed(summary: Summary) -> Check:
+    """Groups that are mentioned and of which neither rates nor swaps say anything."""
+    if summary.groups is None:
+        return not_measured("forbid_suppressed", _why_no_groups(summary))
+    judged = {row.group for row in _outcomes(summary) if row.p is not None}
+    judged |= {row.group for row in summary.groups.counterfactuals if row.interval is not None}
+    names = [row.group for row in summary.groups.verdicts if row.group not in judged]
+    few = {row.group for row in _compared(summary) if row.verdict != "suppressed"}
+    names += [row.group for row in summary.groups.verdicts if row.group not in few]
+    return _none_of("forbid_suppressed", list(dict.fromkeys(names)), "groups cannot be judged")
+
+
+def _gaps_of(summary: Summary) -> Check:
+    return _none_of("forbid_gaps", list(caveats(summary)), "gaps in what the verdict rests on")
+
+
+def _none_of(rule: str, found: list[str], what: str) -> Check:
+    text = f"{len(found)} {what}, none allowed"
+    return Check(
+        rule=rule,
+        passed=not found,
+        measured=float(len(found)),
+        threshold=0.0,
+        text=f"{text}: {named(found)}" if found else text,
+    )
+
+
+def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
+    rows = _compared(summary)
+    missing = [*_strange("group", rule.groups, [row.group for row in rows])]
+    missing += _strange("target", rule.targets, [row.target for row in rows])
+    if missing:
+        why = f"no comparison of {named(missing)}; see the run's lexicon, mentions and targets"
+        return not_measured("relevance", why if rows else _why_no_groups(summary))
+    scope = [
+        row
+        for row in rows
+        if row.group in (rule.groups or (row.group,))
+        and row.target in (rule.targets or (row.target,))
+    ]
+    found = [row for row in scope if row.verdict in rule.forbid]
+    if not found and all(row.verdict == "suppressed" for row in scope):
+        return not_measured("relevance", _why_no_groups(summary))
+    text = f"{len(found)} of {len(scope)} comparisons are {' or '.join(rule.forbid)}, none allowed"
+    if found:
+        text += f": {named([f'{_row(row)} {row.verdict}' for row in found])}"
+    return Check(
+        rule="relevance", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+    )
+
+
+def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
+    found = summary.faithfulness
+    rows = [] if found is None else [row for row in found.rows if row.beats is not None]
+    names = [row.metric for row in rows]
+    missing = list(_strange("metric", rule.metrics, names))
+    if missing or not rows:
+        what = f" {named(missing)}" if missing and rows else ""
+        why = f"the run judged no sample{what}; set evaluation.items and evaluation.metrics"
+        why = _IMPORTED if summary.audited.task == "imported" else why
+        return not_measured("faithfulness", why)
+    scope = [row for row in rows if row.metric in (rule.metrics or (row.metric,))]
+    lost = [row for row in scope if not row.beats]
+    text = f"beats random beyond chance on {len(scope) - len(lost)} of {len(scope)} measures"
+    if lost:
+        text += f", all wanted; not on {named([f'{row.title} ({row.target})' for row in lost])}"
+    return Check(
+        rule="faithfulness",
+        passed=not lost,
+        measured=float(len(scope) - len(lost)),
+        threshold=float(len(scope)),
+        text=text,
+    )
+
+
+_LIMITS: dict[str, Callable[[Summary, float], Check]] = {
+    "max_failed": _failed,
+    "max_truncated": _truncated,
+    "max_gap_above": _gaps,
+    "min_accuracy": _accuracy,
+    "min_class_sensitivity": _sensitivity,
+    "min_impact_ratio": _impact,
+    "max_swap_logit": _swap_logit,
+    "max_swap_probability": _swap_probability,
+    "max_difference": _difference,
+}
+
+
+def _outcomes(summary: Summary) -> Sequence[Outcome]:
+    return summary.groups.outcomes if summary.groups else ()
+
+
+def _compared(summary: Summary) -> list[GroupStatistic]:
+    rows = summary.groups.rows if summary.groups else ()
+    return [row for row in rows if row.group != row.reference]
+
+
+def _why_no_groups(summary: Summary) -> str:
+    if summary.groups is None:
+        return "the run has no entity groups; audit with groups.lexicon"
+    return "too few entities were mentioned to compare any group; audit more texts or name more"
+
+
+def _strange(kind: str, asked: Sequence[str], known: Sequence[str]) -> Iterator[str]:
+    return (f"{kind} {name}" for name in asked if name not in known)
+
+
+def _row(row: GroupStatistic) -> str:
+    return f"{row.group} for {row.class_name} ({row.target})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

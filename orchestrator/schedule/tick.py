@@ -1,0 +1,141 @@
+"""Schedules: how one is added, and the tick that makes the run of every fire once, however many
+processes tick.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.schedule import cadence, webhook
+from orchestrator.spec import AuditSpec, load_spec
+from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
+from transexplain.settings import Settings
+from transexplain.store import runs, schedules
+from transexplain.store.database import Database
+from transexplain.store.schedules import Planned, Schedule
+
+#: seconds after which an audit that could not be prepared is tried again
+RETRY = 300.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    """What became of one due schedule."""
+
+    schedule: str
+    run_id: str | None = None
+    error: str | None = None  #: neither run nor error: nothing had changed
+
+
+def tick(db: Database, settings: Settings) -> list[Fired]:
+    """Make the runs that are due; of several missed fires of a schedule only the latest.
+
+    A schedule whose audit cannot be prepared keeps its error and is tried again later; the others
+    go on. Sends no messages: the sweep does.
+    """
+    now = schedules.now(db)
+    fired = []
+    for one in schedules.ready(db):
+        try:
+            at = cadence.latest(one.cron, one.time_zone, now)
+            if at is not None and at > one.since and (outcome := _fire(db, settings, one, at)):
+                fired.append(outcome)
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001 - written to the schedule's row, seen in `list`
+            fired.append(_failed(db, one, error))
+    return fired
+
+
+def run_now(db: Database, settings: Settings, name: str) -> str:
+    """Make a run of the schedule outside its cadence, changed or not; returns its id."""
+    due = schedules.get(db, name)
+    prepared = _prepare(due, settings)
+    previous = schedules.last_run(db, name)
+    return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous)
+
+
+def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired | None:
+    """What this process made of the fire; None: another one was faster."""
+    prepared = _prepare(due, settings)
+    previous = schedules.last_run(db, due.name)
+    if due.on_change and previous and not _changed(db, previous, prepared):
+        skipped = schedules.skip(db, due, at, previous)
+        return Fired(schedule=due.name) if skipped else None
+    run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), previous)
+    return Fired(schedule=due.name, run_id=run_id) if run_id else None
+
+
+def _prepare(due: Schedule, settings: Settings) -> Prepared:
+    prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
+    log_warnings(due.name, prepared.warnings)
+    return prepared
+
+
+def log_warnings(name: str, warnings: Sequence[str]) -> None:
+    """Log the warnings of an audit's plan."""
+    for warning in warnings:
+        log.warning("schedule %s: %s", name, warning)
+
+
+def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
+    """Whether the weights, or the rows, are others than those of the run before."""
+    before, after = runs.get(db, previous).plan, prepared.plan
+    return (before.model.digest, before.dataset.fingerprint) != (
+        after.model.digest,
+        after.dataset.fingerprint,
+    )
+
+
+def _failed(db: Database, due: Schedule, error: Exception) -> Fired:
+    ours = isinstance(error, TransExplainError)
+    message = str(error) if ours else f"{type(error).__name__}: {error}"
+    log.error("schedule %s: %s", due.name, message)
+    schedules.fail(db, due.name, message, RETRY)
+    return Fired(schedule=due.name, error=message)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def add_schedule(  # noqa: PLR0913 - what a schedule is made of
+    db: Database,
+    settings: Settings,
+    *,
+    name: str,
+    spec: Path,
+    overrides: Sequence[str] = (),
+    cron: str,
+    time_zone: str = "UTC",
+    on_change: bool = False,
+    webhook_url: str | None = None,
+) -> Schedule:
+    """Check and write a schedule; its audit is prepared once, as `validate` does.
+
+    `overrides` are `a.b=c` texts. Raises ConfigurationError: the name, the cron expression, the
+    time zone, the webhook or the audit is wrong, or the name is taken.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"schedule name {name!r}: write up to 64 letters, digits, dots, hyphens, underscores"
+        )
+    cadence.check(cron, time_zone)
+    if webhook_url is not None:
+        webhook.check(webhook_url)
+    audit = load_spec(spec, settings=overrides).absolute()
+    log_warnings(name, prepare_audit(audit, settings).warnings)
+    planned = Planned(
+        name=name,
+        cron=cron,
+        time_zone=time_zone,
+        spec=audit.model_dump(mode="json"),
+        on_change=on_change,
+        webhook=webhook_url,
+    )
+    schedules.add(db, planned)
+    return schedules.get(db, name)

@@ -1,0 +1,213 @@
+"""The JSON of a shard's aggregate, part by part: what a database row must hold to be read."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, convert, field
+
+from transexplain.errors import ConfigurationError
+
+_Count = Annotated[int, Meta(ge=0)]
+_Above = Annotated[int, Meta(ge=1)]
+#: NaN is in no interval
+_Finite = Annotated[float, Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]
+_Row = tuple[int, int, int, int]
+_Pairs = dict[str, dict[str, _Row]]
+_LARGEST = 2**1000  #: units of a sum
+_EntityRow = Annotated[list[int], Meta(min_length=9, max_length=11)]  #: 9 before ranks
+
+
+class _Of(Struct, forbid_unknown_fields=True):
+    """What belongs to an explained class of a target."""
+
+    target: str
+    class_name: str
+
+
+def _check_size(sums: Iterable[int]) -> None:
+    """Raise ValueError for a sum that no float can hold."""
+    if any(abs(one) > _LARGEST for one in sums):
+        raise ValueError("a sum beyond 2**1000")
+
+
+class _Words(_Of):
+    words: dict[str, _Row]
+
+    def __post_init__(self) -> None:
+        _check_size(chain.from_iterable(self.words.values()))
+
+
+class _Heatmap(_Of):
+    shape: tuple[_Above, _Above]
+    count: _Above
+    cells: list[int]
+
+    def __post_init__(self) -> None:
+        if len(self.cells) != self.shape[0] * self.shape[1]:
+            raise ValueError(f"{len(self.cells)} cells in a heatmap of {self.shape}")
+        _check_size(self.cells)
+
+
+class _Positions(_Of):
+    parts: list[_Row]
+
+    def __post_init__(self) -> None:
+        _check_size(chain.from_iterable(self.parts))
+
+
+class _Entities(Struct):
+    stratum: tuple[str, str, str, str, str]
+    rows: dict[str, dict[str, _EntityRow]]
+    documents: dict[str, int]
+    pairs: _Pairs
+    sizes: dict[str, list[tuple[int, int]]] = {}
+    clusters: dict[str, dict[str, dict[str, tuple[int, _Above]]]] = {}  #: cluster, group, entity
+
+
+class _Randomised(Struct):
+    items: _Count
+    failed: _Count
+    real: list[_Entities]
+    randomised: list[_Entities]  #: by the first draw of weights
+    further: list[list[_Entities]] = []
+
+
+class _Ablation(_Of):
+    item_id: str
+    group: str
+    entity: str
+    flipped: bool
+    change: _Finite
+    relevance: _Finite
+
+
+class _Swap(_Of):
+    item_id: str
+    group: str
+    entity: str
+    other: str
+    replacement: str
+    change: _Finite
+    gap: _Finite
+
+
+class _Observation(Struct, forbid_unknown_fields=True):
+    document: str
+    group: str
+    entity: str
+    cluster: str
+    slice: str
+    own: bool
+    positions: _Count
+    predicted: str
+    log_odds: list[_Finite]
+
+
+class _Region(Struct, forbid_unknown_fields=True):
+    document: str
+    place: _Count
+    group: str
+    entity: str
+    cluster: str
+    slice: str
+    predicted: str
+    log_odds: list[_Finite]
+    without: list[str]
+    hidden: list[list[_Finite]]
+
+    def __post_init__(self) -> None:
+        known = len(self.log_odds)
+        if len(self.hidden) != len(self.without) or any(len(way) != known for way in self.hidden):
+            raise ValueError("a hidden region with answers to some ways alone")
+
+
+class _Agreement(_Of):
+    item_id: str
+    correlation: _Finite | None
+    error: _Finite | None
+    cheap: _Finite
+    exact: _Finite
+
+
+class _Paired(_Of):
+    item_id: str
+    predicted: str
+    label: str
+    slice: str
+    group: str
+    entity: str
+    mentions: _Count
+    cheap: _Finite
+    exact: _Finite
+
+
+class _Exact(Struct):
+    items: _Count
+    failed: _Count
+    agreements: list[_Agreement]
+    mentions: list[_Paired]
+
+
+class _Checked(Struct):
+    removals: list[_Ablation] = []
+    swaps: list[_Swap] = []
+    observations: list[_Observation] = []
+    regions: list[_Region] = []
+    randomised: _Randomised | None = None
+    exact: _Exact | None = None
+
+
+class _Seen(Struct):
+    classes: list[tuple[str, str, _Count, int]]
+    leaves: list[str]
+    units: list[str]
+
+    def __post_init__(self) -> None:
+        _check_size(summed for *_, summed in self.classes)
+
+
+class _Aggregate(Struct):
+    """All of it; what has a default was not in every version."""
+
+    items: _Count
+    truncated: _Count
+    sensitivity: tuple[_Count, int]
+    predictions: list[tuple[str | None, str, _Count]]
+    words: list[_Words]
+    heatmaps: list[_Heatmap]
+    entities: list[_Entities]
+    positions: list[_Positions] = []
+    second: list[_Entities] = []
+    checked: _Checked = field(default_factory=_Checked)
+    swaps: list[_Swap] = []
+    dropped: list[tuple[str, str, _Count]] = []
+    #: groups, label, slice, cluster, predicted class, numbers
+    outcomes: list[tuple[list[str], str, str, str, str, list[int]]] | None = None
+    seen: _Seen | None = None
+    gaps: list[tuple[str, _Count, _Above, int]] | None = None
+
+
+def check_form(content: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError, naming the place, where `content` is no aggregate."""
+    try:
+        convert(content, _Aggregate)
+    except (ValueError, RecursionError) as error:  # ValidationError is a ValueError
+        raise _damaged(error) from None
+
+
+@contextmanager
+def reading_tables() -> Iterator[None]:
+    """Turn Python's errors on long tables, which are not checked first, into the same error."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"a shard's saved aggregate cannot be read: {error}; restore the database from a backup, "
+        "or run the audit again"
+    )

@@ -1,0 +1,74 @@
+"""What a model's answer is, in its own units: the log-odds and the probability of some classes.
+
+A logit by itself can be moved together with all others without any effect on the answer; log-odds
+against the other classes cannot. For two classes they are the difference of the two logits.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logsumexp
+
+from transexplain.types.items import Target
+from transexplain.types.plans import AuditPlan
+from transexplain.types.targets import ClassNames, parse_target
+
+#: classes beyond which the targets `predicted`, `label`, `all` and `top` name no answers
+MOST = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """Some classes against some others; an item is *selected* where one of the first is predicted.
+
+    A head with a single logit has no other classes: its logit is the log-odds already.
+    """
+
+    name: str
+    plus: tuple[int, ...]  #: class indices
+    minus: tuple[int, ...]  #: class indices; empty for a single logit
+
+    def log_odds(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """(...,) log-odds, in logits, of `plus` against `minus`, from logits (..., C)."""
+        values = np.asarray(logits, dtype=np.float64)
+        found = logsumexp(values[..., list(self.plus)], axis=-1)
+        if self.minus:
+            found = found - logsumexp(values[..., list(self.minus)], axis=-1)
+        return np.asarray(found)
+
+
+def probability(log_odds: ArrayLike) -> NDArray[np.float64]:
+    """Probabilities, 0 to 1, of log-odds of any shape."""
+    return np.asarray(expit(np.asarray(log_odds, dtype=np.float64)))
+
+
+def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
+    """The answers that a plan's groups are compared by, each once.
+
+    A contrast, a class and a classification are what they name. The other targets stand for every
+    class; of two classes the second one is enough, since the other is its mirror image. Empty
+    where a model of more than `MOST` classes has no target that names one.
+    """
+    names = ClassNames(plan.model.classes, plan.classifications)
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
+    for spec in plan.targets:
+        for one in _of_target(parse_target(spec, names), plan.model.classes):
+            if (one.minus, one.plus) not in found:
+                found.setdefault((one.plus, one.minus), one)
+    return tuple(found.values())
+
+
+def _of_target(target: Target, classes: Sequence[str]) -> Iterator[Answer]:
+    every = range(len(classes))
+    if target.kind == "contrast":
+        name = target.name.removesuffix(f"-{classes[target.minus[0]]}") if target.minus else ""
+        yield Answer(name=name or target.name, plus=target.plus, minus=target.minus)
+    elif target.plus:
+        rest = tuple(place for place in every if place not in target.plus)
+        yield Answer(name=target.name, plus=target.plus, minus=rest)
+    elif len(classes) <= MOST:
+        for place in every if len(classes) != 2 else (1,):
+            rest = tuple(other for other in every if other != place)
+            yield Answer(name=classes[place], plus=(place,), minus=rest)

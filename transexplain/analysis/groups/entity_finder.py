@@ -1,0 +1,185 @@
+"""All entities in an item: of the lexicon, of the data's own marks and columns, and of crossed
+groups.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.mention_matching import (
+    Match,
+    Matcher,
+    mention_of_item,
+    mention_of_region,
+    mentions_of,
+)
+from transexplain.analysis.groups.reference_groups import family
+from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.types.items import (
+    Ambiguity,
+    Annotation,
+    Attribution,
+    EntityGroup,
+    Mention,
+    PatchGrid,
+)
+from transexplain.types.plans import AuditPlan
+
+BETWEEN = " x "
+#: of the mentions of its family, below which a group is left out of comparisons
+LEAST_SHARE = 0.02
+
+
+def crossed_family(families: Iterable[str]) -> str:
+    """The family of the groups that are in one group of each of `families`."""
+    return BETWEEN.join(families)
+
+
+def crossed_group(groups: Sequence[str]) -> str:
+    """The name of what several groups, of one family each, have in common."""
+    members = (group.partition("/")[2] for group in groups)
+    return f"{crossed_family(map(family, groups))}/{BETWEEN.join(members)}"
+
+
+def crossed_items(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[EntityGroup]:
+    """One group for every choice of a group of whole items from each family."""
+    source = f"metadata of the items, columns {' and '.join(families)}"
+    return [
+        EntityGroup(name=crossed_group([one.name for one in chosen]), terms=(), source=source)
+        for chosen in _choices(families, groups)
+    ]
+
+
+def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[EntityGroup]:
+    """One group for every choice of a group from each family whose lexicons share a term.
+
+    Its terms are those that all of them have, whatever their capitals, and its entities are those
+    of the first family. A term is ambiguous where one of the lexicons has it so.
+    """
+    found = []
+    for chosen in _choices(families, groups):
+        terms = _shared(chosen)
+        if terms:
+            first = chosen[0]
+            found.append(
+                EntityGroup(
+                    name=crossed_group([group.name for group in chosen]),
+                    terms=terms,
+                    source=f"terms of {' that are of '.join(group.name for group in chosen)}",
+                    entities={one: first.entities[one] for one in terms if one in first.entities},
+                    ambiguous=_ambiguous(terms, chosen),
+                )
+            )
+    return found
+
+
+def _choices(
+    families: Sequence[str], groups: Sequence[EntityGroup]
+) -> Iterator[tuple[EntityGroup, ...]]:
+    return product(*([one for one in groups if family(one.name) == of] for of in families))
+
+
+def _shared(groups: Sequence[EntityGroup]) -> tuple[str, ...]:
+    common = set.intersection(*({_key(term) for term in group.terms} for group in groups))
+    return tuple(term for term in groups[0].terms if _key(term) in common)
+
+
+def _ambiguous(terms: Sequence[str], groups: Sequence[EntityGroup]) -> dict[str, Ambiguity]:
+    kinds = {_key(term): kind for group in groups for term, kind in group.ambiguous.items()}
+    return {term: kinds[_key(term)] for term in terms if _key(term) in kinds}
+
+
+def _key(term: str) -> tuple[str, ...]:
+    return tuple(piece.key for piece in pieces(term))
+
+
+#: a region of a picture and (rows, cols) which share of every patch lies in it
+Region = tuple[Annotation, NDArray[np.float64]]
+
+
+def column_group(column: str, value: str) -> str:
+    """The name of the group of items whose metadata `column` holds `value`."""
+    return f"{column}/{value}"
+
+
+def whole_families(plan: AuditPlan) -> tuple[str, ...]:
+    """The families whose groups are of whole items: columns of the metadata, and their meetings."""
+    columns = plan.matching.columns
+    met = (crossed_family(one) for one in plan.intersections if set(one) <= set(columns))
+    return (*columns, *met)
+
+
+def is_whole(plan: AuditPlan, group: str) -> bool:
+    """Whether `group` is one of whole items."""
+    return any(group.startswith(f"{one}/") for one in whole_families(plan))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntities:
+    """The entities of one item, before any target is looked at."""
+
+    matches: tuple[Match, ...] = ()  #: in its text
+    dropped: tuple[Match, ...] = ()  #: ambiguous terms without a cue
+    #: groups of the whole item, each with the value that puts it there
+    whole: tuple[tuple[str, str], ...] = ()
+
+
+class EntityFinder:
+    """Finds the entities of a plan's groups; `annotations` of other groups do not count."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._matcher = Matcher(plan.groups, plan.matching)
+        self._groups = {group.name for group in plan.groups}
+        columns = plan.matching.columns
+        met = (one for one in plan.intersections if set(one) <= set(columns))
+        self._columns = (*((one,) for one in columns), *met)
+
+    def find(
+        self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
+    ) -> FoundEntities:
+        """The entities of one item; `text` is None for a picture."""
+        if text is None:
+            return FoundEntities(whole=self._whole(meta))
+        found = self._matcher.search(text)
+        marked = [
+            Match(
+                group=one.group,
+                entity=one.entity,
+                surface=text[slice(*one.span)],
+                start=one.span[0],
+                end=one.span[1],
+            )
+            for one in annotations
+            if one.span is not None and one.group in self._groups
+        ]
+        return FoundEntities((*found.kept, *marked), found.dropped, self._whole(meta))
+
+    def mentions(
+        self, attribution: Attribution, found: FoundEntities, regions: Sequence[Region] = ()
+    ) -> list[Mention]:
+        """The entities of an item with their relevance for one of its targets."""
+        mentions: list[Mention] = []
+        if not isinstance(attribution.features, PatchGrid):
+            mentions += mentions_of(attribution, found.matches)
+        mentions += [
+            mention_of_region(attribution, region, share)
+            for region, share in regions
+            if region.group in self._groups and share.any()
+        ]
+        mentions += [mention_of_item(attribution, *one) for one in found.whole]
+        return mentions
+
+    def _whole(self, meta: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """The groups of the item by each column, and by those that meet."""
+        found = []
+        for columns in self._columns:
+            if any(meta.get(column) is None for column in columns):
+                continue
+            values = [meta[column] for column in columns]
+            group = column_group(crossed_family(columns), crossed_family(values))
+            if group in self._groups:
+                found.append((group, crossed_family(values)))
+        return tuple(found)

@@ -1,0 +1,208 @@
+"""An interval that also counts documents: mentions in one text share more than their names."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from transexplain.analysis.groups.entity_totals import (
+    DocumentSums,
+    EntityRow,
+    EntityTotals,
+    Stratum,
+)
+from transexplain.analysis.groups.exact_totals import Histogram
+from transexplain.analysis.groups.intervals import Estimate
+from transexplain.types.findings import Quantiles
+
+_NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)
+_CLOSE = 1e-9  #: numbers of documents this near are one
+Pairs = Mapping[tuple[str, str], DocumentSums]
+
+
+def two_way(
+    left: Sequence[EntityRow],
+    right: Sequence[EntityRow],
+    pairs: Pairs,
+    mentions: Mapping[str, int],
+) -> Estimate | None:
+    """Difference of the means over *mentions*, its variance clustered by entity and by document.
+
+    The variance is that of entities plus that of documents minus that of their meeting (Cameron,
+    Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. Documents of one
+    cluster are one. Freedom is the least number of entities or documents of a side, less one, where
+    k of unequal size count as the (sum n)^2 / sum n^2 of equal size that carry as much information
+    (Carter, Schnepel and Steigerwald 2017, for clusters that differ in size alone).
+
+    Args:
+        left: entities of a group.
+        right: entities of its reference, which may be several groups.
+        pairs: sums over documents for the groups on both sides, see `EntityTotals.pairs`.
+        mentions: of each of these groups.
+
+    None where a side has fewer than two entities, or all of its mentions in one document.
+    """
+    if min(len(left), len(right)) < 2:
+        return None
+    sides = [_Side(left, 1.0, pairs, mentions), _Side(right, -1.0, pairs, mentions)]
+    if min(min(side.entities, side.documents) for side in sides) <= 1.0 + _CLOSE:
+        return None
+    by_entity = sum(side.by_entity() for side in sides)
+    meeting = sum(side.meeting() for side in sides)
+    by_document = _by_document(sides, pairs)
+    variance = max(by_entity + by_document - meeting, by_entity, by_document, 0.0)
+    return Estimate(
+        difference=sides[0].mean - sides[1].mean,
+        error=variance**0.5,
+        freedom=min(min(side.entities, side.documents) for side in sides) - 1.0,
+    )
+
+
+class _Side:
+    """One side of the difference: its mean over mentions, and what each entity adds to it."""
+
+    def __init__(
+        self, rows: Sequence[EntityRow], sign: float, pairs: Pairs, mentions: Mapping[str, int]
+    ) -> None:
+        self.rows = rows
+        self.groups = sorted({row.group for row in rows})
+        self.mentions = sum(row.mentions for row in rows)
+        self.mean = sum(row.mean * row.mentions for row in rows) / self.mentions
+        self.weight = sign / self.mentions
+        self.entities = self.mentions**2 / sum(row.mentions**2 for row in rows)
+        whole = sum(mentions[group] for group in self.groups)
+        squares = sum(_between(pairs, a, b).mentions for a in self.groups for b in self.groups)
+        self.documents = whole**2 / squares
+
+    def by_entity(self) -> float:
+        """The variance between entities, with the factor of small samples."""
+        sums = sum((row.mentions * (row.mean - self.mean)) ** 2 for row in self.rows)
+        return self.weight**2 * sums * len(self.rows) / (len(self.rows) - 1)
+
+    def meeting(self) -> float:
+        """The variance between an entity's documents, with the smaller of both factors."""
+        units = max(len(self.rows), self.documents)
+        return (
+            self.weight**2
+            * units
+            / (units - 1)
+            * sum(
+                one.by_document.relevance
+                - 2 * self.mean * one.by_document.left
+                + self.mean**2 * one.by_document.mentions
+                for one in self.rows
+            )
+        )
+
+    @property
+    def document_weight(self) -> float:
+        """The weight of a mention with the root of the factor of small samples of documents."""
+        return self.weight * math.sqrt(self.documents / (self.documents - 1))
+
+
+def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
+    """The sum over documents of the squared sum of what its mentions add to the difference."""
+    found = 0.0
+    for one in sides:
+        for other in sides:
+            for group in one.groups:
+                for with_ in other.groups:
+                    sums = _between(pairs, group, with_)
+                    product = sums.relevance - other.mean * sums.left - one.mean * sums.right
+                    product += one.mean * other.mean * sums.mentions
+                    found += one.document_weight * other.document_weight * product
+    return found
+
+
+def _between(pairs: Pairs, group: str, other: str) -> DocumentSums:
+    if (group, other) in pairs:
+        return pairs[group, other]
+    turned = pairs.get((other, group), _NONE)
+    return DocumentSums(
+        relevance=turned.relevance,
+        left=turned.right,
+        right=turned.left,
+        mentions=turned.mentions,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """The entities of every group for one target and class."""
+
+    target: str
+    class_name: str
+    groups: Mapping[str, Sequence[EntityRow]]
+    documents: Mapping[str, int]  #: group -> items that mention it
+    pairs: Pairs  #: sums over documents; empty: the two-way interval is left out
+    clusters: int = 0  #: of several items that count as one; those without one count alone
+    quantiles: Mapping[str, Quantiles] = field(default_factory=dict)  #: of mentions' relevance
+
+    def others(self, group: str, against: Collection[str]) -> tuple[list[EntityRow], int]:
+        """Entities of the groups `against` that `group` has not, and how many it has, too."""
+        own = {row.entity for row in self.groups[group]}
+        theirs = {
+            row.entity: row
+            for other, rows in self.groups.items()
+            if other in against
+            for row in rows
+        }
+        apart = [row for entity, row in theirs.items() if entity not in own]
+        return apart, len(theirs) - len(apart)
+
+    def two_way(self, left: Sequence[EntityRow], right: Sequence[EntityRow]) -> Estimate | None:
+        """The difference with an interval over entities and documents; see `two_way`."""
+        mentions = {group: sum(row.mentions for row in of) for group, of in self.groups.items()}
+        return two_way(left, right, self.pairs, mentions)
+
+    @property
+    def unit(self) -> str:
+        """What an item counts as by itself or with others."""
+        return "cluster" if self.clusters else "document"
+
+
+def cells_of(totals: EntityTotals) -> list[Cell]:
+    """One cell per (target, class), sorted by these; strata within are added up."""
+    return [cell_of(totals, parts) for parts in by_class(totals).values()]
+
+
+def by_class(totals: EntityTotals) -> dict[tuple[str, str], list[Stratum]]:
+    """The strata of each (target, class), sorted by these."""
+    strata: dict[tuple[str, str], list[Stratum]] = {}
+    for stratum in totals.strata:
+        strata.setdefault((stratum.target, stratum.class_name), []).append(stratum)
+    return strata
+
+
+def cell_of(totals: EntityTotals, strata: Sequence[Stratum]) -> Cell:
+    """Strata of one target and class together."""
+    return Cell(
+        target=strata[0].target,
+        class_name=strata[0].class_name,
+        groups=by_group(totals.rows(strata)),
+        documents=totals.documents(strata),
+        pairs=totals.pairs(strata),
+        clusters=totals.clusters(strata),
+        quantiles={
+            group: quantiles_of(histogram) for group, histogram in totals.histograms(strata).items()
+        },
+    )
+
+
+def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
+    """Rows by their group, in order of first appearance."""
+    found: dict[str, list[EntityRow]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
+    return found
+
+
+def quantiles_of(histogram: Histogram) -> Quantiles:
+    """What a box plot shows of a histogram."""
+    quantile = histogram.quantile
+    return Quantiles(
+        low=quantile(0.05),
+        lower=quantile(0.25),
+        median=quantile(0.5),
+        upper=quantile(0.75),
+        high=quantile(0.95),
+    )

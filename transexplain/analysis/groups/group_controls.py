@@ -1,0 +1,329 @@
+"""Controls of the group table: lexicons of random words, a second lexicon, and a bias that is
+planted.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr
+
+from transexplain.analysis.groups.entity_totals import EntityRow
+from transexplain.analysis.groups.group_cells import Cell
+from transexplain.analysis.groups.group_table import Rules, estimated, table_of
+from transexplain.analysis.groups.intervals import (
+    BOOTSTRAP_FROM,
+    MIN_ENTITIES,
+    Estimate,
+    Interval,
+    welch,
+    wilson,
+)
+from transexplain.analysis.groups.reference_groups import Reference, family
+from transexplain.analysis.groups.resampling import PERMUTATIONS, welch_t
+from transexplain.analysis.groups.verdict_rules import ALPHA, adjusted
+from transexplain.errors import ConfigurationError
+from transexplain.randomness import generator
+from transexplain.types.findings import GroupStatistic, Robustness
+
+DRAWS = 20
+_PERMUTATIONS = 999
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placebo:
+    """The group table's verdicts on lexicons without any meaning."""
+
+    lexicons: int  #: how often the entities were dealt out to the groups anew
+    comparisons: int  #: tested, over all of them
+    below: int  #: with a raw p of at most 5 %; one in twenty is what chance gives
+    differences: int  #: with the verdict *difference*
+
+
+def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
+    """Judge `draws` random relabellings by the same rules as the lexicon itself.
+
+    Each entity takes the groups of another one of the same families, the same in every cell: sizes
+    of groups and their overlaps stay, and so do the entities' relevance and how often they are
+    mentioned.
+    """
+    comparisons = below = differences = 0
+    fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS, bare=True)
+    for draw in range(draws):
+        for row in table_of(_relabelled(cells, rules.seed, draw), fast):
+            if row.p is not None:
+                comparisons += 1
+                below += row.p <= 0.05
+                differences += row.flagged
+    return Placebo(lexicons=draws, comparisons=comparisons, below=below, differences=differences)
+
+
+def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
+    groups: dict[str, set[str]] = {}
+    for cell in cells:
+        for group, rows in cell.groups.items():
+            for row in rows:
+                groups.setdefault(row.entity, set()).add(group)
+    random = generator("placebo", seed, draw)
+    dealt: dict[str, list[str]] = {}
+    for names in _alike(groups):
+        order = random.permutation(len(names))
+        dealt |= {
+            one: sorted(groups[names[place]]) for one, place in zip(names, order, strict=True)
+        }
+    turns = {one: int(random.integers(2**31)) for one in sorted(groups)}
+    for cell in cells:
+        members: dict[str, list[EntityRow]] = {}
+        for group, row in _moved(cell, dealt, turns):
+            members.setdefault(group, []).append(row)
+        documents = {group: sum(one.documents for one in of) for group, of in members.items()}
+        yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
+
+
+def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The entities that may change places: those in groups of the same families; names sorted."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for entity, of in sorted(groups.items()):
+        found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
+    return [found[families] for families in sorted(found)]
+
+
+def _moved(
+    cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
+) -> Iterator[tuple[str, EntityRow]]:
+    """The new groups of each entity, each with a row of it, in a random order of the entity's own.
+
+    An entity of several groups has the same row in each where a lexicon has it there, and rows of
+    its own where they are regions of one picture.
+    """
+    rows: dict[str, list[EntityRow]] = {}
+    for of in cell.groups.values():
+        for row in of:
+            rows.setdefault(row.entity, []).append(row)
+    for entity, own in sorted(rows.items()):
+        for place, group in enumerate(dealt[entity], start=turns[entity]):
+            yield group, own[place % len(own)]
+
+
+NAME = "second lexicon"
+
+
+def with_second(
+    rows: Iterable[GroupStatistic],
+    cells: Iterable[Cell],
+    second: Iterable[Cell],
+    names: Sequence[str],
+    rules: Rules,
+) -> Iterator[GroupStatistic]:
+    """Rows with one more robustness row where the second lexicon has their group.
+
+    Its groups stand in the place of those of the same name, the reference's included; groups
+    that it does not have stay as they are. Its mentions count nowhere else.
+
+    Args:
+        rows: of the group table.
+        cells: that the table was made of.
+        second: cells of the second lexicon's mentions.
+        names: of the second lexicon's groups.
+        rules: of the table.
+    """
+    cells, second = list(cells), list(second)
+    theirs = {(cell.target, cell.class_name): cell.groups for cell in second}
+    mixed = {}
+    for cell in cells:
+        key = (cell.target, cell.class_name)
+        kept = {group: of for group, of in cell.groups.items() if group not in names}
+        mixed[key] = replace(cell, groups={**kept, **theirs.get(key, {})})
+    references = rules.references([*cells, *second])
+    for row in rows:
+        if row.group not in names or row.group == row.reference:
+            yield row
+            continue
+        against = references[row.group].groups
+        found = _compared(mixed[row.target, row.class_name], row.group, against, rules)
+        if found is None:
+            note = f"{NAME}: fewer than {MIN_ENTITIES} entities on a side"
+            yield replace(row, note="; ".join(filter(None, (row.note, note))))
+        else:
+            one = Robustness(
+                name=NAME, unit="", difference=found.difference, interval=found.interval()
+            )
+            yield replace(row, robustness=(*row.robustness, one))
+
+
+def _compared(cell: Cell, group: str, against: Collection[str], rules: Rules) -> Estimate | None:
+    members = cell.groups.get(group, ())
+    others = cell.others(group, against)[0] if members else []
+    if min(len(members), len(others)) < MIN_ENTITIES:
+        return None
+    return estimated(members, others, rules)
+
+
+LEXICONS = 200
+SIZES = (0.5, 1.0, 2.0)  #: of the difference that the plan names
+_BESIDE = 999  #: permutations of the comparisons that nothing is planted into
+_CLOSE = 1e-12  #: relative; as in `permutation`
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planted:
+    """How often a planted difference is found."""
+
+    difference: float  #: in the unit
+    lexicons: int  #: randomly sampled; it is planted into one comparison of each
+    found: int  #: with the verdict *difference* and the right sign
+    wrong: int  #: with the verdict and the wrong sign
+    share: float  #: found / lexicons
+    interval: Interval  #: 95 %, Wilson's score interval
+
+
+def planted(
+    cells: Sequence[Cell], rules: Rules, difference: float, lexicons: int = LEXICONS
+) -> tuple[Planted, ...]:
+    """Half of `difference`, all of it and twice as much, each planted into the same lexicons.
+
+    A lexicon deals the entities of a family out anew, so that the groups, their overlaps and the
+    reference keep their sizes (as `placebo`). Into one comparison of each, all in turn, the
+    difference is planted: it is added to the mean of every entity of the group. That comparison is
+    judged by the run's rules, its p adjusted with those of all other comparisons of that lexicon.
+    From 30 entities on both sides p is Student's with Welch's freedom, which the permutations of
+    the group table come to there (Janssen 1997). Nothing is planted where the table compares
+    nothing; without any comparison the result is empty.
+
+    Raises ConfigurationError for a difference that is not a positive number.
+    """
+    if not (math.isfinite(difference) and difference > 0.0):
+        raise ConfigurationError(
+            f"a planted difference of {difference} cannot be; give a positive number in the unit"
+        )
+    references = rules.references(cells)
+    compared = [one for cell in cells for one in _comparisons(cell, rules, references)]
+    if not compared:
+        return ()
+    beside = np.array([one.p_values(range(lexicons), 0.0, _BESIDE)[1] for one in compared])
+    turns = generator("planted", rules.seed).permutation(len(compared))
+    found = [(0, 0) for _ in SIZES]
+    for place, number in enumerate(turns):
+        draws = range(place, lexicons, len(compared))
+        if not draws:
+            continue
+        for row, size in enumerate(SIZES):
+            signs = _signs(compared[number], draws, size * difference, rules, beside, int(number))
+            found[row] = found[row][0] + signs.count(1), found[row][1] + signs.count(-1)
+    return tuple(
+        _row(size * difference, lexicons, *counts)
+        for size, counts in zip(SIZES, found, strict=True)
+    )
+
+
+def _signs(
+    one: "_Comparison", draws: range, size: float, rules: Rules, beside: _Array, number: int
+) -> list[int]:
+    """The sign of every difference that is found, 0 where none is; `beside` (comparisons, all)."""
+    differences, values = one.p_values(draws, size, rules.permutations or PERMUTATIONS)
+    signs = []
+    for draw, difference, p in zip(draws, differences, values, strict=True):
+        family = [float(other) for other in beside[:, draw]]
+        family[number] = float(p)
+        judged = adjusted(family, rules.correction)[number]
+        flagged = judged is not None and judged <= ALPHA and abs(difference) > rules.practical
+        signs.append(int(np.sign(difference)) if flagged else 0)
+    return signs
+
+
+def _row(difference: float, lexicons: int, found: int, wrong: int) -> Planted:
+    return Planted(
+        difference=difference,
+        lexicons=lexicons,
+        found=found,
+        wrong=wrong,
+        share=found / lexicons,
+        interval=wilson(found, lexicons),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Comparison:
+    """One comparison of the group table: which entities of its cell stand on which side."""
+
+    name: tuple[object, ...]  #: of the cell, with the seed
+    group: str
+    means: _Array  #: (entities,) of all entities of the families on both sides
+    left: NDArray[np.intp]  #: the group's
+    right: NDArray[np.intp]  #: the reference's
+
+    def p_values(self, draws: range, size: float, permutations: int) -> tuple[_Array, _Array]:
+        """Differences and p (draws,) with `size` added to the group of every lexicon."""
+        few = min(len(self.left), len(self.right))
+        order = None
+        if few < BOOTSTRAP_FROM:
+            random = generator("planted", *self.name, self.group)
+            order = _subsets(random, permutations, len(self.left) + len(self.right), few)
+        pairs = [self._judged(draw, size, order) for draw in draws]
+        return np.array([one for one, _ in pairs]), np.array([p for _, p in pairs])
+
+    def _judged(
+        self, draw: int, size: float, order: NDArray[np.intp] | None
+    ) -> tuple[float, float]:
+        dealt = self.means[generator("planted", *self.name, draw).permutation(len(self.means))]
+        left, right = dealt[self.left] + size, dealt[self.right]
+        difference = float(left.mean() - right.mean())
+        if order is None:
+            return difference, _student_p(left, right)
+        few, many = sorted((left, right), key=len)
+        pool = np.concatenate([few, many])
+        pool = pool - pool.mean()
+        observed = float(welch_t(pool, np.arange(len(few))[None, :])[0])
+        extreme = int(np.sum(welch_t(pool, order) >= observed * (1 - _CLOSE)))
+        return difference, (extreme + 1) / (len(order) + 1)
+
+
+def _comparisons(
+    cell: Cell, rules: Rules, references: Mapping[str, Reference]
+) -> Iterator[_Comparison]:
+    name = (rules.seed, cell.target, cell.class_name)
+    for group, members in cell.groups.items():
+        against = references[group].groups
+        others, _ = cell.others(group, against)
+        if min(len(members), len(others)) >= MIN_ENTITIES:
+            single = _means(cell, {family(one) for one in (group, *against)})
+            places = {entity: place for place, entity in enumerate(single)}
+            left, right = (
+                np.array([places[one.entity] for one in side], dtype=np.intp)
+                for side in (members, others)
+            )
+            yield _Comparison(name, group, np.array(list(single.values())), left, right)
+
+
+def _means(cell: Cell, families: Collection[str]) -> dict[str, float]:
+    """The mean of every entity of these families, by name."""
+    found = {
+        row.entity: row.mean
+        for group, rows in cell.groups.items()
+        if family(group) in families
+        for row in rows
+    }
+    return dict(sorted(found.items()))
+
+
+def _student_p(left: _Array, right: _Array) -> float:
+    known = welch(left.tolist(), right.tolist())
+    if known.error == 0.0:
+        return float(known.difference == 0.0)
+    return float(2.0 * stdtr(known.freedom, -abs(known.difference) / known.error))
+
+
+def _subsets(random: np.random.Generator, count: int, of: int, size: int) -> NDArray[np.intp]:
+    """(`count`, `size`) different numbers below `of` in every row, all sets alike likely."""
+    if of < size**2:
+        return random.random((count, of)).argpartition(size - 1, axis=1)[:, :size]
+    found = random.integers(of, size=(count, size))
+    while True:
+        ordered = np.sort(found, axis=1)
+        twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+        if not len(twice):
+            return found.astype(np.intp, copy=False)
+        found[twice] = random.integers(of, size=(len(twice), size))

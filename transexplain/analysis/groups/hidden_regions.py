@@ -1,0 +1,255 @@
+"""What hiding a region does to the answer to its picture, group against reference.
+
+A region of a picture cannot be replaced by another group's as a name can. It can be hidden: filled,
+blurred, in-painted. No way is neutral, so what a region adds is the mean over the ways, and their
+spread is its noise. The regions of a group are compared with those of its reference, which are
+mostly in other pictures; the unit of the intervals is the picture, or its cluster.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.counterfactuals import (
+    MIN_TEXTS,
+    SHOWN,
+    Change,
+    Counterfactual,
+    numbered,
+)
+from transexplain.analysis.groups.intervals import Estimate
+from transexplain.analysis.groups.reference_groups import Reference
+from transexplain.types.findings import Practical
+
+_Floats = NDArray[np.float64]
+_VARIES = 0.05  #: p below which effects of one side differ more than those of the other
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class HiddenRegion:
+    """The answers to one picture, as it came and with one region hidden in each of W ways."""
+
+    document: str  #: item id
+    place: int  #: of the region among those of the picture
+    group: str
+    entity: str  #: the region's, or the item id
+    cluster: str = ""  #: that the picture belongs to; "": the picture
+    slice: str = ""
+    predicted: str = ""  #: of the picture as it came
+    log_odds: tuple[float, ...] = ()  #: (A,) of every answer of the plan, as it came
+    without: tuple[str, ...] = ()  #: (W,) what is predicted without the region
+    hidden: tuple[tuple[float, ...], ...] = ()  #: (W, A) log-odds without the region
+
+
+def region_table(
+    regions: Iterable[HiddenRegion],
+    answers: Sequence[Answer],
+    references: Mapping[str, Reference],
+    practical: Practical,
+) -> list[Counterfactual]:
+    """One row per group, answer and stratum where regions of both sides were hidden."""
+    ordered = sorted(regions)
+    found: list[Counterfactual] = []
+    for group, reference in references.items():
+        others = set(reference.groups) - {group}
+        if reference.name == group:
+            continue
+        kept = [one for one in ordered if one.group == group or one.group in others]
+        for stratum in ("", *sorted({one.slice for one in kept} - {""})):
+            within = [one for one in kept if stratum in ("", one.slice)]
+            if not _comparable(within, group, MIN_TEXTS if stratum else 1):
+                continue
+            compared, named = _Compared(within, group), (group, reference.name, stratum)
+            found += [
+                compared.row(number, answer.name, named, practical)
+                for number, answer in enumerate(answers)
+            ]
+    return found
+
+
+def regions_to_json(regions: Iterable[HiddenRegion]) -> list[dict[str, Any]]:
+    """As JSON holds them, in one order whatever they came in."""
+    return [
+        {
+            **asdict(one),
+            "log_odds": list(one.log_odds),
+            "without": list(one.without),
+            "hidden": [list(way) for way in one.hidden],
+        }
+        for one in sorted(regions)
+    ]
+
+
+def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion]:
+    """Read what `regions_to_json` wrote."""
+    return [
+        HiddenRegion(
+            **{
+                **one,
+                "log_odds": tuple(one["log_odds"]),
+                "without": tuple(one["without"]),
+                "hidden": tuple(tuple(way) for way in one["hidden"]),
+            }
+        )
+        for one in content
+    ]
+
+
+def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
+    """Whether either side has regions in so many pictures."""
+    sides = [{one.document for one in regions if (one.group == group) == own} for own in (0, 1)]
+    return min(map(len, sides)) >= fewest
+
+
+class _Compared:
+    """The regions of one comparison as arrays: N regions, G clusters, W ways, A answers."""
+
+    def __init__(self, regions: Sequence[HiddenRegion], group: str) -> None:
+        self.regions = regions
+        self.left = np.array([one.group == group for one in regions])
+        clusters = (one.cluster or f"\0{one.document}" for one in regions)
+        self.cluster, names = numbered(clusters)
+        self.clusters = len(names)
+        self.pictures = len({one.document for one in regions})
+        self.before = np.array([one.log_odds for one in regions], dtype=np.float64)  # (N, A)
+        self.after = np.array([one.hidden for one in regions], dtype=np.float64)  # (N, W, A)
+
+    def row(
+        self, number: int, answer: str, named: tuple[str, str, str], practical: Practical
+    ) -> Counterfactual:
+        """The comparison of one answer; `named` are group, reference and stratum."""
+        before, after = self.before[:, number, None], self.after[:, :, number]
+        changes = before - after  # (N, W)
+        values = changes.mean(axis=1)
+        effect = self.estimate(values)
+        chance = self.estimate((probability(before) - probability(after)).mean(axis=1))
+        enough = self._enough() and effect.freedom >= 1.0
+        limits = ((effect, practical.logit), (chance, practical.probability))
+        beyond = min(one.p_beyond(limit) for one, limit in limits)
+        varies = self._varies(values, practical.logit) if enough else 0.0
+        inside = enough and all(one.inside(limit) for one, limit in limits)
+        return Counterfactual(
+            kind="region",
+            group=named[0],
+            reference=named[1],
+            answer=answer,
+            stratum=named[2],
+            documents=self.pictures,
+            clusters=self.clusters,
+            entities=self._entities(self.left),
+            other_entities=self._entities(~self.left),
+            effect=effect.difference,
+            interval=effect.interval() if enough else None,
+            names_interval=effect.interval() if enough else None,
+            probability=chance.difference,
+            probability_interval=chance.interval() if enough else None,
+            flips=self._flips(self.left),
+            own_flips=self._flips(~self.left),
+            noise=float(np.sqrt(changes.var(axis=1, ddof=1).mean())),
+            varies=varies,
+            varies_p=None,
+            per_position=None,
+            p=beyond if enough else None,
+            equal=inside and varies <= practical.logit,
+            needed=effect.needed(practical.logit, self.pictures) if enough else None,
+            needed_of="texts",
+            examples=tuple(self._examples(values)),
+        )
+
+    def estimate(self, values: _Floats) -> Estimate:
+        """The mean of one side less that of the other, errors by cluster.
+
+        Residuals of a cluster are divided by the root of what its own weight in the mean leaves
+        (CR2 of Bell and McCaffrey 2002): Welch's error where every cluster has one region, and
+        that of paired differences where every cluster has one of either side. Student's freedom is
+        Satterthwaite's, as if all regions of a side in one cluster were one.
+        """
+        means, scores = [], np.zeros(self.clusters)
+        for side, sign in ((self.left, 1.0), (~self.left, -1.0)):
+            mean, factors = float(values[side].mean()), self._factors(side)
+            apart = np.bincount(self.cluster[side], values[side] - mean, self.clusters)
+            scores += sign * factors * apart
+            means.append(mean)
+        error = math.sqrt(float((scores**2).sum()))
+        return Estimate(difference=means[0] - means[1], error=error, freedom=self._freedom(values))
+
+    def _factors(self, side: NDArray[np.bool_]) -> _Floats:
+        """(G,) what a cluster's sum of residuals counts by; 0 where it is all of a side."""
+        counts = np.bincount(self.cluster[side], minlength=self.clusters)
+        rest = 1.0 - counts / counts.sum()
+        return np.where(rest > 0, 1.0 / (counts.sum() * np.sqrt(np.maximum(rest, 1e-12))), 0.0)
+
+    def _freedom(self, values: _Floats) -> float:
+        """(tr K)^2 / tr K^2, where K (G, G) is the covariance of the scores of `estimate`.
+
+        K is a diagonal and, of either side, some products of two vectors: it is never written out.
+        """
+        sizes = [float(values[side].var()) for side in (self.left, ~self.left)]
+        diagonal, columns, core = np.zeros(self.clusters), [], np.zeros((4, 4))
+        for place, side in enumerate((self.left, ~self.left)):
+            counts = np.bincount(self.cluster[side], minlength=self.clusters).astype(np.float64)
+            weights, total = self._factors(side) * counts, counts.sum()
+            size = sizes[place] / max(sizes) if max(sizes) else 1.0
+            diagonal += size * weights**2
+            columns += [weights, weights * counts / total]
+            squares = float((counts**2).sum()) / total**2
+            at = slice(2 * place, 2 * place + 2)
+            core[at, at] = size * np.array([[squares, -1.0], [-1.0, 0.0]])
+        across = np.stack(columns, axis=1)  # (G, 4)
+        product = core @ (across.T @ across)
+        twice = core @ (across.T @ (diagonal[:, None] * across))
+        trace = float(diagonal.sum() + np.trace(product))
+        square = float((diagonal**2).sum() + 2 * np.trace(twice) + np.trace(product @ product))
+        return trace**2 / square if square > 0 else 0.0
+
+    def _enough(self) -> bool:
+        """Whether either side has the pictures that an interval needs, in two clusters."""
+        for side in (self.left, ~self.left):
+            pictures = {one.document for one in self._of(side)}
+            if len(pictures) < MIN_TEXTS or len(np.unique(self.cluster[side])) < 2:
+                return False
+        return True
+
+    def _varies(self, values: _Floats, limit: float) -> float:
+        """How much more the effects of one side differ than the other's, as a deviation.
+
+        0 where chance may have made it, or where it is within `limit`: effects of both signs with
+        the same mean are not the same answers, but neither are they an accusation.
+        """
+        squares = np.empty_like(values)
+        for side in (self.left, ~self.left):
+            squares[side] = (values[side] - values[side].mean()) ** 2
+        found = self.estimate(squares)
+        beyond = found.p_beyond(limit**2) <= _VARIES
+        return math.sqrt(abs(found.difference)) if beyond else 0.0
+
+    def _of(self, side: NDArray[np.bool_]) -> Iterator[HiddenRegion]:
+        return (one for one, own in zip(self.regions, side, strict=True) if own)
+
+    def _entities(self, side: NDArray[np.bool_]) -> int:
+        return len({(one.group, one.entity) for one in self._of(side)})
+
+    def _flips(self, side: NDArray[np.bool_]) -> float:
+        """The share of regions of a side without which another class is predicted, over ways."""
+        answers = ((one.predicted, way) for one in self._of(side) for way in one.without)
+        return float(np.mean([before != after for before, after in answers]))
+
+    def _examples(self, values: _Floats) -> Iterator[Change]:
+        """The group's regions that add or take most, one of every picture."""
+        named: set[str] = set()
+        pairs = zip(self._of(self.left), values[self.left].tolist(), strict=True)
+        for one, change in sorted(pairs, key=lambda pair: -abs(pair[1])):
+            if one.document not in named and len(named) < SHOWN:
+                named.add(one.document)
+                yield Change(
+                    document=one.document,
+                    entity=one.entity,
+                    replacement="",
+                    other="",
+                    change=change,
+                )

@@ -1,0 +1,310 @@
+"""Lexicons: groups, their entities and the terms that name them, from a file or one that is
+shipped.
+"""
+
+import csv
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.errors import LexiconError
+from transexplain.parsing import LARGEST, read_json, read_yaml, refuse_unstorable
+from transexplain.types.items import Ambiguity, EntityGroup
+from transexplain.types.plans import SourceFile
+
+#: what names a lexicon that comes with the software, e.g. `builtin:gender`
+BUILTIN = "builtin:"
+_TREES = (".yaml", ".yml", ".json")
+TABLES = {".csv": ",", ".tsv": "\t"}
+#: files beside the lexicons that other modules read
+_NO_LEXICONS = ("ordinary_words", "gender-pairs")
+_COLUMNS = ("group", "term", "entity", "ambiguous", "source")
+#: words of a cell `ambiguous`; an empty cell leaves it to the list of ordinary words
+_FLAGS: dict[str, Any] = {
+    **dict.fromkeys(("yes", "true", "1", "name"), True),
+    **dict.fromkeys(("no", "false", "0"), False),
+    "place": "place",
+}
+
+
+def read_lexicon(source: Path | str) -> dict[Any, Any]:
+    """The groups of a file by name, or of `builtin:NAME`; their bodies are not checked yet.
+
+    Raises:
+        LexiconError: it cannot be read, holds no groups, or names one twice.
+    """
+    name, text = source_text(source)
+    try:
+        content = _parse(name, text)
+        refuse_unstorable(content)
+    except (ValueError, csv.Error) as error:
+        raise LexiconError(f"{source}: {error}") from None
+    if not isinstance(content, dict) or not content:
+        raise LexiconError(f"{source}: expected a mapping of group names to lists of terms")
+    return content
+
+
+def source_text(source: Path | str) -> tuple[str, str]:
+    """A name whose suffix is the file's format, and its text; raises LexiconError."""
+    if str(source).startswith(BUILTIN):
+        return _shipped(str(source).removeprefix(BUILTIN))
+    return str(source).lower().removesuffix(".gz"), _text(Path(source))
+
+
+def lexicon_file(source: Path | str) -> SourceFile:
+    """The digest of a lexicon's bytes, by its absolute path or as `builtin:NAME`.
+
+    Raises LexiconError where it cannot be read.
+    """
+    if str(source).startswith(BUILTIN):
+        name, data = str(source), _shipped(str(source).removeprefix(BUILTIN))[1].encode()
+    else:
+        path = Path(source).absolute()
+        name = str(path).encode("utf-8", "backslashreplace").decode()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LexiconError(f"{path}: cannot be read: {error}") from error
+    return SourceFile(path=name, sha256=hashlib.sha256(data).hexdigest())
+
+
+def shipped() -> list[str]:
+    """Names of the lexicons that come with the software."""
+    folder = resources.files("transexplain.analysis.groups") / "lexicons"
+    names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir())
+    return sorted(name for name in names if name not in _NO_LEXICONS and not name.startswith("_"))
+
+
+def _shipped(name: str) -> tuple[str, str]:
+    if name not in (*shipped(), *_NO_LEXICONS):
+        known = ", ".join(BUILTIN + one for one in shipped())
+        raise LexiconError(f"there is no lexicon {BUILTIN}{name}; known: {known}")
+    file = resources.files("transexplain.analysis.groups") / "lexicons" / f"{name}.yaml"
+    return file.name, file.read_text(encoding="utf-8")
+
+
+def _text(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    if not name.endswith((*_TREES, *TABLES)):
+        known = ", ".join((*_TREES, *TABLES))
+        raise LexiconError(f"{path}: a lexicon is one of {known}, plain or .gz")
+    try:
+        with path.open("rb") as file:
+            packed = path.name.lower().endswith(".gz")
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise LexiconError(f"{path}: a lexicon has at most {LARGEST:,} bytes")
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise LexiconError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise LexiconError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+
+
+def _parse(name: str, text: str) -> Any:
+    if name.endswith(".json"):
+        return read_json(text, _once)
+    for suffix, delimiter in TABLES.items():
+        if name.endswith(suffix):
+            return _grouped(_table(text, delimiter))
+    return read_yaml(text)
+
+
+def _table(text: str, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, cells by column) of every row that is not empty; raises ValueError."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    columns = [name.strip().lower() for name in next(reader, [])]
+    unknown = [name for name in columns if name not in _COLUMNS]
+    missing = [name for name in ("group", "term") if name not in columns]
+    if unknown or missing or len(set(columns)) < len(columns):
+        raise ValueError(
+            f"line 1 names the columns {', '.join(columns) or '(none)'}; a lexicon has group and "
+            f"term, may have entity, ambiguous and source, each once, and no others"
+        )
+    for row in reader:
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) != len(columns):
+            raise ValueError(
+                f"line {reader.line_num} has {len(row)} cells, the first line {len(columns)}; put "
+                "a term that holds the separator in quotes"
+            )
+        cells = (cell.strip() for cell in row)
+        yield reader.line_num, dict(zip(columns, cells, strict=True))
+
+
+def _grouped(rows: Iterable[tuple[int, dict[str, str]]]) -> dict[str, Any]:
+    """The rows in the form that a YAML file has; a group's sources are joined."""
+    found: dict[str, Any] = {}
+    for line, row in rows:
+        for column in ("group", "term"):
+            if not row[column]:
+                raise ValueError(f"line {line} has no {column}; fill the cell or delete the line")
+        flag = row.get("ambiguous", "").lower()
+        if flag and flag not in _FLAGS:
+            raise ValueError(
+                f"line {line}: group {row['group']!r}, term {row['term']!r}: ambiguous is "
+                f"{flag!r}; write yes, no or place, or leave it empty"
+            )
+        body = found.setdefault(row["group"], {"sources": {}, "terms": []})
+        body["sources"].setdefault(row.get("source", ""))
+        entry: dict[str, Any] = {"term": row["term"], "ambiguous": _FLAGS.get(flag)}
+        body["terms"].append({**entry, "entity": row.get("entity") or None})
+    return {
+        group: {"source": "; ".join(filter(None, body["sources"])), "terms": body["terms"]}
+        for group, body in found.items()
+    }
+
+
+def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A mapping that refuses to lose a group that is written twice."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is given twice; join the two lists")
+        found[key] = value
+    return found
+
+
+_KEYS = {"term": ("term", "entity", "ambiguous"), "terms": ("entity", "terms", "ambiguous")}
+
+
+def load_lexicon(source: Path | str) -> tuple[EntityGroup, ...]:
+    """Read entity groups from a file, or those of `builtin:NAME`.
+
+    YAML and JSON hold `group: [terms]` or `group: {source: ..., terms: [...]}`, where a term is
+    a text, `{term: Will, ambiguous: true}`, or several spellings of one entity,
+    `{entity: United States, terms: [USA, U.S.]}`. CSV and TSV have the columns group and term,
+    and may have entity, ambiguous and source. Any of them may be `.gz`. A spelling listed twice
+    in a group counts once. What a term says nothing about is ambiguous where it is one
+    capitalised word of the shipped list of names that are ordinary words too.
+
+    Raises:
+        LexiconError: the file cannot be read, a group is given twice or has no terms, a term is
+            not text, or a spelling stands for two entities.
+    """
+    content = read_lexicon(source)
+    return tuple(_group(str(source), name, body) for name, body in content.items())
+
+
+def _group(source: str, name: Any, body: Any) -> EntityGroup:
+    if not isinstance(name, str) or not name.strip():
+        raise LexiconError(f"{source}: group name {name!r} is not text; put it in quotes")
+    where = f"{source}: group {name!r}"
+    provenance: Any = ""
+    terms = body
+    if isinstance(body, dict):
+        if unknown := body.keys() - {"source", "terms"}:
+            raise LexiconError(
+                f"{where} has unknown keys {sorted(map(str, unknown))}; known: source, terms"
+            )
+        provenance, terms = body.get("source") or "", body.get("terms")
+    if not isinstance(terms, list) or not terms:
+        raise LexiconError(f"{where} needs a list of at least one term")
+    if not isinstance(provenance, str):
+        raise LexiconError(f"{source}: the source of group {name!r} is not text; put it in quotes")
+    reading = _Reading(where)
+    for entry in terms:
+        reading.add(entry)
+    return reading.group(name, provenance)
+
+
+class _Reading:
+    """One group while its entries are read."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._entities: dict[str, str] = {}  #: spelling -> entity
+        self._flags: dict[str, Ambiguity | bool | None] = {}  #: None: not stated
+
+    def add(self, entry: Any) -> None:
+        """Take one entry of the list: a spelling, one with flags, or an entity with several."""
+        if not isinstance(entry, dict):
+            self._spelling(entry, None, None)
+            return
+        form = "terms" if "terms" in entry else "term"
+        if form not in entry or (unknown := sorted(map(str, entry.keys() - set(_KEYS[form])))):
+            fault = "lacks `term`" if form not in entry else f"has unknown keys {unknown}"
+            raise LexiconError(
+                f"{self._where}: entry {entry!r} {fault}; write "
+                "{term: ..., entity: ..., ambiguous: ...} or {entity: ..., terms: [...]}"
+            )
+        entity, flag = entry.get("entity"), self._flag(entry)
+        if form == "term":
+            self._spelling(entry["term"], entity, flag)
+            return
+        if entity is None or not isinstance(entry["terms"], list) or not entry["terms"]:
+            raise LexiconError(
+                f"{self._where}: entry {entry!r} needs an entity and a list of its spellings"
+            )
+        for one in entry["terms"]:
+            own = self._flag(one) if isinstance(one, dict) else None
+            term = one.get("term") if isinstance(one, dict) else one
+            self._spelling(term, entity, flag if own is None else own)
+
+    def group(self, name: str, source: str) -> EntityGroup:
+        """All that was read."""
+        ambiguous = {term: self._ambiguity(term) for term in self._entities}
+        return EntityGroup(
+            name=name,
+            terms=tuple(self._entities),
+            source=source,
+            entities={t: entity for t, entity in self._entities.items() if entity != t},
+            ambiguous={term: kind for term, kind in ambiguous.items() if kind is not None},
+        )
+
+    def _spelling(self, term: Any, entity: Any, flag: Ambiguity | bool | None) -> None:
+        spelling = self._text(term, "term")
+        named = spelling if entity is None else self._text(entity, "entity")
+        if self._entities.setdefault(spelling, named) != named:
+            raise LexiconError(
+                f"{self._where}: term {spelling!r} stands for {self._entities[spelling]!r} and "
+                f"for {named!r}; keep one"
+            )
+        if flag is not None or spelling not in self._flags:
+            self._flags[spelling] = flag
+
+    def _text(self, value: Any, what: str) -> str:
+        if not isinstance(value, str):
+            raise LexiconError(
+                f"{self._where}: {what} {value!r} was read as {type(value).__name__}, "
+                "not text; put it in quotes"
+            )
+        spelling = " ".join(value.split())
+        if not pieces(spelling):
+            raise LexiconError(f"{self._where} has an empty {what}")
+        return spelling
+
+    def _flag(self, entry: Mapping[str, Any]) -> Ambiguity | bool | None:
+        flag = entry.get("ambiguous")
+        if flag is None or isinstance(flag, bool) or flag in get_args(Ambiguity):
+            return flag
+        named = entry.get("term", entry.get("entity"))
+        raise LexiconError(
+            f"{self._where}: term {named!r}: ambiguous is {flag!r}; write true, false or place"
+        )
+
+    def _ambiguity(self, term: str) -> Ambiguity | None:
+        flag = self._flags[term]
+        usual = ordinary_words().get(term.casefold()) if term[0].isupper() else None
+        if isinstance(flag, bool):
+            return (usual or "name") if flag else None
+        return flag or usual
+
+
+@cache
+def ordinary_words() -> dict[str, Ambiguity]:
+    """Names that are ordinary words too, in lower case, and what they name."""
+    content = read_lexicon(f"{BUILTIN}ordinary_words")
+    return {
+        word.casefold(): cast("Ambiguity", kind)
+        for kind, body in content.items()
+        for word in body["terms"]
+    }

@@ -1,0 +1,113 @@
+"""Mention ablation: does the prediction change when a mention is taken out of its text?
+
+It needs no second group. The text that is left may be unusual, so a flip shows that the answer
+depended on the mention, not that another name would have given another answer: swaps test that.
+Stored and exported fields are called `removals`, as they were in the first version.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from transexplain.analysis.groups.intervals import MIN_ENTITIES, Interval, t_interval, wilson
+from transexplain.rank_correlation import rank_correlation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class MentionAblation:
+    """One entity taken out of one item, and what became of the explained logit."""
+
+    item_id: str
+    target: str
+    class_name: str  #: explained, the same before and after
+    group: str
+    entity: str
+    flipped: bool  #: another class is predicted without the mention
+    change: float  #: logit as it was minus logit without the mention
+    relevance: float  #: of all mentions that were ablated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AblationStatistic:
+    """Ablations of one group's mentions for one target and class."""
+
+    group: str
+    target: str
+    class_name: str
+    items: int
+    entities: int
+    flips: int  #: items
+    rate: float  #: mean over entities of the share of their items that flip
+    interval: Interval | None  #: 95 %, over entities, within 0 to 1; None: fewer than five
+    change: float  #: mean over entities of their mean change, in the unit
+    change_interval: Interval | None
+    correlation: float | None  #: Spearman's, of change and relevance over items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ablations:
+    """The mention ablations of a run."""
+
+    items: int  #: of which a mention was ablated, each counted once
+    flips: int  #: of these
+    rows: tuple[AblationStatistic, ...]
+
+
+def ablations_of(removals: Iterable[MentionAblation]) -> Ablations | None:
+    """One row per (target, class, group), sorted by these; None without any ablation."""
+    found: dict[tuple[str, str, str], list[MentionAblation]] = {}
+    items: dict[str, bool] = {}
+    for one in sorted(removals):
+        found.setdefault((one.target, one.class_name, one.group), []).append(one)
+        items[one.item_id] = one.flipped
+    if not items:
+        return None
+    rows = tuple(_row(key, found[key]) for key in sorted(found))
+    return Ablations(items=len(items), flips=sum(items.values()), rows=rows)
+
+
+def _row(key: tuple[str, str, str], removals: Sequence[MentionAblation]) -> AblationStatistic:
+    target, class_name, group = key
+    pairs = [(one.entity, one) for one in removals]
+    rates = by_entity((entity, float(one.flipped)) for entity, one in pairs)
+    changes = by_entity((entity, one.change) for entity, one in pairs)
+    return AblationStatistic(
+        group=group,
+        target=target,
+        class_name=class_name,
+        items=len(removals),
+        entities=len(rates),
+        flips=sum(one.flipped for one in removals),
+        rate=float(np.mean(rates)),
+        interval=_rate_interval(rates),
+        change=float(np.mean(changes)),
+        change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
+        correlation=rank_correlation(
+            [one.change for one in removals], [one.relevance for one in removals], fewest=3
+        ),
+    )
+
+
+def _rate_interval(rates: Sequence[float]) -> Interval | None:
+    """Student's over entities; Wilson's where all have one rate, 0 or 1, and Student knows none."""
+    if len(rates) < MIN_ENTITIES:
+        return None
+    if set(rates) <= {0.0} or set(rates) <= {1.0}:
+        return wilson(round(sum(rates)), len(rates))
+    low, high = t_interval(rates)
+    return max(low, 0.0), min(high, 1.0)
+
+
+def ablations_to_json(removals: Iterable[MentionAblation]) -> list[dict[str, Any]]:
+    """As JSON holds them, in one order whatever they came in."""
+    return [asdict(one) for one in sorted(removals)]
+
+
+def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:
+    """Means of every entity, by name: mentions of one entity are not independent."""
+    found: dict[str, list[float]] = {}
+    for entity, value in values:
+        found.setdefault(entity, []).append(value)
+    return [float(np.mean(found[entity])) for entity in sorted(found)]

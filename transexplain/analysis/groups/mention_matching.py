@@ -1,0 +1,269 @@
+"""Matches of a lexicon in a text, and the relevance of these mentions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.name_cues import Cues
+from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.errors import LexiconError
+from transexplain.types.items import (
+    Ambiguity,
+    Annotation,
+    Attribution,
+    EntityGroup,
+    Mention,
+    PatchGrid,
+    own_positions,
+)
+from transexplain.types.plans import CasePolicy, Matching
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """One entity found in a text."""
+
+    group: str
+    entity: str  #: as the lexicon names it
+    surface: str  #: as written in the text
+    start: int  #: character offset into the text as given
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matches:
+    """What was found in a text, in reading order."""
+
+    kept: tuple[Match, ...] = ()
+    dropped: tuple[Match, ...] = ()  #: ambiguous, and nothing tells it from an ordinary word
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    group: int
+    entity: str
+    capitals: tuple[frozenset[int], ...]  #: per piece: positions that the lexicon writes so
+    ambiguous: Ambiguity | None
+
+    @property
+    def strictness(self) -> int:
+        return sum(map(len, self.capitals))
+
+    def accepts(self, found: Sequence[Piece], case: CasePolicy) -> bool:
+        if case == "ignore":
+            return True
+        if case == "exact":
+            return self.spelled(found)
+        return all(need <= piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+
+    def spelled(self, found: Sequence[Piece]) -> bool:
+        """Whether the capitals are exactly those of the lexicon."""
+        return all(need == piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+
+
+@dataclass(slots=True)
+class _Node:
+    """Where a walk over pieces has led: the terms that end here, and how to go on."""
+
+    terms: list[_Term] = field(default_factory=list)
+    glued: dict[str, "_Node"] = field(default_factory=dict)  #: next piece without space
+    spaced: dict[str, "_Node"] = field(default_factory=dict)  #: next piece after white space
+
+
+class Matcher:
+    """All terms of all groups in one tree over words: a text costs one look-up per word.
+
+    A term matches whole words (Unicode), with any white space between its words; a hyphen within
+    it matches any hyphen and white space. Parts of a compound in the text are words of their own
+    (`Ann's`, `pro-China`). By `rules.case` a capital of the term must be a capital in the text
+    while its other letters match in any case (`smart`), or letters are as they are (`exact`), or
+    match in any case (`ignore`). Within a group the longest term at the leftmost place wins and
+    matches do not overlap; groups do not see each other, so one span may belong to several. By
+    `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always or never.
+
+    Raises:
+        LexiconError: a group name occurs twice, or a term holds no visible character.
+    """
+
+    def __init__(self, groups: Sequence[EntityGroup], rules: Matching | None = None) -> None:
+        self._rules = rules or Matching()
+        self._names = [group.name for group in groups]
+        if len(set(self._names)) < len(self._names):
+            twice = next(name for name in self._names if self._names.count(name) > 1)
+            raise LexiconError(f"group {twice!r} is given twice; join the two lists")
+        self._root = _Node()
+        for index, group in enumerate(groups):
+            for term in group.terms:
+                self._plant(index, term, group)
+
+    def find(self, text: str) -> list[Match]:
+        """Every match in `text`, ordered by start, end and the lexicon's order of groups."""
+        return list(self.search(text).kept)
+
+    def search(self, text: str) -> Matches:
+        """What `find` finds, and what it leaves out as ambiguous, each in that order."""
+        found = pieces(text)
+        cues = Cues(text, found)
+        free_from = [0] * len(self._names)
+        hits: list[tuple[int, int, int, str, bool]] = []
+        for position in range(len(found)):
+            start = found[position].start
+            for term, last in self._longest(found, position).values():
+                if start < free_from[term.group]:
+                    continue
+                end = found[last].end
+                free_from[term.group] = end
+                meant = self._meant(cues, term, found, position, last)
+                hits.append((start, end, term.group, term.entity, meant))
+        hits.sort()
+        matches = [
+            (self._match(text, group, entity, start, end), meant)
+            for start, end, group, entity, meant in hits
+        ]
+        return Matches(
+            kept=tuple(match for match, meant in matches if meant),
+            dropped=tuple(match for match, meant in matches if not meant),
+        )
+
+    def _match(self, text: str, group: int, entity: str, start: int, end: int) -> Match:
+        surface = text[start:end]
+        return Match(group=self._names[group], entity=entity, surface=surface, start=start, end=end)
+
+    def _meant(
+        self, cues: Cues, term: _Term, found: Sequence[Piece], first: int, last: int
+    ) -> bool:
+        if term.ambiguous is None or self._rules.ambiguous == "always":
+            return True
+        if self._rules.ambiguous == "never":
+            return False
+        exactly = term.spelled(found[first : last + 1])
+        return cues.speak_for(first, last, exactly, term.ambiguous)
+
+    def _plant(self, index: int, spelling: str, group: EntityGroup) -> None:
+        words = pieces(spelling)
+        if not words:
+            raise LexiconError(f"group {group.name!r} has an empty term")
+        entity = group.entities.get(spelling, spelling)
+        for form in (words, _with_spaces(words)):
+            if form is None:
+                continue
+            node = self._root.glued.setdefault(form[0].key, _Node())
+            for word in form[1:]:
+                node = (node.spaced if word.spaced else node.glued).setdefault(word.key, _Node())
+            capitals = tuple(word.capitals for word in form)
+            node.terms.append(_Term(index, entity, capitals, group.ambiguous.get(spelling)))
+
+    def _longest(self, found: list[Piece], position: int) -> dict[int, tuple[_Term, int]]:
+        """Per group the longest term that starts at `position`, and its last piece."""
+        best: dict[int, tuple[_Term, int]] = {}
+        for node, last in self._walk(found, position):
+            if not node.terms:
+                continue
+            window = found[position : last + 1]
+            for term in sorted(node.terms, key=lambda t: t.strictness):
+                if term.accepts(window, self._rules.case):
+                    best[term.group] = (term, last)
+        return best
+
+    def _walk(self, found: list[Piece], position: int) -> Iterator[tuple[_Node, int]]:
+        node = self._root.glued.get(found[position].key)
+        while node is not None:
+            yield node, position
+            position += 1
+            if position == len(found):
+                return
+            piece = found[position]
+            node = (node.spaced if piece.spaced else node.glued).get(piece.key)
+
+
+def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
+    """A hyphenated term as it is written in words apart; None: it has no hyphen inside."""
+    inner = range(1, len(words) - 1)
+    hyphens = {i for i in inner if words[i].key == "-" and not words[i + 1].spaced}
+    hyphens -= {i for i in hyphens if words[i].spaced or i - 1 in hyphens}
+    if not hyphens:
+        return None
+    return [
+        replace(word, spaced=True) if i - 1 in hyphens else word
+        for i, word in enumerate(words)
+        if i not in hyphens
+    ]
+
+
+def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Mention]:
+    """One mention per match, its relevance the sum over the tokens that overlap its span.
+
+    Special tokens never count. A match of which no token was measured (it lies in the part of a
+    long text that the model did not read) is no mention.
+
+    Args:
+        attribution: of a text; relevance (T,), in its unit.
+        matches: found in the text that the attribution's token offsets refer to.
+
+    Raises:
+        TypeError: the attribution is of an image.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        raise TypeError("mentions are found in texts; this attribution is of an image")
+    plain = own_positions(attribution.features)
+    starts = np.array([token.start for token in attribution.features], dtype=np.int64)
+    ends = np.array([token.end for token in attribution.features], dtype=np.int64)
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)
+    found: list[Mention] = []
+    for match in matches:
+        inside = plain & (starts < match.end) & (ends > match.start) & (ends > starts)
+        if inside.any():
+            found.append(_mention(attribution, match, float(relevance[inside].sum())))
+    return found
+
+
+def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention:
+    """An item that belongs to a group as a whole: its relevance is the sum over its positions.
+
+    Special positions never count. The item is the entity, because nothing smaller is in the
+    group; its span is the whole text (0 to 0 in a picture), and its surface is `value`, from
+    the data.
+    """
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)
+    end = 0
+    if not isinstance(attribution.features, PatchGrid):
+        plain = own_positions(attribution.features)
+        relevance, end = relevance[plain], len(attribution.text or "")
+    whole = Match(group=group, entity=attribution.item_id, surface=value, start=0, end=end)
+    return _mention(attribution, whole, float(relevance.sum()))
+
+
+def mention_of_region(
+    attribution: Attribution, region: Annotation, share: NDArray[np.float64]
+) -> Mention:
+    """A region of a picture: each patch counts by the share of it that lies inside.
+
+    The entity is the one that the region names, else the picture: two regions of a picture
+    share whatever is particular about it.
+
+    Args:
+        attribution: of a picture; relevance (rows, cols), in its unit.
+        region: what was marked.
+        share: (rows, cols), 0 to 1.
+    """
+    name = region.entity or attribution.item_id
+    match = Match(group=region.group, entity=name, surface=region.entity, start=0, end=0)
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)
+    return _mention(attribution, match, float((relevance * share).sum()))
+
+
+def _mention(attribution: Attribution, match: Match, relevance: float) -> Mention:
+    return Mention(
+        item_id=attribution.item_id,
+        target=attribution.target,
+        rank=attribution.rank,
+        class_name=attribution.class_name,
+        group=match.group,
+        entity=match.entity,
+        surface=match.surface,
+        start=match.start,
+        end=match.end,
+        relevance=relevance,
+    )

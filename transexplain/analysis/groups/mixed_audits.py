@@ -1,0 +1,393 @@
+"""A mixed audit: how far its cheap method agrees with the exact one, and its corrected groups."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import stdtr
+
+from transexplain.analysis.groups.entity_totals import EntityRow
+from transexplain.analysis.groups.group_cells import Cell
+from transexplain.analysis.groups.group_table import Rules, table_of
+from transexplain.analysis.groups.intervals import MIN_ENTITIES, Estimate, Interval
+from transexplain.analysis.groups.prediction_powered import (
+    MIN_SAMPLED,
+    Agreement,
+    Corrected,
+    ExactSample,
+    PairedMentions,
+    Sampled,
+    corrected,
+)
+from transexplain.analysis.groups.resampling import permutation_p
+from transexplain.analysis.groups.verdict_rules import adjusted, judge
+from transexplain.types.findings import GroupStatistic
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassAgreement:
+    """How far the methods agree on sampled items, for one target and class."""
+
+    target: str
+    class_name: str
+    items: int
+    correlation: float | None  #: median of Spearman's over the positions of an item; None: no item
+    spread: Interval | None  #: 5 % and 95 % of items lie below
+    error: float | None  #: median of the L2 norm of cheap - exact over that of exact
+    cheap: float  #: mean sum over an item's own positions, in logits
+    exact: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixedGroup:
+    """The mean over all mentions of one group, by the cheap method and corrected; in logits."""
+
+    group: str
+    target: str
+    class_name: str
+    mentions: int  #: of all items
+    documents: int
+    items: int  #: sampled, that mention the group
+    cheap: float
+    weight: float | None  #: lambda: of the cheap mean in the corrected one; 0: it has no part
+    correction: float | None  #: None: too few sampled items, so it is not corrected
+    corrected: float | None
+    interval: Interval | None  #: 95 %, of what the exact method gives on all items
+    alone: float | None  #: mean of the exact sample without the cheap method
+    alone_interval: Interval | None
+    needed: float | None  #: exact_sample that would do; None: corrected, or one item
+    reason: str = ""  #: why the exact sample stands alone in it; "": it does not
+
+    @property
+    def narrowing(self) -> float | None:
+        """Width of the interval over that of the exact sample alone."""
+        if self.interval is None or self.alone_interval is None:
+            return None
+        alone = self.alone_interval[1] - self.alone_interval[0]
+        return (self.interval[1] - self.interval[0]) / alone if alone else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mixed:
+    """The exact sample of a run, and its findings."""
+
+    method: str  #: cheap, of every item
+    exact: str
+    share: float  #: of items, in the plan
+    items: int  #: explained by both
+    failed: int  #: the exact method could not; they left the sample
+    classes: tuple[ClassAgreement, ...]
+    groups: tuple[MixedGroup, ...]
+
+
+def fraction_of(sample: ExactSample, items: int) -> float:
+    """Which part of a run's explained items the sample is."""
+    return min(1.0, sample.items / items) if items else 0.0
+
+
+def needed_share(size: float, least: int = MIN_SAMPLED) -> float:
+    """The exact_sample at which of so many items about `least` are drawn, to 1 %; 1 is all."""
+    return min(1.0, math.ceil(125 * least / size) / 100)  # a quarter to spare
+
+
+def class_agreements(found: Iterable[Agreement]) -> tuple[ClassAgreement, ...]:
+    """One row per (target, class), sorted by these."""
+    by_class: dict[tuple[str, str], list[Agreement]] = {}
+    for one in found:
+        by_class.setdefault((one.target, one.class_name), []).append(one)
+    return tuple(_class(*key, by_class[key]) for key in sorted(by_class))
+
+
+def _class(target: str, class_name: str, found: Sequence[Agreement]) -> ClassAgreement:
+    ranks = sorted(one.correlation for one in found if one.correlation is not None)
+    errors = sorted(one.error for one in found if one.error is not None)
+    low, middle, high = np.quantile(ranks, (0.05, 0.5, 0.95)) if ranks else (0.0, 0.0, 0.0)
+    return ClassAgreement(
+        target=target,
+        class_name=class_name,
+        items=len({one.item_id for one in found}),
+        correlation=float(middle) if ranks else None,
+        spread=(float(low), float(high)) if ranks else None,
+        error=float(np.median(errors)) if errors else None,
+        cheap=float(np.mean(sorted(one.cheap for one in found))),
+        exact=float(np.mean(sorted(one.exact for one in found))),
+    )
+
+
+def mixed_groups(
+    cells: Iterable[Cell], sample: ExactSample, fraction: float
+) -> tuple[MixedGroup, ...]:
+    """One row per (target, class, group), sorted by these."""
+    rows: dict[tuple[str, str, str], list[PairedMentions]] = {}
+    for key, found in sample.by_class().items():
+        for one in found:
+            rows.setdefault((*key, one.group), []).append(one)
+    return tuple(
+        _group(cell, group, rows.get((cell.target, cell.class_name, group), ()), fraction)
+        for cell in cells
+        for group in sorted(cell.groups)
+    )
+
+
+def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: float) -> MixedGroup:
+    members = cell.groups[group]
+    mentions = sum(one.mentions for one in members)
+    cheap = sum(one.mentions * one.mean for one in members) / mentions
+    weights = {(group, one.entity): 1.0 for one in members}
+    both = corrected(rows, members, weights, fraction)
+    scale, found, exact = both.scale, both.found, both.exact
+    enough = found.items >= MIN_SAMPLED or (fraction == 1.0 and found.items > 1)
+    documents = cell.documents[group]
+    estimate = found.estimate(scale * cheap) if enough else None
+    return MixedGroup(
+        group=group,
+        target=cell.target,
+        class_name=cell.class_name,
+        mentions=mentions,
+        documents=documents,
+        items=found.items,
+        cheap=cheap,
+        weight=scale if enough else None,
+        correction=estimate.difference - cheap if estimate else None,
+        corrected=estimate.difference if estimate else None,
+        interval=estimate.interval() if estimate else None,
+        alone=exact.mean if enough else None,
+        alone_interval=exact.estimate().interval() if enough else None,
+        needed=None if enough or documents < 2 else needed_share(documents),
+        reason=both.reason if enough else "",
+    )
+
+
+#: sampled mentions, were all of one weight, that carry as much information; entities that are
+#: mentioned seldom weigh so much that a sample without them is of little use
+MIN_EFFECTIVE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The entities of one side of a difference, corrected."""
+
+    means: Sequence[float]  #: of entities, by the cheap method times lambda
+    by: Corrected
+    size: float  #: equally weighted mentions that carry as much information as all of the run's
+    keys: Sequence[tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls, members: Sequence[EntityRow], rows: Sequence[PairedMentions], fraction: float
+    ) -> "_Side":
+        weights = {(one.group, one.entity): 1.0 / one.mentions for one in members}
+        by = corrected(rows, members, weights, fraction)
+        size = len(members) ** 2 / math.fsum(weights.values())
+        return cls([by.scale * one.mean for one in members], by, size, list(weights))
+
+    @property
+    def found(self) -> Sampled:
+        """The estimate by the sample."""
+        return self.by.found
+
+    @property
+    def enough(self) -> bool:
+        """Whether the sample is large enough to correct by."""
+        found = self.found
+        if found.fraction == 1.0:
+            return found.items > 1
+        if found.items < MIN_SAMPLED or found.fraction * self.size < MIN_EFFECTIVE:
+            return False
+        return not self.by.alone or len(found.by_entity) >= MIN_ENTITIES
+
+    @property
+    def corrected(self) -> list[float]:
+        """The entities' means, all moved by the same."""
+        return [mean + self.found.mean for mean in self.means]
+
+    @property
+    def estimate(self) -> Estimate:
+        """The corrected mean of the group with the error over entities and sampled items."""
+        found = self.found
+        entities = found.over_entities if self.by.alone else self._over_entities
+        crossed = (1.0 - found.fraction) * found.crossed
+        items = max(0.0, found.variance - crossed)
+        whole = entities.error**2 + items
+        share = items / whole if whole else 0.0
+        freedom = 1.0 / (share**2 / found.freedom + (1.0 - share) ** 2 / entities.freedom)
+        return replace(entities, error=math.sqrt(whole), freedom=freedom)
+
+    @property
+    def _over_entities(self) -> Estimate:
+        n, middle = len(self.means), math.fsum(self.means) / len(self.means)
+        parts = [
+            (mean - middle) / n + self.found.by_entity.get(key, 0.0)
+            for mean, key in zip(self.means, self.keys, strict=True)
+        ]
+        variance = n / (n - 1) * math.fsum(one * one for one in parts)
+        difference = middle + self.found.mean
+        return Estimate(difference=difference, error=math.sqrt(variance), freedom=n - 1)
+
+
+def mixed_table(
+    cells: Sequence[Cell], rules: Rules, sample: ExactSample, fraction: float
+) -> list[GroupStatistic]:
+    """As `group_table.table_of`, with means, differences and verdicts corrected by the sample.
+
+    Robustness rows, ranks and quantiles stay those of the cheap method. A comparison that the
+    sample is too small for keeps the cheap figures and is *inconclusive*.
+    """
+    pairs = sample.by_class()
+    by_key = {(cell.target, cell.class_name): cell for cell in cells}
+    references, found = rules.references(cells), []
+    for row in table_of(cells, rules):
+        key = row.target, row.class_name
+        others, _ = by_key[key].others(row.group, references[row.group].groups)
+        sides = by_key[key].groups[row.group], others
+        found.append(_corrected(row, sides, pairs.get(key, []), rules, fraction))
+    p = adjusted([row.p for row, _ in found], rules.correction)
+    return [
+        _judged(
+            row,
+            estimate,
+            value,
+            rules,
+            by_key[row.target, row.class_name],
+            references[row.group].groups,
+        )
+        for (row, estimate), value in zip(found, p, strict=True)
+    ]
+
+
+def _judged(
+    row: GroupStatistic,
+    estimate: Estimate | None,
+    p: float | None,
+    rules: Rules,
+    cell: Cell,
+    against: Sequence[str],
+) -> GroupStatistic:
+    if estimate is None:
+        return row
+    others, _ = cell.others(row.group, against)
+    both = cell.two_way(cell.groups[row.group], others) if cell.pairs else None
+    if both is not None:  # the cheap method's, about the corrected difference
+        error = max(both.error, estimate.error)
+        both = Estimate(difference=estimate.difference, error=error, freedom=both.freedom)
+    verdict = judge(estimate, p, rules.practical, both=both)
+    return replace(row, adjusted_p=p, verdict=verdict.verdict, reason=verdict.reason)
+
+
+def _corrected(
+    row: GroupStatistic,
+    sides: tuple[Sequence[EntityRow], Sequence[EntityRow]],
+    pairs: Sequence[PairedMentions],
+    rules: Rules,
+    fraction: float,
+) -> tuple[GroupStatistic, Estimate | None]:
+    members, others = sides
+    left = _Side.of(members, pairs, fraction)
+    row = _with_means(row, left, members, pairs, fraction)
+    if row.difference is None:
+        return row, None
+    if row.note.startswith("within "):
+        return _open(row, "comparisons within shared entities are not corrected"), None
+    right = _Side.of(others, pairs, fraction)
+    poor = next((side for side in (left, right) if not side.enough), None)
+    if poor is not None:
+        return _open(row, _too_few(row, poor, poor is left)), None
+    estimate = _difference(left, right)
+    found = replace(
+        row,
+        difference=estimate.difference,
+        difference_interval=estimate.interval(),
+        interval_by="t",
+        p=_p(left, right, estimate, rules, (row.group, row.target, row.class_name)),
+        detectable=estimate.detectable,
+    )
+    if right.by.alone:
+        found = replace(found, note=_joined(row.note, f"of the reference: {right.by.reason}"))
+    return found, estimate
+
+
+def _p(
+    left: _Side, right: _Side, estimate: Estimate, rules: Rules, names: tuple[str, str, str]
+) -> float:
+    """The larger p of the t test and, where entities can change sides, of a permutation."""
+    if left.by.alone or right.by.alone:
+        return _t_test(estimate)
+    by_order = permutation_p(
+        left.corrected,
+        right.corrected,
+        seed=(rules.seed, *names),
+        permutations=rules.permutations,
+    )
+    return max(by_order, _t_test(estimate))
+
+
+def _with_means(
+    row: GroupStatistic,
+    side: _Side,
+    members: Sequence[EntityRow],
+    pairs: Sequence[PairedMentions],
+    fraction: float,
+) -> GroupStatistic:
+    if not side.enough:
+        return replace(row, note=_joined(row.note, "not corrected by the exact sample"))
+    weights = {(one.group, one.entity): 1.0 for one in members}
+    by = corrected(pairs, members, weights, fraction)
+    estimate = side.estimate if len(members) >= MIN_ENTITIES else None
+    return replace(
+        row,
+        mean=by.scale * row.mean + by.found.mean,
+        entity_mean=math.fsum(side.corrected) / len(members),
+        interval=estimate.interval() if estimate else row.interval,
+        note=_joined(row.note, side.by.reason) if side.by.alone else row.note,
+    )
+
+
+def _difference(left: _Side, right: _Side) -> Estimate:
+    a, b = left.estimate, right.estimate
+    parts = (a.error**2, a.freedom), (b.error**2, b.freedom)
+    shared = 2.0 * math.fsum(  # items that mention both sides
+        u * right.found.influences.get(item, 0.0) for item, u in left.found.influences.items()
+    )
+    variance = sum(one for one, _ in parts)
+    common = (1.0 - left.found.fraction) * min(0.0, shared)
+    freedom = variance**2 / sum(one**2 / of for one, of in parts) if variance else 1.0
+    return Estimate(
+        difference=a.difference - b.difference,
+        error=math.sqrt(variance - common),
+        freedom=freedom,
+    )
+
+
+def _t_test(estimate: Estimate) -> float:
+    """Two-sided p of no difference."""
+    if estimate.error == 0.0:
+        return float(estimate.difference == 0.0)
+    return float(2.0 * stdtr(estimate.freedom, -abs(estimate.difference) / estimate.error))
+
+
+def _open(row: GroupStatistic, why: str) -> GroupStatistic:
+    note = row.note if "not corrected" in row.note else _joined(row.note, f"not corrected: {why}")
+    return replace(row, p=None, adjusted_p=None, verdict="inconclusive", reason=why, note=note)
+
+
+def _too_few(row: GroupStatistic, side: _Side, own: bool) -> str:
+    whose = f"{row.group!r}" if own else "the reference"
+    items = side.found.items
+    more = math.ceil(125 * MIN_SAMPLED / items * side.found.fraction) / 100 if items else 1.0
+    seldom = side.found.fraction * side.size < MIN_EFFECTIVE
+    if items >= MIN_SAMPLED and not seldom:
+        return (
+            f"not corrected: the exact sample has {len(side.found.by_entity)} entities of {whose}, "
+            "too few to stand alone; a larger exact_sample would do"
+        )
+    needed = min(1.0, max(needed_share(side.size, MIN_EFFECTIVE), more))
+    why = "" if items < MIN_SAMPLED else " for how seldom some of its entities are mentioned"
+    return (
+        f"not corrected: the exact sample has {items} items with {whose}, too few{why}; "
+        f"exact_sample: {needed:g} would do"
+    )
+
+
+def _joined(note: str, more: str) -> str:
+    return f"{note}; {more}" if note else more

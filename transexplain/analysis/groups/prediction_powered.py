@@ -1,0 +1,316 @@
+"""The exact sample of a mixed audit: items that a cheap and an exact method both explained.
+
+Rows are kept and no sums, because a mention's weight (one over all mentions of its entity) is only
+known when the run is over. Rows are sorted, so that shards merge in any order.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
+from transexplain.analysis.groups.intervals import Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """How far the two methods agree on one item, for one explained class."""
+
+    item_id: str
+    target: str
+    class_name: str
+    correlation: float | None  #: Spearman's over its own positions; None: too few values differ
+    error: float | None  #: L2 norm of cheap - exact over that of exact; None: exact is 0
+    cheap: float  #: sum over its own positions, in logits
+    exact: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedMentions:
+    """The mentions of one entity of a group in one item, by both methods."""
+
+    item_id: str
+    target: str
+    class_name: str  #: explained
+    predicted: str
+    label: str  #: "": it has none
+    slice: str
+    group: str
+    entity: str
+    mentions: int
+    cheap: float  #: sum over these mentions, in logits
+    exact: float
+
+
+def _by_item(one: Agreement) -> tuple[object, ...]:
+    last = str(one.correlation), str(one.error)  # either may be None, which has no order
+    return one.target, one.class_name, one.item_id, one.cheap, one.exact, *last
+
+
+_BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "cheap", "exact")
+
+
+@dataclass(slots=True)
+class ExactSample:
+    """The exact sample of one shard, or of shards merged into it; lists are in any order."""
+
+    items: int = 0  #: explained by both
+    failed: int = 0  #: sampled and explained by the cheap method, but not by the exact one
+    agreements: list[Agreement] = field(default_factory=list)
+    mentions: list[PairedMentions] = field(default_factory=list)
+
+    def merge(self, other: "ExactSample") -> "ExactSample":
+        """Add what `other` holds to this, and return this."""
+        self.items += other.items
+        self.failed += other.failed
+        self.agreements += other.agreements
+        self.mentions += other.mentions
+        return self
+
+    def by_class(self) -> dict[tuple[str, str], list[PairedMentions]]:
+        """The mentions of each (target, class), sorted by these and by item."""
+        found: dict[tuple[str, str], list[PairedMentions]] = {}
+        for one in sorted(self.mentions, key=_BY_MENTION):
+            found.setdefault((one.target, one.class_name), []).append(one)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; equal samples give equal JSON."""
+        return {
+            "items": self.items,
+            "failed": self.failed,
+            "agreements": _rows(self.agreements, _by_item),
+            "mentions": _rows(self.mentions, _BY_MENTION),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "ExactSample":
+        """Read what `to_json` wrote."""
+        return cls(
+            items=content["items"],
+            failed=content["failed"],
+            agreements=[Agreement(**one) for one in content["agreements"]],
+            mentions=[PairedMentions(**one) for one in content["mentions"]],
+        )
+
+
+def _rows(rows: Iterable[Any], key: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in sorted(rows, key=key)]
+
+
+#: sampled items that mention a group; with fewer the spread of the corrections is not known
+MIN_SAMPLED = 30
+UNSEEN = 3.0  #: items of the size of the sample on which the cheap method may be wrong unseen
+FAR = 3.0  #: how wrong, in standard deviations of the exact relevance of items
+WORTH = 0.9  #: width over that of the exact sample alone, from which on it is used alone
+
+UNEVEN = "the corrections are too uneven to rely on: exact sample alone"
+UNRELATED = "the cheap method says too little of the exact one: exact sample alone"
+
+_Key = TypeVar("_Key")
+#: (group, entity) -> weight of each of its mentions
+Weights = Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampled:
+    """A weighted mean over the sampled mentions, and what each item and entity brings to it.
+
+    With w the weights and x = exact - lambda cheap, the influence of a mention is w (x - mean)
+    over the sum of all w.
+    """
+
+    mean: float  #: in logits; 0 where nothing was sampled
+    fraction: float  #: of all items, that was sampled
+    influences: Mapping[str, float]  #: item -> sum over its mentions
+    sizes: Mapping[str, float]  #: item -> its share of all weight
+    by_entity: Mapping[tuple[str, str], float]  #: sum over the mentions of an entity
+    entity_sizes: Mapping[tuple[str, str], float]  #: its share of all weight
+    crossed: float  #: sum of squares of influences by entity and item
+    unseen: float = 0.0  #: variance of errors that a sample like this misses
+
+    @property
+    def items(self) -> int:
+        """Sampled items that have such a mention."""
+        return len(self.influences)
+
+    @property
+    def variance(self) -> float:
+        """Of the mean, over samples of items from all items of the run.
+
+        By linearisation; each item's part is what it would be were the mean taken without it, as
+        the jackknife has it, because a heavy item pulls the mean towards itself.
+        """
+        if self.items < 2:
+            return math.inf
+        return (1.0 - self.fraction) * (_jackknife(self.influences, self.sizes) + self.unseen)
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's, of a variance of which every item brings its squared share of weight.
+
+        It is the number of items where all weigh the same; at most that number less one.
+        """
+        return _freedom(self.sizes)
+
+    @property
+    def over_entities(self) -> Estimate:
+        """The mean with entities as the clusters, for at least two; any items may be sampled."""
+        variance = _jackknife(self.by_entity, self.entity_sizes)
+        freedom = _freedom(self.entity_sizes)
+        return Estimate(difference=self.mean, error=math.sqrt(variance), freedom=freedom)
+
+    def estimate(self, added: float = 0.0) -> Estimate:
+        """The mean plus what is known without error, for at least two items."""
+        return Estimate(
+            difference=added + self.mean, error=math.sqrt(self.variance), freedom=self.freedom
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corrected:
+    """What the exact sample makes of the cheap method's mean over some mentions."""
+
+    scale: float  #: lambda; 0: the exact sample alone
+    found: Sampled  #: of exact - lambda cheap
+    exact: Sampled  #: of the exact sample alone
+    reason: str = ""  #: why the exact sample is used alone; "": it is not
+
+    @property
+    def alone(self) -> bool:
+        """Whether the cheap method has no part in it."""
+        return bool(self.reason)
+
+
+def corrected(
+    rows: Sequence[PairedMentions],
+    members: Sequence[EntityRow],
+    weights: Weights,
+    fraction: float,
+) -> Corrected:
+    """The mean that leaves the smallest variance, or the exact sample alone.
+
+    Args:
+        rows: the sample, of one target and class.
+        members: the same entities over all items, by the cheap method.
+        weights: of the mentions of every entity that counts.
+        fraction: of the run's items, that was sampled; at 1 nothing is left to chance.
+    """
+    exact = sampled(rows, weights, fraction, scale=0.0)
+    if exact.items < 2 or fraction == 1.0:
+        plain = tuned(rows, weights)
+        found = sampled(rows, weights, fraction, scale=plain)
+        return Corrected(scale=plain, found=found, exact=exact)
+    unseen = _unseen(rows, members, weights, exact)
+    scale = tuned(rows, weights, unseen)
+    found = sampled(rows, weights, fraction, scale=scale)
+    found = replace(found, unseen=scale * scale * unseen)
+    if found.variance <= WORTH**2 * exact.variance:
+        return Corrected(scale=scale, found=found, exact=exact)
+    optimistic = sampled(rows, weights, fraction, scale=tuned(rows, weights))
+    uneven = optimistic.variance <= WORTH**2 * exact.variance
+    return Corrected(scale=0.0, found=exact, exact=exact, reason=UNEVEN if uneven else UNRELATED)
+
+
+def _unseen(
+    rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights, exact: Sampled
+) -> float:
+    """Variance of what the sample cannot show of the cheap method's errors, at lambda 1."""
+    squares = math.fsum(u * u for u in exact.influences.values())
+    return UNSEEN * FAR**2 * squares / exact.items + _missing(rows, members, weights)
+
+
+def _missing(
+    rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights
+) -> float:
+    """How much more the cheap method varies over all mentions than over the sampled ones.
+
+    As variance of the mean over a sample of this size: squares are summed by item and entity.
+    """
+    weighted = [(weights[one.group, one.entity], one) for one in members]
+    total = math.fsum(w * one.mentions for w, one in weighted)
+    mean = math.fsum(w * one.mentions * one.mean for w, one in weighted) / total
+    squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in weighted)
+    weight = math.fsum(weights.get((one.group, one.entity), 0.0) * one.mentions for one in rows)
+    seen = _weighted(rows, weights, 0.0, [one.cheap for one in rows]).crossed
+    return max(0.0, squares / (total * weight) - seen)
+
+
+def _squares(sums: DocumentSums, mean: float) -> float:
+    """Sum over documents of (relevance - mentions * mean) ** 2."""
+    return sums.relevance - 2.0 * mean * sums.left + mean * mean * sums.mentions
+
+
+def tuned(rows: Sequence[PairedMentions], weights: Weights, unseen: float = 0.0) -> float:
+    """Lambda, 0 to 1: how much of the cheap method's mean leaves the smallest variance.
+
+    `unseen` is the variance, at lambda 1, of errors that the sample does not show.
+    """
+    exact = sampled(rows, weights, 0.0, scale=0.0).influences
+    both = sampled(rows, weights, 0.0, scale=1.0).influences
+    cheap = {item: u - both[item] for item, u in exact.items()}
+    squares = math.fsum(one * one for one in cheap.values()) + unseen
+    products = math.fsum(u * cheap[item] for item, u in exact.items())
+    return min(1.0, max(0.0, products / squares)) if squares else 1.0
+
+
+def sampled(
+    rows: Sequence[PairedMentions], weights: Weights, fraction: float, *, scale: float = 1.0
+) -> Sampled:
+    """The weighted (Hajek) mean of exact - `scale` cheap over the mentions that have a weight.
+
+    Args:
+        rows: of one target and class.
+        weights: of the mentions of every entity that counts.
+        fraction: of the run's items, that was sampled; at 1 nothing is left to chance.
+        scale: lambda; 0 is the exact sample alone.
+    """
+    return _weighted(rows, weights, fraction, [one.exact - scale * one.cheap for one in rows])
+
+
+def _weighted(
+    rows: Sequence[PairedMentions], weights: Weights, fraction: float, values: Sequence[float]
+) -> Sampled:
+    """The weighted mean of `values`, one for every row."""
+    used = [
+        (one, w, x)
+        for one, x in zip(rows, values, strict=True)
+        if (w := weights.get((one.group, one.entity)))
+    ]
+    total = math.fsum(w * one.mentions for one, w, _ in used)
+    mean = math.fsum(w * x for _, w, x in used) / total if total else 0.0
+    parts = [(one, w * (x - mean * one.mentions) / total) for one, w, x in used]
+    sizes = [(one, w * one.mentions / total) for one, w, _ in used]
+    both = _sums(((one.item_id, one.group, one.entity), u) for one, u in parts)
+    return Sampled(
+        mean=mean,
+        fraction=fraction,
+        influences=_sums((one.item_id, u) for one, u in parts),
+        sizes=_sums((one.item_id, size) for one, size in sizes),
+        by_entity=_sums(((one.group, one.entity), u) for one, u in parts),
+        entity_sizes=_sums(((one.group, one.entity), size) for one, size in sizes),
+        crossed=math.fsum(u * u for u in both.values()),
+    )
+
+
+def _jackknife(influences: Mapping[_Key, float], sizes: Mapping[_Key, float]) -> float:
+    """Variance of the mean over clusters, each as if the mean were taken without it."""
+    if len(influences) < 2:
+        return math.inf
+    left = [u / (1.0 - sizes[key]) for key, u in influences.items()]
+    return math.fsum(one * one for one in left)
+
+
+def _freedom(sizes: Mapping[_Key, float]) -> float:
+    squares = [size * size for size in sizes.values()]
+    found = math.fsum(squares) ** 2 / math.fsum(one * one for one in squares)
+    return max(1.0, min(found, len(sizes) - 1))
+
+
+def _sums(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    found: dict[_Key, list[float]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: math.fsum(values) for key, values in found.items()}

@@ -1,0 +1,323 @@
+"""Results of the controls: sampled items ablated, swapped, hidden, or explained by other models."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from transexplain.analysis.groups.aggregate_form import check_form
+from transexplain.analysis.groups.class_totals import (
+    ClassKey,
+    GapTotals,
+    HeatmapTotals,
+    MeanHeatmap,
+    PositionTotals,
+    SeenTotals,
+)
+from transexplain.analysis.groups.counterfactuals import (
+    Observation,
+    observations_from_json,
+    observations_to_json,
+)
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
+from transexplain.analysis.groups.hidden_regions import (
+    HiddenRegion,
+    regions_from_json,
+    regions_to_json,
+)
+from transexplain.analysis.groups.mention_ablation import MentionAblation, ablations_to_json
+from transexplain.analysis.groups.outcomes import OutcomeTotals
+from transexplain.analysis.groups.prediction_powered import ExactSample
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.errors import ConfigurationError
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid, own_positions
+
+
+@dataclass(slots=True)
+class ControlResults:
+    """The results of one shard, or of shards merged into it; lists are in any order."""
+
+    removals: list[MentionAblation] = field(default_factory=list)
+    #: of swapped mentions, and of items made from one template
+    observations: list[Observation] = field(default_factory=list)
+    regions: list[HiddenRegion] = field(default_factory=list)  #: of pictures, hidden
+    randomised: RandomisedTotals = field(default_factory=RandomisedTotals)
+    exact: ExactSample | None = None  #: None: the run's method explains alone
+
+    def merge(self, other: Self) -> Self:
+        """Add what `other` holds to this, and return this."""
+        self.removals += other.removals
+        self.observations += other.observations
+        self.regions += other.regions
+        self.randomised.merge(other.randomised)
+        if other.exact is not None:
+            self.exact = (self.exact or ExactSample()).merge(other.exact)
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; equal checks give equal JSON."""
+        found = {
+            "removals": ablations_to_json(self.removals),
+            "observations": observations_to_json(self.observations),
+            "randomised": self.randomised.to_json(),
+        }
+        if self.regions:
+            found["regions"] = regions_to_json(self.regions)
+        return found if self.exact is None else {**found, "exact": self.exact.to_json()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote; a check that is not there was not made."""
+        randomised, exact = content.get("randomised"), content.get("exact")
+        return cls(
+            removals=[MentionAblation(**one) for one in content.get("removals", ())],
+            observations=observations_from_json(content.get("observations", ())),
+            regions=regions_from_json(content.get("regions", ())),
+            randomised=RandomisedTotals.from_json(randomised) if randomised else RandomisedTotals(),
+            exact=ExactSample.from_json(exact) if exact else None,
+        )
+
+
+VERSION = 5
+#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
+#: and what was seen, 4 outcomes by whom items mention and answers to swapped mentions
+_READ = (2, 3, 4, VERSION)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordTotal:
+    """One word over all attributions of a target and class."""
+
+    word: str  #: lower case
+    documents: int
+    mentions: int
+    relevance: float  #: sum over mentions, in the method's unit
+    magnitude: float  #: sum of |relevance|
+
+
+@dataclass(slots=True)
+class ShardAggregate:
+    """Totals over the items of one shard, or of the shards merged into it."""
+
+    items: int = 0
+    truncated: int = 0
+    #: (label or None, predicted class) -> items
+    predictions: Counts[tuple[str | None, str]] = field(default_factory=Counts)
+    #: class sensitivity: items that it was measured on, and the sum over them
+    _sensitivity: list[int] = field(default_factory=lambda: [0, 0])
+    #: of every word: documents, mentions, relevance, |relevance|
+    _words: dict[ClassKey, ExactTable[str]] = field(default_factory=dict)
+    _heatmaps: HeatmapTotals = field(default_factory=HeatmapTotals)
+    positions: PositionTotals = field(default_factory=PositionTotals)  #: by place in the text
+    entities: EntityTotals = field(default_factory=EntityTotals)  #: mentions of every entity
+    #: mentions by a second lexicon, which only robustness rows read
+    second: EntityTotals = field(default_factory=EntityTotals)
+    checked: ControlResults = field(
+        default_factory=ControlResults
+    )  #: a sample of items, looked at again
+    #: (group, entity) -> how often it was left out as ambiguous
+    dropped: Counts[tuple[str, str]] = field(default_factory=Counts)
+    seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
+    #: of items in which mentions were looked for; None: an older shard is among it
+    gaps: GapTotals | None = field(default_factory=GapTotals)
+    #: where groups were looked for; None: an older shard is among it
+    outcomes: OutcomeTotals | None = field(default_factory=OutcomeTotals)
+
+    def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
+        """Count one item and all its attributions.
+
+        Raises:
+            ValueError: a relevance or a logit is not finite.
+        """
+        self.items += 1
+        self.truncated += outcome.truncated
+        self.predictions.add((outcome.label, outcome.predicted))
+        for attribution in attributions:
+            if self.seen is not None:
+                self.seen.add(attribution)
+            if isinstance(attribution.features, PatchGrid):
+                self._add_image(attribution)
+            else:
+                self._add_text(attribution)
+
+    def add_sensitivity(self, value: float) -> None:
+        """Count the class sensitivity of one item."""
+        self._sensitivity = _sum(self._sensitivity, (1, round(value * UNITS)))
+
+    def add_dropped(self, entities: Iterable[tuple[str, str]]) -> None:
+        """Count (group, entity) that stand in an item but are not taken for mentions."""
+        for key in entities:
+            self.dropped.add(key)
+
+    @property
+    def class_sensitivity(self) -> tuple[float, int] | None:
+        """Mean over the items it was measured on, and how many; None: on none."""
+        count, summed = self._sensitivity
+        return (summed / (UNITS * count), count) if count else None
+
+    def merge(self, other: "ShardAggregate") -> "ShardAggregate":
+        """Add the totals of `other` to these, and return these."""
+        self.items += other.items
+        self.truncated += other.truncated
+        self._sensitivity = _sum(self._sensitivity, other._sensitivity)
+        self.predictions.merge(other.predictions)
+        merge_each(self._words, other._words, ExactTable)
+        self._heatmaps.merge(other._heatmaps)
+        self.positions.merge(other.positions)
+        self.entities.merge(other.entities)
+        self.second.merge(other.second)
+        self.checked.merge(other.checked)
+        self.dropped.merge(other.dropped)
+        self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
+        self.gaps = self.gaps.merge(other.gaps) if self.gaps and other.gaps else None
+        if self.outcomes is not None:
+            known = other.outcomes
+            self.outcomes = None if known is None else self.outcomes.merge(known)
+        return self
+
+    @property
+    def class_keys(self) -> list[ClassKey]:
+        """(target, class) pairs that have words or heatmaps, sorted."""
+        return sorted({*self._words, *self._heatmaps.class_keys})
+
+    def words(self, target: str, class_name: str) -> list[WordTotal]:
+        """Totals of every word for a target and class, in alphabetical order."""
+        return [
+            WordTotal(
+                word=word,
+                documents=documents,
+                mentions=mentions,
+                relevance=relevance / UNITS,
+                magnitude=magnitude / UNITS,
+            )
+            for word, (documents, mentions, relevance, magnitude) in sorted(
+                self._words.get((target, class_name), {}).items()
+            )
+        ]
+
+    def heatmaps(self) -> list[MeanHeatmap]:
+        """The mean heatmap of every target, class and grid size."""
+        return self._heatmaps.means()
+
+    def to_json(self) -> dict[str, Any]:
+        """The totals as JSON values; equal totals give equal JSON."""
+        by_label = sorted(self.predictions.items(), key=lambda e: (e[0][0] or "", e[0][1], e[1]))
+        return {
+            "version": VERSION,
+            "items": self.items,
+            "truncated": self.truncated,
+            "sensitivity": self._sensitivity,
+            "predictions": [[*key, count] for key, count in by_label],
+            "words": [
+                {"target": key[0], "class_name": key[1], "words": dict(sorted(words.items()))}
+                for key, words in sorted(self._words.items())
+            ],
+            "heatmaps": self._heatmaps.to_json(),
+            "positions": self.positions.to_json(),
+            "entities": self.entities.to_json(),
+            "second": self.second.to_json(),
+            "checked": self.checked.to_json(),
+            "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
+            "seen": None if self.seen is None else self.seen.to_json(),
+            "gaps": None if self.gaps is None else self.gaps.to_json(),
+            "outcomes": None if self.outcomes is None else self.outcomes.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "ShardAggregate":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ConfigurationError: written by another version, or damaged; it names the place.
+        """
+        check_versions((version_of(content),))
+        check_form(content)
+        return cls(
+            items=content["items"],
+            truncated=content["truncated"],
+            predictions=Counts(
+                {(label, predicted): count for label, predicted, count in content["predictions"]}
+            ),
+            _sensitivity=list(content["sensitivity"]),
+            _words={
+                (part["target"], part["class_name"]): ExactTable(
+                    {word: list(row) for word, row in part["words"].items()}
+                )
+                for part in content["words"]
+            },
+            _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
+            positions=PositionTotals.from_json(content.get("positions", ())),
+            entities=EntityTotals.from_json(content["entities"]),
+            second=EntityTotals.from_json(content.get("second", ())),
+            checked=ControlResults.from_json(content.get("checked", {})),
+            dropped=Counts(
+                {(group, entity): count for group, entity, count in content.get("dropped", ())}
+            ),
+            seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
+            gaps=_gaps(content.get("gaps")),
+            outcomes=_outcomes(content.get("outcomes")),
+        )
+
+    def _add_text(self, attribution: Attribution) -> None:
+        key = (attribution.target, attribution.class_name)
+        totals = self._words.setdefault(key, ExactTable())
+        seen: set[str] = set()
+        for found in attribution.words():
+            word = found.text.lower()
+            if not word and attribution.text is None:
+                continue  # what the word was is not stored
+            amount = _exact(found.relevance, attribution.item_id)
+            new = word not in seen
+            seen.add(word)
+            totals.add(word, [int(new), 1, amount, abs(amount)])
+        self.positions.add(
+            key, [_exact(value, attribution.item_id) for value in _read(attribution)]
+        )
+
+    def _add_image(self, attribution: Attribution) -> None:
+        rows, cols = attribution.relevance.shape
+        cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
+        self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), cells)
+
+
+def version_of(content: Any) -> int | None:
+    """The version of an aggregate; None where it has none that is a number."""
+    version = content.get("version") if isinstance(content, dict) else None
+    return version if type(version) is int else None
+
+
+def check_versions(versions: Iterable[int | None]) -> None:
+    """Raise ConfigurationError where `ShardAggregate.from_json` cannot read one of `versions`."""
+    for version in versions:
+        if version not in _READ:
+            raise ConfigurationError(
+                f"the run's aggregates are of version {version}, this software reads "
+                f"{', '.join(map(str, _READ))}: run the audit again"
+            )
+
+
+def _sum(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    return [one + other for one, other in zip(left, right, strict=True)]
+
+
+def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
+    return None if content is None else GapTotals.from_json(content)
+
+
+def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
+    return None if content is None else OutcomeTotals.from_json(content)
+
+
+def _read(attribution: Attribution) -> list[float]:
+    """The relevance of every position of a text but the special ones, in reading order."""
+    if isinstance(attribution.features, PatchGrid):
+        return []
+    own = own_positions(attribution.features)
+    return [float(value) for value in attribution.relevance[own]]
+
+
+def _exact(value: float, item_id: str) -> int:
+    try:
+        return exact(value)
+    except ValueError:
+        raise ValueError(f"item {item_id!r} has a relevance that is not finite") from None

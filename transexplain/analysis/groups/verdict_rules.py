@@ -1,0 +1,111 @@
+"""When a comparison is called a difference, equivalent or inconclusive, and the adjustment of its
+p for all comparisons of its family.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import false_discovery_control
+
+from transexplain.analysis.groups.intervals import Estimate
+from transexplain.errors import ConfigurationError
+from transexplain.types.findings import Correction, Verdict
+
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
+_P = NDArray[np.float64]
+
+
+def adjusted(p: Sequence[float | None], how: Correction = "bh") -> list[float | None]:
+    """Adjusted p-values of one family, in its order; None, which is no test, stays None.
+
+    `bh` (Benjamini and Hochberg 1995) and `by` (Benjamini and Yekutieli 2001, for any dependence)
+    hold the expected share of false discoveries, `holm` (1979) the chance of a single one.
+    Raises ConfigurationError for any other name.
+    """
+    if how not in CORRECTIONS:
+        raise ConfigurationError(f"correction {how!r} is none of {', '.join(CORRECTIONS)}")
+    tested = [index for index, one in enumerate(p) if one is not None]
+    if not tested:
+        return list(p)
+    values = _BY_NAME[how](np.array([p[index] for index in tested], dtype=np.float64))
+    found: list[float | None] = [None] * len(p)
+    for index, value in zip(tested, values, strict=True):
+        found[index] = float(value)
+    return found
+
+
+def _holm(p: _P) -> _P:
+    order = np.argsort(p, kind="stable")
+    stepped = p[order] * np.arange(len(p), 0, -1)
+    found = np.empty_like(p)
+    found[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return found
+
+
+_BY_NAME: dict[str, Callable[[_P], _P]] = {
+    "bh": lambda p: false_discovery_control(p, method="bh"),
+    "by": lambda p: false_discovery_control(p, method="by"),
+    "holm": _holm,
+    "none": lambda p: p,
+}
+
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A verdict, with its reason in words."""
+
+    verdict: Verdict
+    reason: str
+
+
+def judge(
+    estimate: Estimate | None,
+    p: float | None,
+    practical: float,
+    unit: str = "logit",
+    both: Estimate | None = None,
+) -> Judged:
+    """The verdict on one comparison.
+
+    *difference*: the adjusted `p` is at most 5 %, the difference exceeds `practical`, and so does 0
+    lie outside the interval of `both`, over entities and documents, where there is one.
+    *equivalent*: the 90 % interval lies within +-`practical`, which is two one-sided tests at 5 %
+    (Schuirmann 1987). *inconclusive*: neither. *suppressed*: too few entities (`estimate` None).
+    """
+    if estimate is None or p is None:
+        return Judged(verdict="suppressed", reason="too few entities to compare")
+    low, high = estimate.interval(0.90)
+    size = abs(estimate.difference)
+    vetoed = both is not None and _holds_none(both, estimate.difference)
+    if p <= ALPHA and size > practical and not vetoed:
+        reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
+        return Judged(verdict="difference", reason=reason)
+    # Stricter than `Estimate.inside`, which accepts an interval that ends on the limit itself: with
+    # a practical limit of 0, entities without any spread would be called equivalent.
+    if -practical < low and high < practical:
+        reason = f"the 90 % interval lies within ±{practical:g} {unit}"
+        return Judged(verdict="equivalent", reason=reason)
+    if p <= ALPHA and size > practical and both is not None:
+        lower, upper = both.interval()
+        reason = (
+            f"adjusted p {p:.2g} over entities, but the interval over entities and documents "
+            f"[{lower:+.2g}, {upper:+.2g}] holds 0"
+        )
+    elif p <= ALPHA:
+        reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
+    else:
+        found = estimate.detectable
+        reason = f"adjusted p {p:.2g}; from {found:.2g} {unit} on it would probably have been found"
+    return Judged(verdict="inconclusive", reason=reason)
+
+
+def _holds_none(both: Estimate, difference: float) -> bool:
+    """Whether the interval of `both` holds 0, or lies on the other side of it."""
+    low, high = both.interval()
+    return low <= 0.0 if difference > 0.0 else high >= 0.0

@@ -1,0 +1,303 @@
+"""From the stored relevance of a run to the strategies of each class."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.strategies import shortcuts, spectral
+from transexplain.analysis.strategies import spectral as quality
+from transexplain.analysis.strategies.explanation_features import Sample, gather
+from transexplain.analysis.strategies.strategy_records import (
+    ClassStrategies,
+    Cluster,
+    Grid,
+    Point,
+    RegionEvidence,
+    Strategies,
+    WordEvidence,
+)
+from transexplain.errors import ConfigurationError
+from transexplain.randomness import keyed_number
+from transexplain.store import results, runs
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+
+
+@dataclass(slots=True)
+class ClassSample:
+    """A seeded sample of each class's items, taken in one pass over a run.
+
+    An item's place follows from the seed and its id alone, and the first `size` places are kept:
+    memory grows with the classes and the sample, never with the run, and samples are nested.
+    """
+
+    size: int
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)  #: class -> items seen
+    _kept: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def add_all(self, explained: Iterable[tuple[str, str]]) -> None:
+        """Take (item id, class) pairs; an item is in a class once."""
+        for item_id, class_name in explained:
+            self.counts[class_name] += 1
+            heap = self._kept.setdefault(class_name, [])
+            entry = (-keyed_number(self.seed, item_id), item_id)
+            if len(heap) < self.size:
+                heapq.heappush(heap, entry)
+            elif entry > heap[0]:
+                heapq.heapreplace(heap, entry)
+
+    def classes(self) -> Iterator[str]:
+        """Class names, the most frequent first, ties by name."""
+        yield from sorted(self.counts, key=lambda name: (-self.counts[name], name))
+
+    def of(self, class_name: str) -> list[str]:
+        """The ids sampled from one class, sorted."""
+        return sorted(item_id for _, item_id in self._kept[class_name])
+
+
+FEWEST = 3 * (spectral.MOST + 1)  #: items of a class that can be clustered
+STABLE = 0.3  #: stability below which a split is one of these items and not of the class
+
+_Floats = NDArray[np.float64]
+_Labels = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Reading:
+    """One class, clustered but not judged: that needs the other classes."""
+
+    found: ClassStrategies
+    shares: tuple[_Floats, ...]  #: of each cluster: its pictures' relevance in each region
+    shape: tuple[int, int]  #: of the pooled heatmaps
+    vocabulary: shortcuts.Vocabulary | None  #: of texts
+
+
+def read(sample: Sample, target: str, class_name: str, items: int, seed: int) -> Reading:
+    """Cluster the sampled explanations of one class; fewer than `FEWEST` are left alone."""
+    points = sample.points()
+    found = ClassStrategies(
+        target=target,
+        class_name=class_name,
+        items=items,
+        sampled=len(points),
+        clusters=(),
+        eigenvalues=(),
+        chance=(),
+        silhouette=None,
+        stability=None,
+        rejected=0,
+        points=(),
+    )
+    labels = np.zeros(len(points), dtype=np.intp)
+    if len(points) >= FEWEST:
+        clustering = spectral.cluster(points, seed=seed)
+        found, labels = _with_clusters(found, sample, points, clustering, seed)
+    grids = sample.grids
+    shares = shortcuts.shares(grids) if grids is not None else np.zeros((len(points), 0))
+    return Reading(
+        found=found,
+        shares=tuple(shares[labels == one] for one in range(int(labels.max()) + 1)),
+        shape=(0, 0) if grids is None else (grids.shape[1], grids.shape[2]),
+        vocabulary=None if sample.bags is None else shortcuts.vocabulary(sample.bags, sample.words),
+    )
+
+
+def _with_clusters(
+    found: ClassStrategies,
+    sample: Sample,
+    points: _Floats,
+    clustering: spectral.Clustering,
+    seed: int,
+) -> tuple[ClassStrategies, _Labels]:
+    """The class with its clusters: one, where several do not come again in halves of the items."""
+    labels, count, rejected = clustering.labels, clustering.count, 0
+    stability = quality.stability(points, labels, count, seed) if count > 1 else None
+    if stability is not None and stability < STABLE:
+        labels, count, rejected = np.zeros_like(labels), 1, count
+    each = quality.silhouettes(points, labels) if count > 1 else None
+    drawn = quality.picture(points, seed)
+    clustered = replace(
+        found,
+        clusters=_clusters(sample, points, labels, each),
+        eigenvalues=tuple(map(float, clustering.eigenvalues)),
+        chance=tuple(map(float, clustering.chance)),
+        silhouette=None if each is None else float(each.mean()),
+        stability=stability,
+        rejected=rejected,
+        points=tuple(
+            Point(item_id=item_id, x=float(x), y=float(y), cluster=int(label) + 1)
+            for item_id, (x, y), label in zip(sample.item_ids, drawn, labels, strict=True)
+        ),
+    )
+    return clustered, labels
+
+
+def _clusters(
+    sample: Sample, points: _Floats, labels: _Labels, each: _Floats | None
+) -> tuple[Cluster, ...]:
+    count = int(labels.max()) + 1
+    heavy: list[list[WordEvidence]] = [[] for _ in range(count)]
+    if sample.bags is not None:
+        heavy = shortcuts.heaviest(sample.bags, sample.words, labels, count)
+    found = []
+    for one in range(count):
+        inside = np.flatnonzero(labels == one)
+        typical = inside[quality.typical_first(points[inside])]
+        found.append(
+            Cluster(
+                number=one + 1,
+                size=len(inside),
+                share=len(inside) / len(labels),
+                silhouette=None if each is None else float(each[inside].mean()),
+                item_ids=tuple(sample.item_ids[place] for place in typical),
+                heatmap=None if sample.grids is None else _mean(sample.grids[inside]),
+                regions=(),
+                words=tuple(heavy[one]),
+            )
+        )
+    return tuple(found)
+
+
+def _mean(grids: _Floats) -> Grid:
+    return tuple(tuple(map(float, row)) for row in grids.mean(axis=0))
+
+
+def judged(one: Reading, others: Sequence[Reading], seed: int) -> ClassStrategies:
+    """The class with its evidence judged: each cluster against all other items looked at.
+
+    Not against its own class alone: several clusters, or all of a class, may share a shortcut.
+    """
+    if not one.found.clusters:
+        return one.found
+    spatial, verbal = _regions(one, others, seed), _words(one, others)
+    clusters = [
+        replace(cluster, regions=spatial[place], words=verbal[place])
+        for place, cluster in enumerate(one.found.clusters)
+    ]
+    return replace(one.found, clusters=tuple(clusters))
+
+
+def _regions(
+    one: Reading, others: Sequence[Reading], seed: int
+) -> list[tuple[RegionEvidence, ...]]:
+    # pictures of another grid have other regions
+    same = [share for other in others if other.shape == one.shape for share in other.shares]
+    outside = []
+    for place, inside in enumerate(one.shares):
+        rest = [share for other, share in enumerate(one.shares) if other != place] + same
+        outside.append(np.concatenate([inside[:0], *rest]))
+    return shortcuts.evidence(one.shape, list(one.shares), outside, seed)
+
+
+def _words(one: Reading, others: Sequence[Reading]) -> list[tuple[WordEvidence, ...]]:
+    if one.vocabulary is None:
+        return [()] * len(one.found.clusters)
+    rest = [other.vocabulary for other in others if other.vocabulary is not None]
+    return shortcuts.judged(
+        [cluster.words for cluster in one.found.clusters],
+        [cluster.size for cluster in one.found.clusters],
+        shortcuts.merged([one.vocabulary, *rest]),
+    )
+
+
+SAMPLE = 2000  #: items of a class
+CLASSES = 24  #: the most frequent
+
+
+def discover(
+    db: Database,
+    run_id: str,
+    *,
+    target: str | None = None,
+    class_name: str | None = None,
+    sample: int = SAMPLE,
+    seed: int = 0,
+) -> Strategies:
+    """Cluster the explanations of each class and point out what looks like a shortcut.
+
+    Memory holds the explanations of one class's sample at a time.
+
+    Args:
+        db: the store.
+        run_id: id, unique beginning of one, or `latest`.
+        target: one of the audit's; None: `predicted` where it is one of them, else the first.
+        class_name: report this class alone (the others are still what it is compared with).
+        sample: largest number of items of a class, sampled by a seeded hash of their ids.
+        seed: of the sample, the clustering and the tests.
+
+    Raises ConfigurationError for an unknown run, target or class, for a run without stored
+    relevance or, of texts, without words, and for a sample that is too small.
+    """
+    if sample < FEWEST:
+        raise ConfigurationError(f"a sample of {sample} cannot be clustered; give {FEWEST} or more")
+    run = runs.get(db, run_id)
+    _check_words(run)
+    chosen = _target(run, target)
+    draw = ClassSample(sample, seed)
+    draw.add_all(results.iter_explained(db, run.id, target=chosen))
+    names = _names(run, draw, chosen, class_name)
+    read = [_read(db, run.id, chosen, name, draw) for name in names]
+    classes = [
+        judged(one, read[:place] + read[place + 1 :], seed)
+        for place, one in enumerate(read)
+        if class_name in (None, one.found.class_name)
+    ]
+    return Strategies(
+        run_id=run.id,
+        target=chosen,
+        modality=run.plan.dataset.modality,
+        sample=sample,
+        seed=seed,
+        classes=tuple(classes),
+        omitted=len(draw.counts) - len(names),
+    )
+
+
+def _check_words(run: AuditRun) -> None:
+    privacy = run.plan.privacy
+    wordless = privacy is not None and privacy.store_text == "none"
+    if wordless and run.plan.dataset.modality == "text":
+        raise ConfigurationError(
+            f"run {run.id} was made with store_text: none, so its words, which strategies are "
+            "made of, are not stored. Run the audit again with store_text: hashed, which tells "
+            "words apart without keeping them"
+        )
+
+
+def _target(run: AuditRun, target: str | None) -> str:
+    targets = run.plan.targets
+    if target is None:
+        return "predicted" if "predicted" in targets else targets[0]
+    if target not in targets:
+        raise ConfigurationError(
+            f"run {run.id} did not explain target {target!r}; it has {', '.join(targets)}"
+        )
+    return target
+
+
+def _names(run: AuditRun, draw: ClassSample, target: str, class_name: str | None) -> list[str]:
+    """The classes to read: the most frequent ones, and the one that is named."""
+    if not draw.counts:
+        raise ConfigurationError(
+            f"run {run.id} has no stored relevance for {target!r}: it is no audit, it has not "
+            "begun, or all its items failed"
+        )
+    if class_name is not None and class_name not in draw.counts:
+        raise ConfigurationError(
+            f"no item of run {run.id} is explained for class {class_name!r} of target {target!r}; "
+            f"there are {', '.join(list(draw.classes())[:CLASSES])}"
+        )
+    names = list(draw.classes())
+    kept = names[:CLASSES]
+    return kept if class_name is None or class_name in kept else [*kept[:-1], class_name]
+
+
+def _read(db: Database, run_id: str, target: str, class_name: str, draw: ClassSample) -> Reading:
+    found = results.iter_attributions(db, run_id, item_ids=draw.of(class_name), target=target)
+    sample = gather(one for one in found if one.class_name == class_name)
+    return read(sample, target, class_name, draw.counts[class_name], draw.seed)

@@ -1,0 +1,237 @@
+"""What sets a cluster apart from all other items and looks like a shortcut: a place in the
+picture, or a rare word.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.stats import hypergeom
+
+from transexplain.analysis.groups.verdict_rules import adjusted
+from transexplain.analysis.strategies.strategy_records import RegionEvidence, WordEvidence
+
+#: of a cluster's positive relevance: most of it
+LARGE = 0.5
+FEWEST = 10  #: items of a cluster: fewer are a few odd ones
+#: how many times its area, and how many times the share of all other pictures
+TIMES_AREA, TIMES_ELSEWHERE = 3.0, 2.0
+LEVEL = 0.01  #: adjusted p
+PERMUTATIONS = 9_999
+_CELLS = 4  #: cells of a side: below, corners are most of the picture
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Some neighbouring cells of a grid."""
+
+    name: str
+    rows: slice
+    cols: slice
+    area: float  #: share of the grid
+
+
+def regions(rows: int, cols: int) -> tuple[Region, ...]:
+    """Four corners, a quarter of each side long, and four borders, an eighth of a side wide."""
+    if min(rows, cols) < _CELLS:
+        return ()
+    tall, wide = -(-rows // 4), -(-cols // 4)
+    thick, broad = -(-rows // 8), -(-cols // 8)
+    whole = slice(None)
+    top, bottom = slice(0, tall), slice(rows - tall, rows)
+    left, right = slice(0, wide), slice(cols - wide, cols)
+    corner = tall * wide / (rows * cols)
+    return (
+        Region("top left corner", top, left, corner),
+        Region("top right corner", top, right, corner),
+        Region("bottom left corner", bottom, left, corner),
+        Region("bottom right corner", bottom, right, corner),
+        Region("top border", slice(0, thick), whole, thick / rows),
+        Region("bottom border", slice(rows - thick, rows), whole, thick / rows),
+        Region("left border", whole, slice(0, broad), broad / cols),
+        Region("right border", whole, slice(cols - broad, cols), broad / cols),
+    )
+
+
+def shares(grids: _Floats) -> _Floats:
+    """(N, regions) the share of each picture's positive relevance that lies in each region."""
+    positive = np.clip(grids, 0.0, None)
+    totals = positive.sum(axis=(1, 2))
+    inside = [positive[:, one.rows, one.cols].sum(axis=(1, 2)) for one in regions(*grids.shape[1:])]
+    if not inside:
+        return np.zeros((len(grids), 0))
+    found, whole = np.stack(inside, axis=1), totals[:, None]
+    return np.asarray(np.divide(found, whole, out=np.zeros_like(found), where=whole > 0.0))
+
+
+def evidence(
+    shape: tuple[int, int], members: list[_Floats], others: list[_Floats], seed: int
+) -> list[tuple[RegionEvidence, ...]]:
+    """What lies in each region for each cluster of one class.
+
+    Args:
+        shape: rows and columns of the grid.
+        members: of each cluster its `shares`.
+        others: of each cluster the shares of all other pictures; may be empty.
+        seed: of the permutations.
+    """
+    rng = np.random.default_rng(seed)
+    tests = [_p_values(inside, rest, rng) for inside, rest in zip(members, others, strict=True)]
+    flat = adjusted([p for row in tests for p in row], "holm")
+    kinds = regions(*shape)
+    found = []
+    for number, (inside, rest) in enumerate(zip(members, others, strict=True)):
+        row = flat[number * len(kinds) : (number + 1) * len(kinds)]
+        found.append(
+            tuple(
+                _tested_region(
+                    RegionEvidence(
+                        region=kind.name,
+                        area=kind.area,
+                        share=float(inside[:, place].mean()),
+                        elsewhere=float(rest[:, place].mean()) if len(rest) else None,
+                        adjusted_p=row[place],
+                        stands_out=False,
+                    ),
+                    len(inside),
+                )
+                for place, kind in enumerate(kinds)
+            )
+        )
+    return found
+
+
+def _tested_region(one: RegionEvidence, size: int) -> RegionEvidence:
+    out = (
+        size >= FEWEST
+        and one.adjusted_p is not None
+        and one.elsewhere is not None
+        and one.adjusted_p <= LEVEL
+        and one.share >= max(LARGE, TIMES_AREA * one.area, TIMES_ELSEWHERE * one.elsewhere)
+    )
+    return replace(one, stands_out=out)
+
+
+def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:
+    """How often so many pictures, sampled from both, have as large a mean share; one-sided."""
+    if not len(rest):
+        return [None] * inside.shape[1]
+    everything = np.concatenate([inside, rest])
+    reached = np.zeros(inside.shape[1])
+    target = inside.sum(axis=0) * (1.0 - 1e-12)
+    for _ in range(PERMUTATIONS):
+        chosen = rng.permutation(len(everything))[: len(inside)]
+        reached += everything[chosen].sum(axis=0) >= target
+    return [float(p) for p in (1.0 + reached) / (1.0 + PERMUTATIONS)]
+
+
+LISTED = 8  #: word types of a cluster
+RARE = 0.05  #: largest share of the sampled texts that a rare word is in
+COMMON = 0.5  #: smallest share of the cluster's texts that hold it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Vocabulary:
+    """In how many of a class's sampled texts each word type is."""
+
+    texts: int
+    documents: dict[str, int]
+
+
+def vocabulary(bags: csr_array, words: Sequence[str]) -> Vocabulary:
+    """Counts of the texts that hold each word type."""
+    counts = np.diff(bags.tocsc().indptr)
+    return Vocabulary(
+        texts=bags.shape[0], documents=dict(zip(words, map(int, counts), strict=True))
+    )
+
+
+def merged(parts: Sequence[Vocabulary]) -> Vocabulary:
+    """The counts of several classes together."""
+    documents: dict[str, int] = {}
+    for part in parts:
+        for word, count in part.documents.items():
+            documents[word] = documents.get(word, 0) + count
+    return Vocabulary(texts=sum(part.texts for part in parts), documents=documents)
+
+
+def heaviest(
+    bags: csr_array, words: Sequence[str], labels: NDArray[np.intp], count: int
+) -> list[list[WordEvidence]]:
+    """Of each cluster the word types with most positive relevance, not judged yet."""
+    return [_heaviest(bags[np.flatnonzero(labels == one)], words) for one in range(count)]
+
+
+def _heaviest(bags: csr_array, words: Sequence[str]) -> list[WordEvidence]:
+    sums = np.asarray(bags.maximum(0.0).sum(axis=0)).ravel()
+    documents = np.diff(bags.tocsc().indptr)
+    total = float(sums.sum())
+    order = np.argsort(-sums, kind="stable")[:LISTED]
+    return [
+        WordEvidence(
+            word=words[place],
+            share=float(sums[place]) / total,
+            documents=int(documents[place]),
+            corpus_share=0.0,
+            adjusted_p=None,
+            stands_out=False,
+        )
+        for place in order
+        if sums[place] > 0.0
+    ]
+
+
+def judged(
+    listed: Sequence[Sequence[WordEvidence]],
+    sizes: Sequence[int],
+    corpus: Vocabulary,
+) -> list[tuple[WordEvidence, ...]]:
+    """The same words with their share of the corpus, their p, and whether they stand out.
+
+    Args:
+        listed: of each cluster of one class its heaviest words.
+        sizes: of each cluster the number of its texts.
+        corpus: all sampled texts, of this class and of the others.
+    """
+    tests = [
+        _p(one, size, corpus) if size < corpus.texts else None
+        for row, size in zip(listed, sizes, strict=True)
+        for one in row
+    ]
+    rest = iter(adjusted(tests, "holm"))
+    return [
+        tuple(
+            _tested_word(
+                replace(
+                    one,
+                    corpus_share=corpus.documents[one.word] / corpus.texts,
+                    adjusted_p=next(rest),
+                ),
+                size,
+            )
+            for one in row
+        )
+        for row, size in zip(listed, sizes, strict=True)
+    ]
+
+
+def _p(one: WordEvidence, size: int, corpus: Vocabulary) -> float:
+    """How often so many texts, sampled from all, hold the word as often."""
+    held = corpus.documents[one.word]
+    return float(hypergeom.sf(one.documents - 1, corpus.texts, held, size))
+
+
+def _tested_word(one: WordEvidence, size: int) -> WordEvidence:
+    out = (
+        size >= FEWEST
+        and one.adjusted_p is not None
+        and one.adjusted_p <= LEVEL
+        and one.share >= LARGE
+        and one.corpus_share <= RARE
+        and one.documents >= COMMON * size
+    )
+    return replace(one, stands_out=out)

@@ -1,0 +1,112 @@
+"""Opening one picture of unknown origin."""
+
+import hashlib
+import io
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from transexplain.data.source_records import printable
+from transexplain.errors import ItemError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"})
+_JPEG = b"\xff\xd8"  #: how its bytes begin
+MAX_PIXELS = 64_000_000  #: width x height; 8,000 x 8,000
+MAX_BYTES = 256 * 1024 * 1024  #: of the file
+
+#: `warnings.catch_warnings` swaps a list of the whole process: one decoder at a time
+_DECODING = threading.Lock()
+
+T = TypeVar("T")
+
+
+def load_image(path: Path, *, name: str | None = None, sha256: str | None = None) -> Image.Image:
+    """The picture at `path` as RGB, upright, the first frame of an animation.
+
+    `name` stands for the path in messages. Transparency is dropped, as model pipelines do;
+    16-bit grey is scaled to 8 bits.
+
+    Raises ItemError: missing-image, image-changed (its bytes do not have `sha256`),
+    image-too-large (`MAX_PIXELS`, `MAX_BYTES`), bad-image (not a picture, damaged, cut off).
+    """
+    shown = printable(name or path.name)
+    return _opened(_bytes(path, shown, sha256), shown, _rgb)
+
+
+def load_mask(
+    path: Path, *, name: str | None = None, sha256: str | None = None
+) -> NDArray[np.bool_]:
+    """(H, W) which pixels of the picture at `path` are marked: neither black nor transparent.
+
+    JPEG is refused: its compression leaves traces beside every edge, which would be marked, too.
+
+    Raises ItemError as `load_image` does.
+    """
+    shown = printable(name or path.name)
+    data = _bytes(path, shown, sha256)
+    if data.startswith(_JPEG):
+        raise ItemError("bad-image", f"{shown} is a JPEG, blurred at edges; save it as PNG")
+    return _opened(data, shown, _marked)
+
+
+def _opened(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
+    with _DECODING, warnings.catch_warnings():
+        warnings.filterwarnings("error", module=r"PIL\.")
+        return _decode(data, shown, form)
+
+
+def _bytes(path: Path, shown: str, sha256: str | None) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ItemError("image-too-large", f"{shown} has more than {MAX_BYTES:,} bytes")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ItemError("missing-image", f"cannot read {shown}: {error.strerror}") from error
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise ItemError("image-changed", f"{shown} has changed since the audit was planned")
+    return data
+
+
+def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ItemError("image-too-large", _too_large(shown))
+            image.load()
+            return form(ImageOps.exif_transpose(image))
+    except ItemError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ItemError("image-too-large", _too_large(shown)) from error
+    except UnidentifiedImageError as error:
+        known = ", ".join(FORMATS)
+        raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
+    except Exception as error:  # a decoder fed hostile bytes may fail in any way at all
+        raise ItemError("bad-image", f"{shown} is damaged: {printable(str(error))}") from error
+
+
+def _too_large(shown: str) -> str:
+    return f"{shown} has more than {MAX_PIXELS:,} pixels; scale it down"
+
+
+def _marked(image: Image.Image) -> NDArray[np.bool_]:
+    if image.mode.startswith("I"):  # 16-bit grey, where a plain conversion would clip
+        return np.asarray(np.asarray(image) != 0)
+    pixels = np.asarray(image.convert("RGBA"))
+    return np.asarray(pixels[..., :3].any(axis=-1) & (pixels[..., 3] > 0))
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey: a plain conversion would clip it to white
+        grey = np.asarray(image).astype(np.uint32) >> 8
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if "transparency" in image.info:  # via RGBA: the direct way warns about palettes
+        image = image.convert("RGBA")
+    return image.convert("RGB")

@@ -1,0 +1,244 @@
+"""What people marked in an item: rationales, and the entities that it mentions."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.data.image_files import load_mask
+from transexplain.data.source_files import inside, picture_digest
+from transexplain.data.source_records import printable
+from transexplain.errors import ItemError
+from transexplain.parsing import refuse_depth
+from transexplain.types.items import Annotation, Evidence
+
+BAD_EVIDENCE = "bad-evidence"
+
+
+def spans_cell(cell: str, text: str) -> str:
+    """The snapshot's form of a JSON list of [start, end] characters of `text`.
+
+    Raises ItemError bad-evidence.
+    """
+    return spans_json(_listed(cell, "[start, end]", 2), text)
+
+
+def spans_json(spans: Iterable[Any], text: str) -> str:
+    """The snapshot's form of spans of `text`, each checked; raises ItemError bad-evidence."""
+    kept = list(spans)
+    for span in kept:
+        start, end = span
+        if type(start) is not int or type(end) is not int:
+            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} is not two whole numbers")
+        if start >= end:
+            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} does not end behind its start")
+        if start < 0 or end > len(text):
+            raise ItemError(
+                BAD_EVIDENCE,
+                f"span {_shown_mark(span)} lies outside the text of {len(text)} characters",
+            )
+    return json.dumps({"spans": kept})
+
+
+def boxes_cell(cell: str) -> str:
+    """The snapshot's form of a JSON list of [left, top, right, bottom], shares of the picture.
+
+    Raises ItemError bad-evidence.
+    """
+    boxes = _listed(cell, "[left, top, right, bottom]", 4)
+    for box in boxes:
+        if not all(type(edge) in (int, float) for edge in box):
+            raise ItemError(BAD_EVIDENCE, f"box {_shown_mark(box)} is not four numbers")
+        left, top, right, bottom = box
+        if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+            raise ItemError(
+                BAD_EVIDENCE,
+                f"box {_shown_mark(box)} is not left < right and top < bottom within 0 and 1 "
+                "(shares of the picture's width and height, not pixels)",
+            )
+    return json.dumps({"boxes": boxes})
+
+
+def mask_cell(cell: str, folder: Path, root: str) -> str:
+    """The snapshot's form of the path of a mask, relative to `folder`; its bytes are hashed.
+
+    Raises ItemError bad-evidence where there is no such file inside the folder.
+    """
+    try:
+        path = inside(folder, cell)
+        name = path.relative_to(root).as_posix()
+        return json.dumps({"mask": name, "sha256": picture_digest(path, name)})
+    except ItemError as fault:
+        raise _of_mask(fault) from fault
+
+
+def read_rationale(kept: str | None, root: Path) -> Evidence | None:
+    """The rationale that a snapshot keeps, its mask read; None: nobody marked the item.
+
+    Raises ItemError bad-evidence where a mask is missing, damaged or not the one of the plan.
+    """
+    if kept is None:
+        return None
+    found = json.loads(kept)
+    if "mask" not in found:
+        return Evidence(
+            spans=tuple(map(tuple, found.get("spans", ()))),
+            boxes=tuple(map(tuple, found.get("boxes", ()))),
+        )
+    name = found["mask"]
+    try:
+        mask = load_mask(inside(root, name), name=name, sha256=found["sha256"])
+    except ItemError as fault:
+        raise _of_mask(fault) from fault
+    return Evidence(mask=mask)
+
+
+def _of_mask(fault: ItemError) -> ItemError:
+    return ItemError(BAD_EVIDENCE, f"the mask cannot be used: {fault}")
+
+
+def _listed(cell: str, form: str, length: int) -> list[list[Any]]:
+    try:
+        refuse_depth(cell)
+        found = json.loads(cell)
+    except ValueError as error:
+        raise ItemError(BAD_EVIDENCE, f"not a JSON list of {form}: {error}") from error
+    if not isinstance(found, list):
+        raise ItemError(BAD_EVIDENCE, f"a JSON {type(found).__name__}, not a list of {form}")
+    for entry in found:
+        if not isinstance(entry, list) or len(entry) != length:
+            raise ItemError(BAD_EVIDENCE, f"{_shown_mark(entry)} is not {form}")
+    return found
+
+
+def _shown_mark(entry: Any) -> str:
+    text = json.dumps(entry)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+BAD_SPANS = "bad-spans"
+
+
+def annotations_cell(
+    cell: str, text: str | None, *, folder: Path | None = None, root: str = ""
+) -> str:
+    """The snapshot's form of a cell; of a picture where `text` is None.
+
+    Paths of masks are relative to `folder`, and kept relative to `root`.
+
+    Raises ItemError bad-spans naming the entry.
+    """
+    try:
+        refuse_depth(cell)
+        entries = json.loads(cell)
+    except ValueError as error:
+        raise ItemError(BAD_SPANS, f"not a JSON list: {error}") from error
+    if not isinstance(entries, list):
+        raise ItemError(BAD_SPANS, f"a JSON {type(entries).__name__}, not a list of entities")
+    checked = []
+    for entry in entries:
+        masked = text is None and isinstance(entry, list) and entry and isinstance(entry[0], str)
+        checked.append(_masked(entry, folder, root) if masked else _checked(entry, text))
+    return json.dumps(checked, ensure_ascii=False)
+
+
+def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
+    """The entities that a snapshot keeps of an item, masks below `root` opened.
+
+    Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
+    """
+    found = []
+    for *edges, group, entity in json.loads(kept) if kept else ():
+        if len(edges) == 2:
+            found.append(Annotation(group=group, entity=entity, span=(edges[0], edges[1])))
+        elif len(edges) == 4:
+            left, top, right, bottom = edges
+            found.append(Annotation(group=group, entity=entity, box=(left, top, right, bottom)))
+        else:
+            mask = _mask(json.dumps(edges[0]), root or Path())
+            found.append(Annotation(group=group, entity=entity, mask=mask))
+    return tuple(found)
+
+
+def groups_in(kept: str | None) -> set[str]:
+    """The groups of the entities that a snapshot keeps of an item."""
+    return {entry[-2] for entry in (json.loads(kept) if kept else ())}
+
+
+def _mask(kept: str, root: Path) -> NDArray[np.bool_] | None:
+    try:
+        evidence = read_rationale(kept, root)
+    except ItemError as fault:
+        raise ItemError(BAD_SPANS, str(fault)) from fault
+    return evidence.mask if evidence else None
+
+
+def _masked(entry: list[Any], folder: Path | None, root: str) -> list[Any]:
+    if folder is None or len(entry) not in (2, 3):
+        raise ItemError(BAD_SPANS, f"{_shown(entry)} is not [path of a mask, group, entity]")
+    _check_names(entry, entry[1:])
+    try:
+        kept = json.loads(mask_cell(entry[0], folder, root))
+    except ItemError as fault:
+        raise ItemError(BAD_SPANS, str(fault)) from fault
+    return [kept, entry[1], entry[2] if len(entry) == 3 else ""]
+
+
+def _checked(entry: Any, text: str | None) -> list[Any]:
+    edges = 4 if text is None else 2
+    form = "[left, top, right, bottom" if text is None else "[start, end"
+    if not isinstance(entry, list) or len(entry) not in (edges + 1, edges + 2):
+        raise ItemError(
+            BAD_SPANS, f"{_shown(entry)} is not {form}, group] or {form}, group, entity]"
+        )
+    _check_names(entry, entry[edges:])
+    if text is None:
+        _check_box(entry)
+    else:
+        _check_span(entry, text)
+    usual = "" if text is None else " ".join(text[entry[0] : entry[1]].split())
+    return entry if len(entry) == edges + 2 else [*entry, usual]
+
+
+def _check_names(entry: list[Any], names: list[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ItemError(
+                BAD_SPANS, f"{_shown(entry)}: group and entity are texts, and not empty"
+            )
+        if printable(name) != name:
+            raise ItemError(
+                BAD_SPANS, f"{_shown(entry)}: a name holds half of a letter; write UTF-8"
+            )
+
+
+def _check_span(entry: list[Any], text: str) -> None:
+    start, end = entry[:2]
+    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+        raise ItemError(
+            BAD_SPANS,
+            f"{_shown(entry)} is not start < end within the text's {len(text)} characters (not "
+            "bytes)",
+        )
+    if not text[start:end].strip():
+        raise ItemError(BAD_SPANS, f"{_shown(entry)} holds white space only")
+
+
+def _check_box(entry: list[Any]) -> None:
+    left, top, right, bottom = entry[:4]
+    if not all(type(edge) in (int, float) for edge in entry[:4]) or not (
+        0 <= left < right <= 1 and 0 <= top < bottom <= 1
+    ):
+        raise ItemError(
+            BAD_SPANS,
+            f"{_shown(entry)} is not left < right and top < bottom within 0 and 1 (shares of the "
+            "picture's width and height, not pixels)",
+        )
+
+
+def _shown(entry: Any) -> str:
+    text = printable(json.dumps(entry, ensure_ascii=False))
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,271 @@
+"""Files that hold a row a line, compressed or not: JSON lines, CSV and TSV."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, TypeVar
+
+from transexplain.data.source_records import MAX_ROW, Problem, RawRow, Table, printable
+from transexplain.errors import DataSourceError
+from transexplain.parsing import refuse_depth
+from transexplain.types.plans import DatasetSpec
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TOO_LONG = Problem(kind="malformed-row", message=f"the line is longer than {MAX_ROW:,} bytes")
+
+_Bytes = IO[bytes] | gzip.GzipFile
+T = TypeVar("T")
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterator[bytes | Problem]]:
+    """The lines of `path` with their terminators, without a UTF-8 byte-order mark.
+
+    Only a line feed ends a line; a line beyond `MAX_ROW` bytes is a Problem and is skipped.
+
+    Raises DataSourceError where the file cannot be opened or decompressed, or is UTF-16.
+    """
+    with ExitStack() as stack:
+        try:
+            stream: _Bytes = stack.enter_context(path.open("rb"))
+            if path.suffix.lower() == ".gz":
+                stream = stack.enter_context(gzip.open(stream))
+        except OSError as error:
+            raise unreadable(path, error) from error
+        yield _lines(stream, path)
+
+
+def _lines(stream: _Bytes, path: Path) -> Iterator[bytes | Problem]:
+    first = True
+    while line := _read_line(stream, path):
+        if first:
+            first = False
+            if line.startswith(_UTF16_MARKS):
+                raise DataSourceError(f"{path} is UTF-16; save it as UTF-8")
+            line = line.removeprefix(_UTF8_MARK)
+        if len(line) <= MAX_ROW or line.endswith(b"\n"):
+            yield line
+        else:
+            while (rest := _read_line(stream, path)) and not rest.endswith(b"\n"):
+                pass
+            yield _TOO_LONG
+
+
+def _read_line(stream: _Bytes, path: Path) -> bytes:
+    try:
+        return stream.readline(MAX_ROW + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> DataSourceError:
+    """The error for a file that cannot be opened, or whose bytes end or break in the middle."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
+    return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
+
+
+def without_trailing(rows: Iterator[T], blank: Callable[[T], bool]) -> Iterator[T]:
+    """`rows` without the blank ones at the end; blank ones before others are kept."""
+    waiting: list[T] = []
+    for row in rows:
+        if blank(row):
+            waiting.append(row)
+        else:
+            yield from waiting
+            waiting.clear()
+            yield row
+
+
+_PEEK = 100  #: lines read ahead to learn which columns there are
+
+
+@contextmanager
+def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
+    """A file with a JSON object per line; its columns are the keys of the first 100 objects.
+
+    Raises DataSourceError where none of those lines is an object.
+    """
+    del spec  # the format has no options
+    with open_lines(path) as lines:
+        rows = map(_parse, without_trailing(lines, _is_blank))
+        first = list(islice(rows, _PEEK))
+        columns = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row)
+        if not columns:
+            seen = next((row.message for row in first if isinstance(row, Problem)), "none is there")
+            raise DataSourceError(
+                f"{path}: every line must be a JSON object with fields; the first: {seen}"
+            )
+        yield Table(
+            columns=tuple(map(printable, columns)),
+            rows=lambda wanted: _pick(chain(first, rows), wanted),
+            sparse=True,
+        )
+
+
+def _pick(rows: Iterator[RawRow], wanted: Sequence[str]) -> Iterator[RawRow]:
+    for row in rows:
+        yield row if isinstance(row, Problem) else {name: row.get(name) for name in wanted}
+
+
+def _is_blank(line: bytes | Problem) -> bool:
+    return isinstance(line, bytes) and not line.strip()
+
+
+def _parse(line: bytes | Problem) -> RawRow:
+    if isinstance(line, Problem):
+        return line
+    if not line.strip():
+        return Problem(kind="malformed-row", message="the line is blank")
+    try:
+        text = line.decode("utf-8")
+        refuse_depth(text)
+        value = json.loads(text)
+    except UnicodeDecodeError as error:
+        return Problem(kind="invalid-utf8", message=f"byte {error.start} is not UTF-8")
+    except (ValueError, RecursionError) as error:
+        return Problem(kind="malformed-row", message=f"not JSON: {printable(str(error))}")
+    if not isinstance(value, dict):
+        return Problem(
+            kind="malformed-row", message=f"a JSON {type(value).__name__}, not an object"
+        )
+    return value
+
+
+_UNQUOTED = "quoting: none reads quotes as plain characters"
+
+Cells = list[str] | Problem
+
+
+def open_csv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+    """A comma-separated file with a header line; RFC 4180 quoting unless the spec says none."""
+    return _open(path, ",", quoted=spec.quoting != "none")
+
+
+def open_tsv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+    """A tab-separated file with a header line; no quoting unless the spec says rfc4180."""
+    return _open(path, "\t", quoted=spec.quoting == "rfc4180")
+
+
+@contextmanager
+def _open(path: Path, delimiter: str, *, quoted: bool) -> Iterator[Table]:
+    with open_lines(path) as lines:
+        split = _split_quoted if quoted else _split_plain
+        cells = without_trailing(split(lines, delimiter), _is_blank_row)
+        header = _header(next(cells, None), path)
+        yield Table(
+            columns=tuple(header),
+            rows=lambda wanted: _picked_cells(cells, header, wanted, delimiter),
+        )
+
+
+def _header(cells: Cells | None, path: Path) -> list[str]:
+    if cells is None:
+        raise DataSourceError(f"{path} is empty; its first line must name the columns")
+    if isinstance(cells, Problem):
+        raise DataSourceError(
+            f"{path}: the header line cannot be read: {cells.message}; the first line must name "
+            "the columns, and lines must end with LF or CRLF"
+        )
+    return [printable(name) for name in cells]
+
+
+def _picked_cells(
+    rows: Iterator[Cells], header: Sequence[str], wanted: Sequence[str], delimiter: str
+) -> Iterator[RawRow]:
+    positions = [(name, header.index(name)) for name in wanted]
+    width = len(header)
+    for cells in rows:
+        if isinstance(cells, Problem):
+            yield cells
+        elif len(cells) == width:
+            yield {name: cells[position] for name, position in positions}
+        else:
+            kind = "tab" if delimiter == "\t" else "comma"
+            yield Problem(
+                kind="malformed-row",
+                message=f"{len(cells)} {kind}-separated cells where the header names {width}",
+            )
+
+
+def _is_blank_row(cells: Cells) -> bool:
+    return cells == [] or (
+        isinstance(cells, list) and len(cells) == 1 and not cells[0].strip(" \r\n")
+    )
+
+
+def _split_plain(lines: Iterator[bytes | Problem], delimiter: str) -> Iterator[Cells]:
+    for line in lines:
+        if isinstance(line, Problem):
+            yield line
+        else:
+            text = _decode(line).removesuffix("\n").removesuffix("\r")
+            yield text.split(delimiter)
+
+
+def _decode(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+class _Rewindable:
+    """Lines for a csv reader that can be given again from the second line of the record on."""
+
+    def __init__(self, lines: Iterator[bytes | Problem]) -> None:
+        self._lines = lines
+        self._again: deque[str | Problem] = deque()
+        self._record: list[str | Problem] = []
+        self._length = 0
+
+    def __iter__(self) -> "_Rewindable":
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else self._fresh()
+        self._record.append(line)
+        if isinstance(line, Problem):
+            raise csv.Error(line.message)
+        self._length += len(line)
+        if self._length > MAX_ROW:
+            raise csv.Error(f"the row is longer than {MAX_ROW:,} characters")
+        return line
+
+    def _fresh(self) -> str | Problem:
+        line = next(self._lines)
+        return line if isinstance(line, Problem) else _decode(line)
+
+    def begin(self) -> None:
+        """The next line is the first of a record."""
+        self._record.clear()
+        self._length = 0
+
+    def rewind(self) -> None:
+        """Give every line of this record but its first once more."""
+        self._again.extendleft(reversed(self._record[1:]))
+
+
+def _split_quoted(lines: Iterator[bytes | Problem], delimiter: str) -> Iterator[Cells]:
+    # The limit is global to the process and 131,072 by default; it is only ever raised here, so
+    # that two readers at once cannot lower it under each other.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
+    source = _Rewindable(lines)
+    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    while True:
+        source.begin()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # A stray quote would swallow the rows up to the next quote, or to the end of the
+            # file: only its own line is given up and the lines after it are read afresh.
+            source.rewind()
+            yield Problem(kind="malformed-row", message=f"bad quoting ({error}); {_UNQUOTED}")
+            continue
+        yield cells

@@ -1,0 +1,169 @@
+"""Cutting a dataset into shards."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from transexplain.data.image_files import load_image
+from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
+from transexplain.data.snapshot_rows import FOUND
+from transexplain.data.source_files import inside, verify
+from transexplain.errors import ConfigurationError, DataSourceError, ItemError
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetRef, Shard
+
+
+def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
+    """Consecutive shards of `shard_size` rows, the last one shorter; none for 0 rows.
+
+    The cut depends on the two numbers alone, so the same dataset always has the same shards.
+
+    Raises ConfigurationError for a shard size below 1 or a negative number of rows.
+    """
+    if shard_size < 1:
+        raise ConfigurationError(f"shard_size is {shard_size}; it must be at least 1")
+    if rows < 0:
+        raise ConfigurationError(f"a dataset of {rows} rows cannot be cut into shards")
+    return tuple(
+        Shard(index=index, start=start, stop=min(start + shard_size, rows))
+        for index, start in enumerate(range(0, rows, shard_size))
+    )
+
+
+def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
+    """The items of one shard in order, with a failure in the place of each bad one.
+
+    Only the row groups that hold the shard are read; pictures are opened one by one as the
+    iterator advances.
+
+    Raises DataSourceError, before the first item, where the snapshot is missing or not the one
+    of the plan, or the shard lies outside it.
+    """
+    return (_item(ref, row) for row in read_rows(ref, shard))
+
+
+def read_rows(ref: DatasetRef, shard: Shard) -> Iterator[dict[str, Any]]:
+    """The rows of one shard as the snapshot holds them; raises as `read_shard`."""
+    if not 0 <= shard.start <= shard.stop <= ref.rows:
+        raise DataSourceError(
+            f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
+            f"{ref.rows}; plan the audit again"
+        )
+    verify(ref)
+    return _rows(Path(ref.snapshot), shard)
+
+
+def labels_of(ref: DatasetRef) -> list[str]:
+    """The different labels of a dataset, sorted; reads that column only, a batch at a time.
+
+    Raises DataSourceError where the snapshot is missing or not the one of the plan.
+    """
+    verify(ref)
+    labels: set[str | None] = set()
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=["label"], use_threads=False):
+            labels.update(batch.column(0).unique().to_pylist())
+    return sorted(label for label in labels if label is not None)
+
+
+def has_rationales(ref: DatasetRef) -> bool:
+    """Whether people marked evidence on any items of the dataset."""
+    verify(ref)
+    return "evidence" in pq.read_schema(ref.snapshot).names
+
+
+def annotated_groups(ref: DatasetRef) -> list[str]:
+    """The groups of the entities that are marked in the items, sorted."""
+    cells = _cells(ref, "annotations") if "annotations" in _columns(ref) else ()
+    return sorted({group for cell in cells for group in groups_in(cell)})
+
+
+def clustering_of(ref: DatasetRef) -> dict[str, int]:
+    """How many clusters and templates a dataset has, and what was found in its texts.
+
+    `clusters` counts an item without one by itself, `single` are templates of one item;
+    `repeating`, `repeated` and `template` are as `clusters.Clustering` has them. What was not
+    asked for or not found is not there.
+    """
+    columns = _columns(ref)
+    metadata = pq.read_schema(ref.snapshot).metadata or {}
+    found: dict[str, int] = json.loads(metadata.get(FOUND, b"{}"))
+    if "cluster" in columns:
+        clusters = Counter(_cells(ref, "cluster"))
+        alone = clusters.pop(None, 0)
+        found["clusters"] = len(clusters) + alone
+    if "template" in columns:
+        templates = Counter(name for name in _cells(ref, "template") if name is not None)
+        found["templates"] = len(templates)
+        found["single"] = sum(count == 1 for count in templates.values())
+    return found
+
+
+def values_of(ref: DatasetRef, column: str) -> list[str]:
+    """The different values of a metadata column, sorted; items without one do not count."""
+    values = (json.loads(cell or "{}").get(column) for cell in _cells(ref, "meta"))
+    return sorted({value for value in values if value is not None})
+
+
+def _columns(ref: DatasetRef) -> list[str]:
+    verify(ref)
+    return list(pq.read_schema(ref.snapshot).names)
+
+
+def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
+    """One column, a batch at a time."""
+    verify(ref)
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=[column], use_threads=False):
+            yield from batch.column(0).to_pylist()
+
+
+def _rows(snapshot: Path, shard: Shard) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(snapshot, pre_buffer=False) as file:
+        for group, first, stop in _row_groups(file.metadata, shard):
+            table = file.read_row_group(group, use_threads=False)
+            yield from table.slice(first, stop - first).to_pylist()
+
+
+def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
+    """(row group, first row in it, row after the last in it) for each group of the shard."""
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    starts = accumulate(sizes, initial=0)
+    for group, (start, size) in enumerate(zip(starts, sizes, strict=False)):
+        first, stop = max(shard.start - start, 0), min(shard.stop - start, size)
+        if first < stop:
+            yield group, first, stop
+
+
+def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
+    name, index = row["id"], row["index"]
+    if row["error_kind"] is not None:
+        return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
+    content, source = row["content"], None
+    try:
+        if ref.modality == "image":
+            source = content
+            path = inside(Path(ref.root), source)
+            content = load_image(path, name=source, sha256=row["sha256"])
+        # no such column where nobody marked anything
+        evidence = read_rationale(row.get("evidence"), Path(ref.root))
+        annotations = read_annotations(row.get("annotations"), Path(ref.root))
+    except ItemError as fault:
+        return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
+    return Item(
+        id=name,
+        index=index,
+        content=content,
+        label=row["label"],
+        meta=json.loads(row["meta"]),
+        source=source,
+        evidence=evidence,
+        annotations=annotations,
+        cluster=row.get("cluster") or "",
+        template=row.get("template") or "",
+    )

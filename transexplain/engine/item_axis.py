@@ -1,0 +1,236 @@
+"""Which axis of a carrier counts the items: sums per item, and how operators move the axis."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transexplain.engine.operator_call import Call
+from transexplain.engine.operators import AxisMove, operator_of
+from transexplain.engine.tensor_record import FIRST, ItemAxis, record, recorded, tensors_in
+from transexplain.errors import EngineError
+
+
+def axis_of(tensor: Tensor) -> ItemAxis | None:
+    """The item axis of a carrier; None where it is not known."""
+    return recorded(tensor).axis
+
+
+def place(tensor: Tensor, axis: ItemAxis | None) -> None:
+    """Note the item axis of a carrier."""
+    known = record(tensor)
+    known.axis, known.placed = axis, True
+
+
+def placed(tensor: Tensor) -> bool:
+    """Whether the item axis of a tensor was noted already."""
+    return recorded(tensor).placed
+
+
+def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool = False) -> Tensor:
+    """Sum (or the largest) of everything of an item: item axis `axis` -> (B,) in float64.
+
+    Raises:
+        EngineError: the item axis is not known.
+    """
+    if items == 1:
+        axis = FIRST
+        values = values.reshape(1, -1)
+    if axis is None or values.dim() <= axis.axis or not axis.fits(values.shape[axis.axis], items):
+        raise EngineError(
+            f"an operator gave a tensor of shape {tuple(values.shape)} for {items} items, and "
+            "which axis counts the items is not known. Explain such a model one item at a time "
+            "(batch_tokens=1)"
+        )
+    if axis.index is not None:
+        return _of_rows(values.movedim(axis.axis, 0), axis.index, items, largest=largest)
+    before = math.prod(values.shape[: axis.axis])
+    outer = before * values.shape[axis.axis] // (items * axis.inner)
+    grouped = values.reshape(outer, items, -1)
+    if largest:
+        return grouped.amax(dim=(0, 2)).double()
+    return grouped.sum(dim=(0, 2), dtype=torch.float64)
+
+
+def spread(values: Tensor, like: Tensor, axis: ItemAxis | None, items: int) -> Tensor:
+    """One number per item (B,) to a tensor that broadcasts over `like`."""
+    if items == 1 or axis is None:
+        return values.reshape([1] * like.dim())
+    size = like.shape[axis.axis]
+    index = axis.numbers(size, items, values.device).clamp(min=0)
+    return values[index].reshape([size if d == axis.axis else 1 for d in range(like.dim())])
+
+
+def _of_rows(rows: Tensor, index: Tensor, items: int, *, largest: bool) -> Tensor:
+    flat = rows.reshape(len(index), -1)
+    per_row = flat.amax(1).double() if largest else flat.sum(1, dtype=torch.float64)
+    known = torch.where(index >= 0, per_row, 0)
+    out = torch.zeros(items, dtype=torch.float64, device=rows.device)
+    if largest:
+        return out.scatter_reduce_(0, index.clamp(min=0), known, "amax")
+    return out.index_add_(0, index.clamp(min=0), known)
+
+
+_MOST_CACHED = 4096
+
+
+_views_seen: dict[tuple[Any, ...], tuple[ItemAxis | None, ...]] = {}
+
+
+def follow(call: Call, out: Any, items: int) -> None:
+    """Note the item axis of everything in `out` that has none yet."""
+    move = operator_of(call.name).axis
+    if call.func is torch.nn.functional.unfold:  # shares its name with the view `Tensor.unfold`
+        move = "kept"
+    if move == "scatter" and isinstance(out, Tensor):
+        _after_scatter(call, out, items)
+    fresh = [tensor for tensor in tensors_in(out) if not placed(tensor)]
+    if not fresh:
+        return
+    # a broadcast partner has fewer axes, and they are aligned from the right
+    carrier = max(call.carriers, key=lambda tensor: tensor.dim())
+    axis = axis_of(carrier)
+    if axis is None:
+        axes: tuple[ItemAxis | None, ...] = (None,)
+    elif move == "view":
+        axes = _through_view(call, carrier, axis, items)
+    else:
+        axes = (_through(call, move, carrier, axis, fresh[0], items),)
+    for index, tensor in enumerate(fresh):
+        place(tensor, axes[min(index, len(axes) - 1)])
+
+
+def _through(
+    call: Call, move: AxisMove, carrier: Tensor, axis: ItemAxis, out: Tensor, items: int
+) -> ItemAxis | None:
+    if move == "kept":
+        return axis if axis.axis == 0 and axis.fits(out.shape[0], items) else None
+    if move == "reshape":
+        return _reshaped(carrier, axis, out, items)
+    if move == "contraction":
+        return axis if call.name == "mv" and axis.axis == 0 and carrier.dim() == 2 else None
+    if move == "stack":
+        dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0))) % out.dim()
+        return axis.moved(axis.axis + (dim <= axis.axis))
+    if move == "einsum":
+        return _through_einsum(call, carrier, axis)
+    if move == "reduction" and out.dim() < carrier.dim():
+        return _reduced(call, carrier, axis)
+    if out.dim() >= carrier.dim():  # elementwise, matrix products: aligned from the right
+        moved = axis.moved(axis.axis + out.dim() - carrier.dim())
+        return moved if moved.fits(out.shape[moved.axis], items) else None
+    return _reshaped(carrier, axis, out, items)
+
+
+def _reshaped(carrier: Tensor, axis: ItemAxis, out: Tensor, items: int) -> ItemAxis | None:
+    if axis.index is not None:
+        return _axis_from(_probe(carrier, axis, items).reshape(out.shape), axis, items)
+    # elements behind one step of the item's coordinate: a reshape does not change that
+    behind = axis.inner * math.prod(carrier.shape[axis.axis + 1 :])
+    after = 1
+    for place_, size in reversed(list(enumerate(out.shape))):
+        if behind % after == 0 and size % (items * (behind // after)) == 0:
+            return ItemAxis(place_, behind // after)
+        after *= size
+    return None
+
+
+def _reduced(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
+    position = 2 if call.name in ("norm", "vector_norm", "linalg_vector_norm") else 1
+    dims = call.argument(position, "dim", call.kwargs.get("axis"))
+    if dims is None:
+        return None
+    gone = {int(d) % carrier.dim() for d in ([dims] if isinstance(dims, int) else dims)}
+    if axis.axis in gone:
+        return None
+    return axis.moved(axis.axis - sum(d < axis.axis for d in gone))
+
+
+def _through_einsum(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
+    equation, operands = call.args[0], call.args[1:]
+    if not isinstance(equation, str) or "->" not in equation or "..." in equation:
+        return axis  # the sublist form and ellipses keep their leading axes
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    left, right = equation.replace(" ", "").split("->")
+    place_ = next(i for i, operand in enumerate(operands) if operand is carrier)
+    letter = left.split(",")[place_][axis.axis]
+    return axis.moved(right.index(letter)) if letter in right else None
+
+
+def _through_view(
+    call: Call, carrier: Tensor, axis: ItemAxis, items: int
+) -> tuple[ItemAxis | None, ...]:
+    """The same view of a probe that holds each element's item number, and one stride only."""
+    plain = axis.index is None and not any(
+        True for _ in tensors_in((call.args[1:], tuple(call.kwargs.values())))
+    )
+    key = (call.name, carrier.shape, axis, items, repr(call.args[1:]), repr(call.kwargs))
+    if plain and key in _views_seen:
+        return _views_seen[key]
+    probe = _probe(carrier, axis, items)
+    if call.name in ("view_as_real", "view_as_complex"):  # these want the carrier's type
+        probe = probe.to(carrier.dtype)
+    if call.name == "as_strided":  # reads memory as the carrier lies there
+        probe = torch.empty_strided(
+            carrier.shape, carrier.stride(), dtype=probe.dtype, device=probe.device
+        ).copy_(probe)
+    seen = call.substituted({id(carrier): probe}).run()
+    if call.name == "view_as_real":
+        seen = seen[..., :1].expand(seen.shape)  # real and imaginary part are of one item
+    found = tuple(_axis_from(part, axis, items) for part in tensors_in(seen))
+    if plain and len(_views_seen) < _MOST_CACHED:
+        _views_seen[key] = found
+    return found
+
+
+def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
+    """The item of every element of a carrier, without memory of its own."""
+    size = carrier.shape[axis.axis]
+    shape = [size if d == axis.axis else 1 for d in range(carrier.dim())]
+    numbers = axis.numbers(size, items, carrier.device)
+    return numbers.reshape(shape).expand(carrier.shape)
+
+
+def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
+    """The axis along which alone the items of a probe change."""
+    if before == FIRST and before.index is None and not probe.is_contiguous():
+        moving = [d for d in range(probe.dim()) if probe.stride(d) and probe.shape[d] > 1]
+        if len(moving) == 1:
+            return ItemAxis(moving[0], 1)
+    for axis, size in enumerate(probe.shape):
+        rows = probe.movedim(axis, 0).reshape(size, -1)
+        if probe.numel() and bool((rows == rows[:, :1]).all()):
+            return _regular(rows[:, 0], axis, items)
+    return None
+
+
+def _regular(numbers: Tensor, axis: int, items: int) -> ItemAxis:
+    """Items that repeat in even runs as such, any others row by row."""
+    changes = numbers.diff().nonzero().flatten()
+    inner = int(changes[0]) + 1 if len(changes) else 1
+    even = ItemAxis(axis, inner)
+    size = len(numbers)
+    if even.fits(size, items) and bool(
+        (even.numbers(size, items, numbers.device) == numbers).all()
+    ):
+        return even
+    return ItemAxis(axis, 1, numbers)
+
+
+def _after_scatter(call: Call, out: Tensor, items: int) -> None:
+    """Rows added to chosen places: each place belongs to the item of its rows."""
+    dim, index = int(call.argument(1, "dim", 0)) % out.dim(), call.argument(2, "index", None)
+    source = call.argument(3, "source", None)
+    old = axis_of(out) if placed(out) else None
+    given = axis_of(source) if source.requires_grad else None
+    if given is None or given.axis != dim:
+        return
+    numbers = index.new_full((out.shape[dim],), -1)
+    if old is not None:
+        if old.index is None:
+            return
+        numbers = old.index.clone()
+    numbers[index] = given.numbers(source.shape[dim], items, index.device)
+    place(out, _regular(numbers, dim, items))

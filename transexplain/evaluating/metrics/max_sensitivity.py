@@ -1,0 +1,128 @@
+"""How much an explanation changes when its input changes very little."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluating.metrics.measured_case import Bench, Case, Scored, unmeasured
+from transexplain.types.items import Attribution, Item, ItemFailure
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transexplain.models.loaded_model import Encoded, LoadedModel
+
+#: bytes of word embeddings with noise that are held at once; else they are made for every method
+_HELD = 1 << 30
+_NOTHING = "no position has any relevance"
+_NO_WORDS = "the model has no word embedding that could be moved"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Noise:
+    samples: int
+    radius: float
+    seed: int
+
+    def on(self, tensor: "Tensor", scale: float, name: str, sample: int) -> "Tensor":
+        """`tensor` with uniform noise of at most `radius` x `scale`; the same on every device."""
+        import torch
+
+        from transexplain.methods.item_generator import generator_of
+
+        generator = generator_of(self.seed, name, f"max-sensitivity {sample}")
+        noise = torch.rand(tensor.shape, generator=generator).mul_(2).sub_(1)
+        noise = noise.mul_(self.radius * scale).to(tensor.device)
+        return (tensor.detach() + noise).to(tensor.dtype)
+
+
+def max_sensitivity(
+    bench: Bench, cases: Sequence[Case], *, samples: int = 5, radius: float = 0.02, seed: int = 0
+) -> list[Scored]:
+    """The largest change of an explanation R among inputs nearby, as a share of its norm.
+
+    max ||R(x') - R(x)|| / ||R(x)|| over `samples` inputs x' (Yeh et al. 2019, Definition 2, over
+    the norm so that methods of any scale compare), of the explained class, over own positions.
+    Pictures: x' is the normalised input, each of its values moved by uniform noise of at most
+    `radius` of their range. Texts cannot be moved a little, so their words are: every entry of the
+    word embedding gets uniform noise of at most `radius` standard deviations of the table; a word
+    has the same noise wherever it stands. Raises ConfigurationError for parameters out of range.
+    """
+    _check(samples, radius)
+    noise = _Noise(samples=samples, radius=radius, seed=seed)
+    nearby = _nearby_texts if bench.model.modality == "text" else _nearby_pictures
+    found = [None if one.relevance.any() else unmeasured(_NOTHING) for one in cases]
+    rows = [row for row, scored in enumerate(found) if scored is None]
+    some = [cases[row] for row in rows]
+    again = list(nearby(bench, some, noise)) if some else []
+    for column, row in enumerate(rows):
+        found[row] = _scored(cases[row], [sample[column] for sample in again])
+    return [scored for scored in found if scored is not None]
+
+
+def _check(samples: int, radius: float) -> None:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ConfigurationError(f"samples is a whole number of at least 1, not {samples!r}")
+    if isinstance(radius, bool) or not isinstance(radius, int | float) or not radius > 0:
+        raise ConfigurationError(f"radius is a number above 0, not {radius!r}")
+
+
+def _scored(case: Case, again: Sequence[Attribution | str]) -> Scored:
+    if not again:
+        return unmeasured(_NO_WORDS)
+    before = case.relevance
+    changes = []
+    for sample, one in enumerate(again, 1):
+        if isinstance(one, str):
+            return unmeasured(f"input {sample} nearby: {one}")
+        after = replace(case, attribution=one).relevance
+        changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
+    return Scored(value=float(max(changes)))
+
+
+def _nearby_texts(
+    bench: Bench, cases: Sequence[Case], noise: _Noise
+) -> Iterator[list[Attribution | str]]:
+    """For every sample the explanations by a model whose words are a little elsewhere."""
+    for model in _moved_words(bench.model, noise):
+        yield bench.again(cases, model=model)
+
+
+def _moved_words(model: "LoadedModel", noise: _Noise) -> "Iterator[LoadedModel]":
+    """A model for every sample, all of whose weights but one table are the audited model's."""
+    from transexplain.models.variants import kept, variant, word_table
+
+    name = word_table(model)
+    if name is None:
+        return
+    table = model.module.get_parameter(name)
+    scale = float(table.detach().float().std(correction=0))
+
+    def made(sample: int) -> "LoadedModel":
+        return variant(model, {name: noise.on(table, scale, name, sample)})
+
+    samples = range(noise.samples)
+    if noise.samples * table.nbytes <= _HELD:
+        yield from kept(model, "max-sensitivity", noise, lambda: [made(one) for one in samples])
+    else:
+        yield from map(made, samples)
+
+
+def _nearby_pictures(
+    bench: Bench, cases: Sequence[Case], noise: _Noise
+) -> Iterator[list[Attribution | str]]:
+    """For every sample the explanations of pictures whose pixels are a little elsewhere."""
+    encoded = bench.model.encode([case.item for case in cases])
+    for sample in range(noise.samples):
+        yield bench.again(cases, items=[_moved_picture(one, noise, sample) for one in encoded])
+
+
+def _moved_picture(encoded: "Encoded | ItemFailure", noise: _Noise, sample: int) -> Item:
+    if isinstance(encoded, ItemFailure):  # a file that is gone since it was explained
+        return Item(id=encoded.item_id, index=encoded.index, content=None)
+    pixels = encoded.inputs["pixel_values"]
+    moved = noise.on(pixels, float(pixels.max() - pixels.min()), encoded.item.id, sample)
+    return replace(encoded.item, content={"pixel_values": moved})

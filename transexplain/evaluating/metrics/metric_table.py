@@ -1,0 +1,298 @@
+"""The facts of a metric, known without running it: what it measures, how to read it, its source."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from transexplain.types.plans import Modality
+
+#: `curve`: runs the model on parts of an item; `map`: reads one explanation; `model`: explains
+#: again, another class, another input or another model
+MetricKind = Literal["curve", "map", "model"]
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricFacts:
+    """One line of the table of metrics."""
+
+    place: str  #: `module:attribute`, imported on first use
+    title: str  #: heading of its table
+    source: str  #: the paper, with section or equation
+    kind: MetricKind
+    better: Better
+    unit: str  #: of its values
+    modalities: tuple[Modality, ...] = ("text", "image")
+    needs_evidence: bool = False  #: items on which people marked what they went by
+    axis: str = ""  #: what its curve runs over; "": it has none
+    #: `module:constant` with the places of its points, where they are not shares; "": 1, 2, ...
+    points: str = ""
+    of_oracle: bool = True  #: is also computed for the rationale as if it were an explanation
+    #: `module:function` that makes one Scored of the details of many items, where its value is of
+    #: all of them together; "": every item has its own
+    corpus: str = ""
+
+
+_ALI = "Ali et al. 2022, section 6.2"
+_HOU = "Hou and Castanon 2023, section 3.1"
+ERASER = "DeYoung et al. 2020"
+CHEFER = "Chefer et al. 2021a, section 4"
+_PROBABILITY = "probability"
+_SHOWN, _HIDDEN = "share of positions shown", "share of positions hidden"
+
+CURVES = {
+    "activation": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:activation",
+        title="Activation (AUAC)",
+        source=_ALI,
+        kind="curve",
+        better="higher",
+        unit=_PROBABILITY,
+        axis=_SHOWN,
+    ),
+    "pruning": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:pruning",
+        title="Pruning (AU-MSE)",
+        source=_ALI,
+        kind="curve",
+        better="lower",
+        unit="squared logits",
+        axis=_HIDDEN,
+    ),
+    "hiding": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:hiding",
+        title="Hiding game",
+        source=_HOU,
+        kind="curve",
+        better="lower",
+        unit=_PROBABILITY,
+        axis=_HIDDEN,
+    ),
+    "revealing": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:revealing",
+        title="Revealing game",
+        source=_HOU,
+        kind="curve",
+        better="higher",
+        unit=_PROBABILITY,
+        axis=_SHOWN,
+    ),
+    "comprehensiveness": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:comprehensiveness",
+        title="Comprehensiveness (AOPC)",
+        source=f"{ERASER}, Eq. 1",
+        kind="curve",
+        better="higher",
+        unit=_PROBABILITY,
+        axis=_HIDDEN,
+    ),
+    "sufficiency": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:sufficiency",
+        title="Sufficiency (AOPC)",
+        source=f"{ERASER}, Eq. 2",
+        kind="curve",
+        better="lower",
+        unit=_PROBABILITY,
+        axis=_SHOWN,
+    ),
+    "positive-perturbation": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:positive_perturbation",
+        title="Positive perturbation",
+        source=CHEFER,
+        kind="curve",
+        better="lower",
+        unit="share of items",
+        axis=_HIDDEN,
+    ),
+    "negative-perturbation": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:negative_perturbation",
+        title="Negative perturbation",
+        source=CHEFER,
+        kind="curve",
+        better="higher",
+        unit="share of items",
+        axis=_HIDDEN,
+    ),
+    "insertion": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:insertion",
+        title="Insertion",
+        source="Petsiuk et al. 2018, section 3.3",
+        kind="curve",
+        better="higher",
+        unit=_PROBABILITY,
+        modalities=("image",),
+        axis=_SHOWN,
+    ),
+    "deletion": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:deletion",
+        title="Deletion",
+        source="Petsiuk et al. 2018, section 3.3",
+        kind="curve",
+        better="lower",
+        unit=_PROBABILITY,
+        modalities=("image",),
+        axis=_HIDDEN,
+    ),
+    "fidelity": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:fidelity",
+        title="Fidelity",
+        source="TransExplain, section 4.2, our definition",
+        kind="curve",
+        better="higher",
+        unit="share of items",
+        axis=_SHOWN,
+    ),
+}
+
+
+MAPS = {
+    "conservation-gap": MetricFacts(
+        place="transexplain.evaluating.metrics.ledger_gap:conservation_gap",
+        title="Conservation gap",
+        source="Bach et al. 2015, Eq. 2",
+        kind="map",
+        better="lower",
+        unit="share of the sum of |terms|",
+        of_oracle=False,
+    ),
+    "runtime": MetricFacts(
+        place="transexplain.evaluating.metrics.runtime:runtime",
+        title="Runtime",
+        source="Ali et al. 2022, appendix E",
+        kind="map",
+        better="lower",
+        unit="seconds",
+        of_oracle=False,
+    ),
+    "sparsity": MetricFacts(
+        place="transexplain.evaluating.metrics.sparsity:sparsity",
+        title="Sparsity",
+        source="Hurley and Rickard 2009; TransExplain, section 4.2, our definition",
+        kind="map",
+        better="neither",
+        unit="Gini index",
+    ),
+    "token-f1": MetricFacts(
+        place="transexplain.evaluating.metrics.rationale:token_f1",
+        title="Token F1",
+        source="Chefer et al. 2021a, Fig. 4",
+        kind="map",
+        better="higher",
+        unit="F1",
+        modalities=("text",),
+        needs_evidence=True,
+        axis="tokens taken",
+        points="transexplain.evaluating.metrics.rationale:COUNTS",
+    ),
+    "rationale-auprc": MetricFacts(
+        place="transexplain.evaluating.metrics.rationale:rationale_auprc",
+        title="Rationale AUPRC",
+        source=f"{ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="area",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "rationale-iou": MetricFacts(
+        place="transexplain.evaluating.metrics.rationale:rationale_iou",
+        title="Rationale IOU",
+        source=f"{ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="IOU of tokens",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "rationale-iou-f1": MetricFacts(
+        place="transexplain.evaluating.metrics.rationale:rationale_iou_f1",
+        title="Rationale IOU F1",
+        source=f"{ERASER}, section 5",
+        kind="map",
+        better="higher",
+        unit="F1",
+        modalities=("text",),
+        needs_evidence=True,
+    ),
+    "pixel-accuracy": MetricFacts(
+        place="transexplain.evaluating.metrics.segmentation:pixel_accuracy",
+        title="Pixel accuracy",
+        source=CHEFER,
+        kind="map",
+        better="higher",
+        unit="share of pixels",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "segmentation-ap": MetricFacts(
+        place="transexplain.evaluating.metrics.segmentation:segmentation_ap",
+        title="Segmentation AP",
+        source=CHEFER,
+        kind="map",
+        better="higher",
+        unit="average precision",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "segmentation-miou": MetricFacts(
+        place="transexplain.evaluating.metrics.segmentation:segmentation_miou",
+        title="Segmentation mIoU",
+        source=CHEFER,
+        kind="map",
+        better="higher",
+        unit="IOU",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "pointing-game": MetricFacts(
+        place="transexplain.evaluating.metrics.pointing:pointing_game",
+        title="Pointing game",
+        source="Zhang et al. 2016, section 4.1",
+        kind="map",
+        better="higher",
+        unit="share of items",
+        modalities=("image",),
+        needs_evidence=True,
+    ),
+    "token-overlap": MetricFacts(
+        place="transexplain.evaluating.metrics.token_overlap:token_overlap",
+        title="Token overlap between classes",
+        source="Hou and Castanon 2023, section 3.2, reconstructed",
+        kind="map",
+        better="lower",
+        unit="share of words",
+        modalities=("text",),
+        axis="words listed for each class",
+        points="transexplain.evaluating.metrics.token_overlap:COUNTS",
+        corpus="transexplain.evaluating.metrics.token_overlap:overlap",
+    ),
+}
+
+MODELS = {
+    "class-sensitivity": MetricFacts(
+        place="transexplain.evaluating.metrics.class_sensitivity:class_sensitivity_scores",
+        title="Class sensitivity",
+        source="our definition",
+        kind="model",
+        better="higher",
+        unit="(1 - rank correlation) / 2",
+    ),
+    "randomisation": MetricFacts(
+        place="transexplain.evaluating.metrics.randomisation:randomisation",
+        title="Model parameter randomisation",
+        source="Adebayo et al. 2018, section 3",
+        kind="model",
+        better="lower",
+        unit="rank correlation",
+        axis="layers randomised, from the top",
+    ),
+    "max-sensitivity": MetricFacts(
+        place="transexplain.evaluating.metrics.max_sensitivity:max_sensitivity",
+        title="Max-sensitivity",
+        source="Yeh et al. 2019, Definition 2",
+        kind="model",
+        better="lower",
+        unit="share of the norm",
+    ),
+}
+
+TABLE = {**CURVES, **MAPS, **MODELS}

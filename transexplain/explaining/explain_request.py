@@ -1,0 +1,161 @@
+"""What to explain and how, and the result of one item."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.explaining.batch_sizes import is_out_of_memory
+from transexplain.methods import bound
+from transexplain.methods.batch_explanation import BatchExplanation
+from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
+from transexplain.types.items import (
+    Attribution,
+    Item,
+    ItemFailure,
+    ItemOutcome,
+    ResolvedTarget,
+    Target,
+)
+from transexplain.types.plans import AuditPlan, Join, LongTexts, check_long_texts
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target, resolve_target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What to explain and how, whatever the items.
+
+    Raises ConfigurationError where the parameters of long texts contradict each other.
+    """
+
+    method: MethodSpec
+    targets: tuple[Target, ...]
+    names: ClassNames
+    labels: Mapping[str, str] = field(default_factory=dict)
+    long_text: LongTexts = "truncate"
+    max_length: int | None = None
+    window: int | None = None
+    stride: int | None = None
+    long_text_join: Join = "mean"
+    batch_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        """Told before anything is computed."""
+        check_long_texts(
+            self.long_text,
+            max_length=self.max_length,
+            window=self.window,
+            stride=self.stride,
+            join=self.long_text_join,
+        )
+
+    @classmethod
+    def from_plan(cls, plan: AuditPlan) -> "Request":
+        """Parse the plan's targets; raises TargetError."""
+        names = ClassNames(plan.model.classes, plan.classifications)
+        return cls(
+            method=plan.method,
+            targets=tuple(parse_target(spec, names) for spec in plan.targets),
+            names=names,
+            labels=plan.labels,
+            long_text=plan.long_text,
+            max_length=plan.max_length,
+            window=plan.window,
+            stride=plan.stride,
+            long_text_join=plan.long_text_join,
+            batch_tokens=plan.batch_tokens,
+        )
+
+    def encode(self, model: LoadedModel, items: Sequence[Item]) -> list[Encoded | ItemFailure]:
+        """Each item as the model takes it, long texts in windows where that is wanted."""
+        long_text: LongText = (
+            Windows(stride=self.stride) if self.long_text == "window" else self.long_text
+        )
+        room = self.max_length if self.window is None else self.window
+        return model.encode(items, long_text=long_text, max_length=room)
+
+    def resolve(
+        self, model: LoadedModel, logits: NDArray[np.floating[Any]], label: int | None
+    ) -> list[ResolvedTarget]:
+        """The targets of one item with `logits` (C,)."""
+        return [
+            resolved
+            for target in self.targets
+            for resolved in resolve_target(target, logits, model.classes, label)
+        ]
+
+    @property
+    def run(self) -> Callable[..., BatchExplanation]:
+        """The method with its parameters; takes a model, a batch and `resolve`."""
+        return bound(self.method)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """One item's end: its outcome with attributions, or its failure."""
+
+    item: Item | None
+    outcome: ItemOutcome | None = None
+    attributions: tuple[Attribution, ...] = ()
+    failure: ItemFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """An item that is ready to be explained."""
+
+    place: int  #: among the items it was read with
+    encoded: Encoded
+    label: int | None  #: class index of its label, where it has one
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
+    """The observer's `should_stop` ended the work before the shard was complete."""
+
+
+def model_failure(item: Item, error: Exception) -> Explained:
+    """The end of an item that the model could not be run on, alone in its batch."""
+    kind = "out-of-memory" if is_out_of_memory(error) else "model-error"
+    message = f"the model failed on item {item.id!r}: {type(error).__name__}: {error}"
+    failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
+    return Explained(item=item, failure=failure)
+
+
+def finished(
+    model: LoadedModel,
+    member: Member,
+    logits: NDArray[np.float64],
+    attributions: Sequence[Attribution],
+) -> Explained:
+    """The end of an item with `logits` (C,); a failure where anything is not finite."""
+    encoded, label = member.encoded, member.label
+    item = encoded.item
+    if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):
+        return model_failure(item, ArithmeticError("logits or relevance are not finite"))
+    return Explained(
+        item=item,
+        attributions=tuple(attributions),
+        outcome=ItemOutcome(
+            item_id=item.id,
+            index=item.index,
+            label=None if label is None else model.classes[label],
+            predicted=model.classes[int(np.argmax(logits))],
+            logits=tuple(logits.tolist()),
+            truncated=encoded.truncated,
+            positions=encoded.length,
+            text=item.content if isinstance(item.content, str) else None,
+            source=item.source,
+            meta=item.meta,
+        ),
+    )
+
+
+def _is_finite(attribution: Attribution) -> bool:
+    ledger = attribution.ledger
+    return bool(
+        np.isfinite(attribution.relevance).all()
+        and (ledger is None or np.isfinite([ledger.total, ledger.magnitude]).all())
+    )

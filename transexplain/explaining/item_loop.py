@@ -1,0 +1,245 @@
+"""The loop over items: read some, encode them, explain them in batches of similar length."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.explaining.batch_sizes import Room, batches_of, is_out_of_memory
+from transexplain.explaining.explain_request import (
+    Explained,
+    Member,
+    Request,
+    Stopped,
+    finished,
+    model_failure,
+)
+from transexplain.explaining.long_texts import explain_in_windows
+from transexplain.methods import facts_of
+from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.types.items import Item, ItemFailure, ResolvedTarget
+from transexplain.types.observer import Observer
+from transexplain.types.plans import Modality
+from transexplain.types.targets import label_index
+
+Entry = Item | ItemFailure | Encoded
+Some = TypeVar("Some", bound=Entry)
+
+
+def screened(
+    entries: Iterable[Some], quarantined: Mapping[str, str]
+) -> Iterator[Some | ItemFailure]:
+    """The stream with a failure in the place of each item in quarantine (id -> cause)."""
+    for entry in entries:
+        item = _item_of(entry)
+        if item is not None and item.id in quarantined:
+            yield ItemFailure(
+                item_id=item.id,
+                index=item.index,
+                kind="quarantined",
+                message=f"item {item.id!r} was alone in hand when attempts ended, the last so: "
+                f"{quarantined[item.id]}",
+            )
+        else:
+            yield entry
+
+
+def portions(entries: Iterable[Some], size: int, alone: Collection[str]) -> Iterator[list[Some]]:
+    """The stream in lists of at most `size`, in order; the items `alone` are lists of their own.
+
+    So these are encoded and computed by themselves, whatever is done with a list.
+    """
+    portion: list[Some] = []
+    for entry in entries:
+        item = _item_of(entry)
+        by_itself = item is not None and item.id in alone
+        if portion and (by_itself or len(portion) == size):
+            yield portion
+            portion = []
+        portion.append(entry)
+        if by_itself:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _item_of(entry: Entry) -> Item | None:
+    if isinstance(entry, Encoded):
+        return entry.item
+    return entry if isinstance(entry, Item) else None
+
+
+#: items that are read and sorted by length together; pictures are large and all of one length
+READ_TOGETHER: Mapping[Modality, int] = {"text": 256, "image": 32, "nodes": 32}
+
+
+class Silent:
+    """The observer of a caller who does not watch."""
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Nothing."""
+
+    def item_done(self, item_id: str) -> None:
+        """Nothing."""
+
+    def should_stop(self) -> bool:
+        """Never."""
+        return False
+
+
+def explain_items(
+    model: LoadedModel,
+    items: Iterable[Item | ItemFailure | Encoded],
+    request: Request,
+    *,
+    observer: Observer | None = None,
+    alone: Collection[str] = (),
+) -> Iterator[Explained]:
+    """Explain items in batches of similar length; results come in the order of the items.
+
+    A few hundred items are read at a time, so that neither a long stream nor large pictures fill
+    the memory; those that are encoded already stay so. A failing item costs only itself: the batch
+    it is in is halved until it is alone. Where memory ran out, batches stay smaller. The items
+    `alone` (ids) never share a batch.
+
+    Raises:
+        Stopped: the observer asked to stop.
+        EngineError: the model has an operator without a rule.
+        ConfigurationError: `window`, `stride` or the method does not fit the model.
+    """
+    _check_modality(model, request)
+    room = Room(request.batch_tokens)
+    for given in portions(items, READ_TOGETHER[model.modality], alone):
+        yield from _explain_some(model, given, request, observer or Silent(), room)
+
+
+def _check_modality(model: LoadedModel, request: Request) -> None:
+    name = request.method.name
+    takes = facts_of(name).modalities
+    if model.modality not in takes:
+        raise ConfigurationError(
+            f"method {name!r} is for {' and '.join(takes)}, and this model reads {model.modality}"
+        )
+
+
+def _explain_some(
+    model: LoadedModel,
+    given: list[Item | ItemFailure | Encoded],
+    request: Request,
+    watch: Observer,
+    room: Room,
+) -> list[Explained]:
+    done: dict[int, Explained] = {}
+    accepted: list[Member] = []
+    for place, encoded in _encoded(model, given, request):
+        if isinstance(encoded, ItemFailure):
+            done[place] = _failed(given[place], encoded, watch)
+            continue
+        label = label_index(encoded.item.label, request.names, request.labels)
+        if label is None and any(target.kind == "label" for target in request.targets):
+            done[place] = _failed(encoded.item, _no_label(encoded.item), watch)
+        else:
+            accepted.append(Member(place, encoded, label))
+    long = [member for member in accepted if member.encoded.windows]
+    whole = [member for member in accepted if not member.encoded.windows]
+    for member, result in (
+        *_explain_whole(model, whole, request, watch, room),
+        *explain_in_windows(model, long, request, watch, room),
+    ):
+        done[member.place] = result
+    return [done[place] for place in range(len(given))]
+
+
+def _encoded(
+    model: LoadedModel, given: Sequence[Item | ItemFailure | Encoded], request: Request
+) -> Iterator[tuple[int, Encoded | ItemFailure]]:
+    places = [place for place, entry in enumerate(given) if isinstance(entry, Item)]
+    readable = [entry for entry in given if isinstance(entry, Item)]
+    yield from zip(places, request.encode(model, readable), strict=True)
+    yield from ((place, entry) for place, entry in enumerate(given) if not isinstance(entry, Item))
+
+
+def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure, watch: Observer) -> Explained:
+    watch.item_done(failure.item_id)
+    return Explained(item=item if isinstance(item, Item) else None, failure=failure)
+
+
+def _no_label(item: Item) -> ItemFailure:
+    given = "no label" if item.label is None else f"label {item.label!r}, which is no class"
+    return ItemFailure(
+        item_id=item.id,
+        index=item.index,
+        kind="no-label",
+        message=f"the target `label` was asked but item {item.id!r} has {given}",
+    )
+
+
+def _explain_whole(
+    model: LoadedModel,
+    accepted: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
+) -> Iterator[tuple[Member, Explained]]:
+    """Items that the model reads in one pass, several in a batch."""
+    planned = batches_of(model, [one.encoded for one in accepted], room.positions)
+    batches = deque([accepted[index] for index in batch] for batch in planned)
+    while batches:
+        members = batches.popleft()
+        if not room.holds([member.encoded for member in members]):
+            batches.extendleft(reversed(_halves(members)))
+            continue
+        if watch.should_stop():
+            raise Stopped
+        results = _explain_batch(model, members, request, watch, room)
+        for member, result in zip(members, results, strict=True):
+            watch.item_done(member.encoded.item.id)
+            yield member, result
+
+
+def _explain_batch(
+    model: LoadedModel,
+    members: list[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
+) -> list[Explained]:
+    """Explain a batch; on an error halve it, so that only the item at fault is lost."""
+
+    def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
+        return [
+            request.resolve(model, row, member.label)
+            for row, member in zip(logits, members, strict=True)
+        ]
+
+    watch.batch_started([member.encoded.item.id for member in members])
+    try:
+        batch = model.collate([member.encoded for member in members])
+        explained = request.run(model, batch, resolve)
+    except (EngineError, ConfigurationError):
+        raise
+    except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        failed = error.with_traceback(None)
+    else:
+        return [
+            finished(model, member, explained.logits[row], explained.attributions[row])
+            for row, member in enumerate(members)
+        ]
+    if is_out_of_memory(failed):
+        room.was_too_small_for([member.encoded for member in members])
+    if len(members) == 1:
+        return [model_failure(members[0].encoded.item, failed)]
+    return [
+        one
+        for half in _halves(members)
+        for one in _explain_batch(model, half, request, watch, room)
+    ]
+
+
+def _halves(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    middle = len(members) // 2
+    return members[:middle], members[middle:]

@@ -1,0 +1,331 @@
+"""Long texts: their windows are explained for one target and joined to one attribution."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.explaining.batch_sizes import Room, batches_of, free_caches, is_out_of_memory
+from transexplain.explaining.explain_request import (
+    Explained,
+    Member,
+    Request,
+    Stopped,
+    finished,
+    model_failure,
+)
+from transexplain.methods import facts_of
+from transexplain.methods.at_input_layer import InputLayerForward
+from transexplain.methods.batch_explanation import Array
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
+from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
+from transexplain.types.observer import Observer
+from transexplain.types.plans import Join
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def window_weights(encoded: Encoded, join: Join) -> Array:
+    """(W,) what the logits of each window of a long text count for.
+
+    A window counts for the share of its tokens that is its own, where a token that n windows read
+    belongs to each of them to 1/n: so the weights times the sizes of the windows sum to the
+    number of tokens, and nothing counts twice for being read twice. Without overlap every share
+    is 1. `sum` takes the shares as they are, `mean` divides them by their sum: without overlap,
+    by W.
+    """
+    readers = _readers(encoded)
+    own = own_positions(encoded.features, encoded.length)
+    read = [window.places[own[window.places]] for window in encoded.windows]
+    shares = np.array([(1.0 / readers[places]).sum() / max(1, len(places)) for places in read])
+    return shares if join == "sum" else shares / shares.sum()
+
+
+def joined(
+    encoded: Encoded, parts: Sequence[Attribution], weights: Array, join: Join
+) -> Attribution:
+    """One attribution of the whole text: the weighted sum of those of its windows.
+
+    Args:
+        encoded: a text of T positions in W windows; special positions in front and at the end
+            are one position for those of all windows.
+        parts: of each window, all for one target.
+        weights: (W,), see `window_weights`.
+        join: how the weights were made, for the note.
+
+    Returns:
+        Relevance (T,); it, the logit and every entry of the ledger are the same weighted sum.
+    """
+    relevance = np.zeros(encoded.length)
+    for window, part, weight in zip(encoded.windows, parts, weights, strict=True):
+        np.add.at(relevance, window.places, weight * part.relevance.astype(np.float64))
+    ledgers = [part.ledger for part in parts if part.ledger is not None]
+    return dataclasses.replace(
+        parts[0],
+        item_id=encoded.item.id,
+        logit=float(weights @ [part.logit for part in parts]),
+        relevance=relevance.astype(parts[0].relevance.dtype),
+        features=encoded.features,
+        ledger=joined_ledger(ledgers, weights) if len(ledgers) == len(parts) else None,
+        notes=(_note(encoded, join), *_common(part.notes for part in parts)),
+    )
+
+
+def joined_ledger(ledgers: Sequence[Ledger], weights: Array) -> Ledger:
+    """The weighted sum of ledgers, entry by entry.
+
+    Its gap is the weighted sum of what was explained, minus the total; its magnitude is the sum
+    of the |terms| with their weights.
+    """
+
+    def total(values: Iterable[float]) -> float:
+        return float(weights @ np.fromiter(values, dtype=np.float64))
+
+    inputs, special, embeddings, biases, rules = (
+        total(getattr(ledger, name) for ledger in ledgers)
+        for name in ("inputs", "special", "embeddings", "biases", "rules")
+    )
+    whole = inputs + special + embeddings + biases + rules
+    return Ledger(
+        inputs=inputs,
+        special=special,
+        embeddings=embeddings,
+        biases=biases,
+        rules=rules,
+        total=whole,
+        gap=total(ledger.total + ledger.gap for ledger in ledgers) - whole,
+        magnitude=total(ledger.magnitude for ledger in ledgers),
+        biases_by_kind=_by_kind([ledger.biases_by_kind for ledger in ledgers], weights),
+        rules_by_kind=_by_kind([ledger.rules_by_kind for ledger in ledgers], weights),
+    )
+
+
+def _by_kind(tables: Sequence[Mapping[str, float]], weights: Array) -> dict[str, float]:
+    kinds = {kind: None for table in tables for kind in table}
+    return {kind: float(weights @ [table.get(kind, 0.0) for table in tables]) for kind in kinds}
+
+
+def _readers(encoded: Encoded) -> NDArray[Any]:
+    """(T,) how many windows read each position."""
+    return np.bincount(
+        np.concatenate([window.places for window in encoded.windows]), minlength=encoded.length
+    )
+
+
+def _note(encoded: Encoded, join: Join) -> str:
+    longest = max(window.encoded.length for window in encoded.windows)
+    note = (
+        f"explained in {len(encoded.windows)} windows of at most {longest} positions, "
+        f"{join} of their logits"
+    )
+    shared = float((_readers(encoded) > 1)[own_positions(encoded.features, encoded.length)].mean())
+    if shared:
+        note += f"; {shared:.0%} of the tokens are in several, each counted once among them"
+    return note
+
+
+def _common(of_windows: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The notes of all windows, each once; a number that differs is given as its range."""
+    alike: dict[str, list[str]] = {}
+    for note in (note for notes in of_windows for note in notes):
+        alike.setdefault(_NUMBER.sub("#", note), []).append(note)
+    return tuple(_ranged(notes) for notes in alike.values())
+
+
+def _ranged(notes: Sequence[str]) -> str:
+    """One text for several that differ in their numbers only."""
+    columns = zip(*(_NUMBER.findall(note) for note in notes), strict=True)
+    ranges = iter(
+        [
+            low if low == high else f"{low} to {high}"
+            for column in columns
+            for low, high in [(min(column, key=float), max(column, key=float))]
+        ]
+    )
+    return _NUMBER.sub(lambda _: next(ranges), notes[0])
+
+
+Targets = list[list[ResolvedTarget]]  #: of each member
+
+
+def explain_in_windows(
+    model: LoadedModel,
+    members: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
+) -> Iterator[tuple[Member, Explained]]:
+    """Explain items that are longer than the model reads, each by the join of its windows.
+
+    What is explained is F(x) = sum_w a_w f_w(x), f_w the logits (C,) of window w and a_w the
+    weights of `window_weights`. The targets are those of F, for every window the same, and
+    relevance and ledger are the same weighted sum as F, which they therefore add up to.
+    """
+    for group in _groups(members, room.positions):
+        results = _attempt(model, group, request, watch, room, room.positions)
+        for member, result in zip(group, results, strict=True):
+            watch.item_done(member.encoded.item.id)
+            yield member, result
+
+
+def _groups(members: Sequence[Member], budget: int) -> Iterator[list[Member]]:
+    """Items whose windows share batches, so that few batches are left half empty."""
+    group: list[Member] = []
+    room = budget
+    for member in members:
+        size = sum(window.encoded.length for window in member.encoded.windows)
+        if group and size > room:
+            yield group
+            group, room = [], budget
+        group.append(member)
+        room -= size
+    if group:
+        yield group
+
+
+def _attempt(
+    model: LoadedModel,
+    members: Sequence[Member],
+    request: Request,
+    watch: Observer,
+    room: Room,
+    budget: int,
+) -> list[Explained]:
+    """Explain a group; on an error smaller groups, then smaller batches, are tried.
+
+    So a window at fault costs only its own item, and a device short of memory costs time.
+    """
+    try:
+        return _Group.of(model, members, request, watch, budget).explain()
+    except (EngineError, ConfigurationError, Stopped):
+        raise
+    except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        failed = error.with_traceback(None)
+    if is_out_of_memory(failed):
+        free_caches()
+    if len(members) > 1:
+        middle = len(members) // 2
+        halves = (members[:middle], members[middle:])
+        return [
+            one
+            for half in halves
+            for one in _attempt(model, half, request, watch, room, min(budget, room.positions))
+        ]
+    encoded = members[0].encoded
+    if budget > max(window.encoded.length for window in encoded.windows):
+        found = _attempt(model, members, request, watch, room, budget // 2)
+        if is_out_of_memory(failed) and found[0].failure is None:
+            room.positions = min(room.positions, budget // 2)
+        return found
+    return [model_failure(encoded.item, failed)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """The windows of some items, and which of them share a batch."""
+
+    model: LoadedModel
+    members: Sequence[Member]
+    request: Request
+    watch: Observer
+    windows: list[tuple[int, Window]]  #: number of the member, and a window of it; in order
+    batches: list[list[int]]  #: indices into `windows`
+    weights: list[Array]  #: (W,) of each member
+
+    @classmethod
+    def of(  # the arguments of `_attempt`
+        cls,
+        model: LoadedModel,
+        members: Sequence[Member],
+        request: Request,
+        watch: Observer,
+        budget: int,
+    ) -> "_Group":
+        windows = [
+            (number, window)
+            for number, member in enumerate(members)
+            for window in member.encoded.windows
+        ]
+        batches = batches_of(model, [window.encoded for _, window in windows], budget)
+        weights = [window_weights(one.encoded, request.long_text_join) for one in members]
+        return cls(model, members, request, watch, windows, batches, weights)
+
+    def explain(self) -> list[Explained]:
+        """One result per member."""
+        targets = self._targets()
+        logits: dict[int, Array] = {}
+        found: dict[int, list[Attribution]] = {}
+        for rows in self.batches:
+            resolve = partial(self._resolve, rows, targets)
+            explained = self.request.run(self.model, self._batch(rows), resolve)
+            logits.update(zip(rows, explained.logits, strict=True))
+            found.update(zip(rows, explained.attributions, strict=True))
+        return [
+            self._finished(number, self._joined_logits(number, logits), found)
+            for number in range(len(self.members))
+        ]
+
+    def _targets(self) -> Targets | None:
+        """Targets of the joined logits; None where one batch holds every window.
+
+        Then they are resolved in it, and the forward pass that is made here is saved.
+        """
+        if len(self.batches) == 1:
+            return None
+        if not any(target.kind in ("predicted", "top") for target in self.request.targets):
+            nothing = np.zeros(len(self.model.classes))
+            return self._resolved(dict.fromkeys(range(len(self.windows)), nothing))
+        logits: dict[int, Array] = {}
+        for rows in self.batches:
+            logits.update(zip(rows, self._logits(self._batch(rows)), strict=True))
+        return self._resolved(logits)
+
+    def _logits(self, batch: Batch) -> Array:
+        """(B, C) logits as the method sees them."""
+        if facts_of(self.request.method.name).needs_rules:  # these cut a final softmax off
+            return self.request.run(self.model, batch, lambda seen: [[] for _ in seen]).logits
+        return InputLayerForward.of(self.model, batch, None).logits
+
+    def _resolve(
+        self, rows: Sequence[int], targets: Targets | None, logits: NDArray[np.floating[Any]]
+    ) -> Targets:
+        """The targets of the windows `rows`: those of their items."""
+        of = self._resolved(dict(zip(rows, logits, strict=True))) if targets is None else targets
+        return [of[self.windows[row][0]] for row in rows]
+
+    def _resolved(self, logits: dict[int, Array]) -> Targets:
+        return [
+            self.request.resolve(self.model, self._joined_logits(number, logits), member.label)
+            for number, member in enumerate(self.members)
+        ]
+
+    def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
+        """(C,) sum of a member's logits, weighted."""
+        return self.weights[number] @ np.stack([logits[row] for row in self._rows(number)])
+
+    def _rows(self, number: int) -> list[int]:
+        return [row for row, (owner, _) in enumerate(self.windows) if owner == number]
+
+    def _batch(self, rows: Sequence[int]) -> Batch:
+        if self.watch.should_stop():
+            raise Stopped
+        owners = dict.fromkeys(self.windows[row][0] for row in rows)
+        self.watch.batch_started([self.members[owner].encoded.item.id for owner in owners])
+        return self.model.collate([self.windows[row][1].encoded for row in rows])
+
+    def _finished(
+        self, number: int, logits: Array, found: dict[int, list[Attribution]]
+    ) -> Explained:
+        member = self.members[number]
+        of_targets = zip(*(found[row] for row in self._rows(number)), strict=True)
+        attributions = [
+            joined(member.encoded, parts, self.weights[number], self.request.long_text_join)
+            for parts in of_targets
+        ]
+        return finished(self.model, member, logits, attributions)

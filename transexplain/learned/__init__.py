@@ -1,1 +1,0 @@
-"""Explainers that learn: a small network that predicts relevance from hidden states."""

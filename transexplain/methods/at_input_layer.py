@@ -1,0 +1,292 @@
+"""What methods at the input layer have in common: the model as its function, products to
+positions, completeness.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transexplain.engine.composites import Composite
+from transexplain.engine.propagate import Propagation, propagate
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Features,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+    parts,
+)
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.items import PatchGrid, Unit
+
+#: positions that one forward pass holds at once, where a method runs many points
+POSITIONS_AT_ONCE = 4096
+
+
+class _Swap:
+    """Taps that note what stands at the input layer, and put something else there."""
+
+    def __init__(self, values: Tensor | None) -> None:
+        self.values, self.found = values, torch.empty(0)
+
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        self.found = tensor.detach()
+        return tensor if self.values is None else self.values.to(tensor.dtype)
+
+    def encoder_begins(self) -> None:
+        """Nothing depends on where the encoder begins."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputLayerForward:
+    """Logits as a function of the tensor at an input layer, for rows of one batch."""
+
+    model: LoadedModel
+    batch: Batch
+    at: str
+    start: Tensor  #: (B, T, D) at `encoder` and `words`, (B, 3, H, W) at `pixels`
+    logits: NDArray[np.float64]  #: (B, C) of the batch as it is
+
+    @classmethod
+    def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> Self:
+        """One forward pass that reads the input layer."""
+        taps, input_layer = _Swap(None), at or model.default_at
+        with torch.no_grad():
+            logits = model.run(batch, at=input_layer, taps=taps)
+        return cls(model, batch, input_layer, taps.found, as_array(logits))
+
+    def __call__(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Logits (N, C) with `values` (N, ...) in the place of the items `rows` (N,) of the batch.
+
+        The graph is recorded where the caller has gradients on.
+        """
+        return self.model.run(repeated(self.batch, rows), at=self.at, taps=_Swap(values))
+
+    def explained(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
+        """(N,) the seeded sum of logits, for a seed (B, C)."""
+        logits = self(values, rows)
+        return (logits * seed.to(logits)[rows]).sum(dim=1)
+
+    def gradients(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
+        """(N, ...) the gradient of the seeded sum of logits at `values`."""
+        with torch.enable_grad():
+            points = values.detach().requires_grad_(True)
+            total = self.explained(points, rows, seed).sum()
+            return torch.autograd.grad(total, points)[0].detach()
+
+    def chunks(self, rows: Tensor) -> Iterator[slice]:
+        """Slices of `rows` (N,) that are few enough for one pass."""
+        width = int(self.batch.lengths.max())
+        step = max(1, POSITIONS_AT_ONCE // width)
+        if not self.model.invariance(self.batch.encoded[0], ragged=False).batch:
+            step = 1
+        for begin in range(0, rows.shape[0], step):
+            yield slice(begin, min(begin + step, rows.shape[0]))
+
+
+def repeated(batch: Batch, rows: Tensor) -> Batch:
+    """A batch of the items `rows` (N,), each as often as it is named, padded as before."""
+    return Batch(
+        encoded=tuple(batch.encoded[row] for row in rows.tolist()),
+        inputs={name: values[rows] for name, values in batch.inputs.items()},
+        lengths=batch.lengths[rows],
+    )
+
+
+def as_array(logits: Tensor) -> NDArray[np.float64]:
+    """(B, C) logits as float64 numbers."""
+    found: NDArray[np.float64] = logits.detach().double().cpu().numpy()
+    return found
+
+
+def is_double(values: Any) -> bool:
+    """Whether a tensor is of float64: relevance is kept so then."""
+    return bool(values.dtype == torch.float64)
+
+
+def explain_by(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    rules: Composite,
+    *,
+    at: str | None,
+    method: str | None = None,
+) -> BatchExplanation:
+    """Explain every item of a batch by a composite: one forward, one backward per target.
+
+    `method` is the name to record, where it is not the composite's.
+    """
+    input_layer = at or model.default_at
+    items = len(batch.encoded)
+    passes = propagate(
+        lambda taps: model.run(batch, at=input_layer, taps=taps), rules, items, module=model.module
+    )
+    logits = passes.logits.detach().double().cpu().numpy()
+    places = [features_at(input_layer, encoded) for encoded in batch.encoded]
+    mark = CommonFields(
+        method=method or rules.name,
+        at=input_layer,
+        unit=rules.unit,
+        double=passes.logits.dtype == torch.float64,
+    )
+    take = partial(_one_pass, passes, places)
+    return explain_targets(batch, logits, resolve, take, mark)
+
+
+def _one_pass(
+    passes: Propagation, places: list[Features], seed: Array, last: bool
+) -> SeedRelevance:
+    product = passes.relevance(torch.from_numpy(seed), last=last)
+    positions = sum_hidden(product, places[0]).cpu().numpy()
+    inputs, special = parts(positions.shape[1], places)
+    ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
+    notes = [_notes(passes, item) for item in range(len(places))]
+    return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
+
+
+def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
+    """What a reader of one item's attribution has to know besides its numbers."""
+    notes = []
+    if passes.cut_softmax:
+        notes.append("the model ends in a softmax: its input is explained")
+    amplification = passes.book.amplification
+    if amplification is not None:
+        notes.append(f"the gamma rule amplified relevance up to {amplification[item]:.3g}-fold")
+    return tuple(notes)
+
+
+def features_at(input_layer: str, encoded: Encoded) -> Features:
+    """What the positions of the input layer are: the item's own, single pixels, or nodes alone."""
+    features = encoded.features
+    if input_layer == "nodes" and not isinstance(features, PatchGrid):
+        return tuple(token for token in features if not token.special)
+    if input_layer == "pixels" and isinstance(features, PatchGrid):
+        return dataclasses.replace(features, rows=features.height, cols=features.width, prefix=0)
+    return features
+
+
+def sum_hidden(product: Tensor, features: Features) -> Tensor:
+    """(B, T, D) -> (B, T); maps (B, D, rows, cols) and (B, rows, cols, D) -> (B, rows * cols)."""
+    if product.dim() == 3:
+        return product.sum(dim=-1)
+    if product.dim() == 4 and isinstance(features, PatchGrid):
+        channels_last = tuple(product.shape[1:3]) == (features.rows, features.cols)
+        return product.sum(dim=-1 if channels_last else 1).flatten(1)
+    raise EngineError(
+        f"the input layer has shape {tuple(product.shape)}; expected (B, T, D) or a map of "
+        "patches. Choose another `at`"
+    )
+
+
+#: share of f(x) - f(baseline) that may be missing before an attribution says so
+TOLERATED = 0.01
+#: items (N,), what stands at their leaves (N, ...), and what the gradients there are times
+Point = tuple[Tensor, Tensor, Tensor | float]
+
+
+def explain_at_input_layer(
+    passed: InputLayerForward,
+    resolve: Resolve,
+    relevance: Callable[[Tensor], Tensor],
+    *,
+    method: str,
+    unit: Unit = "logits",
+    finish: Callable[[Tensor], Tensor] | None = None,
+    difference: Array | None = None,
+) -> BatchExplanation:
+    """Explain every target by what `relevance` gives there, summed over the hidden axis.
+
+    Args:
+        passed: the model as a function of the input layer of B items.
+        resolve: (B, C) logits -> targets per item.
+        relevance: a seed (B, C) -> the relevance of every element of the input layer, of its shape.
+        method, unit: what is written on the attributions.
+        finish: done to the sums (B, T).
+        difference: (B, C) logits minus those that the relevances of all positions shall sum to
+            the difference from; where they miss it by more than 1 %, a note says so.
+    """
+    encoded = passed.batch.encoded
+    places = [features_at(passed.at, one) for one in encoded]
+
+    def take(seed: Array, _last: bool) -> SeedRelevance:
+        found = relevance(torch.from_numpy(seed).to(passed.start.device))
+        summed = sum_hidden(found, places[0])
+        positions = (summed if finish is None else finish(summed)).cpu().numpy()
+        notes: Sequence[tuple[str, ...]] = ()
+        if difference is not None:
+            wanted = (seed * difference).sum(axis=1)
+            notes = [
+                completeness(method, float(positions[row, : width(passed, row)].sum()), total)
+                for row, total in enumerate(wanted.tolist())
+            ]
+        return SeedRelevance(positions, notes=notes, features=places)
+
+    mark = CommonFields(method=method, at=passed.at, unit=unit, double=is_double(passed.start))
+    return explain_targets(passed.batch, passed.logits, resolve, take, mark)
+
+
+def width(passed: InputLayerForward, row: int) -> int:
+    """How many positions of the input layer are the item's own: all but padding."""
+    if passed.at == "pixels":
+        return int(np.prod(passed.start.shape[2:]))
+    return passed.batch.encoded[row].length
+
+
+def several(passed: InputLayerForward, times: int) -> Tensor:
+    """(times * B,) the rows of the batch, all of them once, then again."""
+    rows = torch.arange(len(passed.batch.encoded), device=passed.start.device)
+    return rows.repeat(times)
+
+
+def like_rows(numbers: Tensor, passed: InputLayerForward) -> Tensor:
+    """(N,) numbers as (N, 1, ...), to be multiplied with values at the input layer."""
+    return numbers.to(passed.start).view(-1, *[1] * (passed.start.dim() - 1))
+
+
+def summed_gradients(passed: InputLayerForward, points: Iterable[Point], seed: Tensor) -> Tensor:
+    """The sum of factor * gradient of the seeded logits over points at the input layer, float64."""
+    total = torch.zeros_like(passed.start, dtype=torch.float64)
+    for rows, values, factor in points:
+        add_rows(total, rows, passed.gradients(values, rows, seed).double() * factor)
+    return total
+
+
+def add_rows(total: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Add values (N, ...) to the items `rows` (N,) of a total (B, ...), one after the other.
+
+    So the order of a sum does not depend on the batch, and is the same on every device.
+    """
+    for place, row in enumerate(rows.tolist()):
+        total[row] += values[place]
+
+
+def completeness(method: str, found: float, wanted: float) -> tuple[str, ...]:
+    """A note where relevances sum to `found`, more than 1 % away from `wanted`; else nothing."""
+    if abs(found - wanted) <= TOLERATED * abs(wanted):
+        return ()
+    return (f"completeness: {method} sums to {found:.4g} where f(x) - f(baseline) is {wanted:.4g}",)
+
+
+def check_count(name: str, value: int) -> int:
+    """A whole number of at least 1; raises ConfigurationError for any other."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} is a whole number of at least 1, not {value!r}")
+    return value
+
+
+def check_share(name: str, value: float) -> float:
+    """A number that is not negative; raises ConfigurationError for any other."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        raise ConfigurationError(f"{name} is a number of at least 0, not {value!r}")
+    return float(value)

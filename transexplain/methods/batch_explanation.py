@@ -1,0 +1,152 @@
+"""What every method takes and gives back, and how relevance of positions becomes attributions."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.models.loaded_model import Batch, Encoded
+from transexplain.types.items import (
+    Attribution,
+    Ledger,
+    PatchGrid,
+    ResolvedTarget,
+    Token,
+    Unit,
+    own_positions,
+)
+
+#: (B, C) logits -> the targets of every item; a method calls it after its forward pass
+Resolve = Callable[[NDArray[np.floating[Any]]], list[list[ResolvedTarget]]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExplanation:
+    """One batch explained."""
+
+    logits: NDArray[np.float64]  #: (B, C)
+    attributions: list[list[Attribution]]  #: per item, in the order of its targets
+
+
+Array = NDArray[np.float64]
+Features = tuple[Token, ...] | PatchGrid
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeedRelevance:
+    """The relevance of a batch for one target per item."""
+
+    positions: Array  #: (B, T), special positions included; what lies beyond an item is ignored
+    logits: Array | None = None  #: (B,) where it is not the seeded sum of the batch's logits
+    ledgers: Sequence[Ledger] | None = None  #: per item
+    notes: Sequence[tuple[str, ...]] = ()  #: per item
+    #: what each item's positions are, where they are not the item's own
+    features: Sequence[Features] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommonFields:
+    """What all attributions of a batch have in common."""
+
+    method: str
+    at: str
+    unit: Unit
+    double: bool = False  #: relevance in float64, as the model computes; else float32
+
+
+#: (B, C) coefficients of the targets, and whether this is the last call -> a SeedRelevance
+ExplainSeed = Callable[[Array, bool], SeedRelevance]
+
+
+def explain_targets(
+    batch: Batch, logits: Array, resolve: Resolve, take: ExplainSeed, mark: CommonFields
+) -> BatchExplanation:
+    """Explain every target of every item, one target of each item at a time.
+
+    Args:
+        batch: B items.
+        logits: (B, C).
+        resolve: logits -> targets of every item.
+        take: computes the relevance of the batch for a seed (B, C); a row of zeros is an item
+            that has no target left.
+        mark: what is written on every attribution.
+    """
+    targets = resolve(logits)
+    rounds = max((len(of_item) for of_item in targets), default=0)
+    explained: list[list[Attribution]] = [[] for _ in batch.encoded]
+    for number in range(rounds):
+        row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
+        seed = seed_of(row_targets, logits.shape)
+        found = take(seed, number == rounds - 1)
+        explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
+        for row, target in enumerate(row_targets):
+            if target is not None:
+                explained[row].append(
+                    _record(batch.encoded[row], target, found, row, explained_logits[row], mark)
+                )
+    return BatchExplanation(logits, explained)
+
+
+def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
+    """(B, C) the coefficient of every logit in what is explained; 0 where nothing is."""
+    seed = np.zeros(shape)
+    for row, target in enumerate(targets):
+        for class_index, coefficient in target.coefficients if target else ():
+            seed[row, class_index] = coefficient
+    return seed
+
+
+def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of (B, `width`) positions are inputs, and which special.
+
+    Padding is neither: what a model lets leak there shows in the ledger's gap.
+    """
+    inputs = np.stack([own_positions(features, width) for features in places])
+    special = ~inputs
+    for row, features in enumerate(places):
+        if not isinstance(features, PatchGrid):
+            special[row, len(features) :] = False
+    return inputs, special
+
+
+def _record(
+    encoded: Encoded,
+    target: ResolvedTarget,
+    found: SeedRelevance,
+    row: int,
+    logit: float,
+    mark: CommonFields,
+) -> Attribution:
+    features = encoded.features if found.features is None else found.features[row]
+    relevance, prefix = split(found.positions[row], features)
+    content = encoded.item.content
+    dtype: type[np.floating[Any]] = np.float64 if mark.double else np.float32
+    return Attribution(
+        item_id=encoded.item.id,
+        method=mark.method,
+        target=target.spec,
+        rank=target.rank,
+        class_index=target.class_index,
+        class_name=target.class_name,
+        logit=float(logit),
+        relevance=relevance.astype(dtype),
+        unit=mark.unit,
+        at=mark.at,
+        features=features,
+        ledger=None if found.ledgers is None else found.ledgers[row],
+        text=content if isinstance(content, str) else None,
+        prefix_relevance=prefix,
+        notes=found.notes[row] if found.notes else (),
+    )
+
+
+def split(positions: Array, features: Features) -> tuple[Array, tuple[float, ...]]:
+    """(T,) as (T,) or (rows, cols), without padding, and the relevance of a prefix."""
+    if not isinstance(features, PatchGrid):
+        return positions[: len(features)], ()
+    prefix, cells = features.prefix, features.rows * features.cols
+    grid = positions[prefix : prefix + cells].reshape(features.rows, features.cols)
+    return grid, tuple(positions[:prefix].tolist())

@@ -1,0 +1,107 @@
+"""From weights of features to Attributions: what every perturbation method ends with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.at_input_layer import as_array, is_double
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.presence import Baseline, Over, Presence
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import ResolvedTarget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """What a method found for one item."""
+
+    weights: Array  #: (F, K) of every feature for every logit that a target reads
+    nothing: Array | None = None  #: (K,) the logits with every feature absent, where they count
+    note: str = ""
+
+
+#: the model as a function of presence -> an Estimate for each of B items
+Estimator = Callable[[Presence], Sequence[Estimate]]
+
+
+def explain_presence(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    estimator: Estimator,
+    *,
+    method: str,
+    baseline: Baseline,
+    over: Over,
+) -> BatchExplanation:
+    """Explain every target from one estimate over the logits: targets cost no forward pass.
+
+    Args:
+        model, batch, resolve, method: B items, and the name in the registry.
+        estimator: linear in the logits that it is given.
+        baseline: see `absence.absence`.
+        over: see `presence.Over`.
+
+    Returns relevance in logits; 0 at special positions, which are never absent.
+    """
+    with torch.no_grad():
+        logits = model.logits(batch)
+    numbers = as_array(logits)
+    targets = resolve(numbers)
+    classes = _classes(targets)
+    presence = Presence.of(model, batch, numbers, classes, baseline=baseline, over=over)
+    take = partial(_of_seed, presence, estimator(presence))
+    mark = CommonFields(method=method, at="inputs", unit="logits", double=is_double(logits))
+    return explain_targets(batch, numbers, lambda _logits: targets, take, mark)
+
+
+def _of_seed(
+    presence: Presence, estimates: Sequence[Estimate], seed: Array, _last: bool
+) -> SeedRelevance:
+    width = max(encoded.length for encoded in presence.batch.encoded)
+    coefficients = seed[:, presence.classes]
+    pairs = list(zip(estimates, coefficients, strict=True))
+    positions = [
+        presence.spread(row, one.weights @ wanted, width) for row, (one, wanted) in enumerate(pairs)
+    ]
+    notes = [_notes(presence.absent.note, one, wanted) for one, wanted in pairs]
+    return SeedRelevance(np.stack(positions), notes=notes)
+
+
+def whole_number(name: str, value: int) -> int:
+    """A parameter that counts; raises ConfigurationError where it is less than 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} is a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _classes(targets: Sequence[Sequence[ResolvedTarget]]) -> list[int]:
+    """The classes whose logits some target reads, in order."""
+    return sorted(
+        {
+            index
+            for of_item in targets
+            for target in of_item
+            for index, coefficient in target.coefficients
+            if coefficient
+        }
+    )
+
+
+def _notes(absent: str, estimate: Estimate, coefficients: Array) -> tuple[str, ...]:
+    notes = [absent]
+    if estimate.nothing is not None:
+        base = float(estimate.nothing @ coefficients)
+        notes.append(f"with every position absent the logit is {base:.6g}")
+    return (*notes, estimate.note) if estimate.note else tuple(notes)

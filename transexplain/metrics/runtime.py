@@ -1,8 +1,0 @@
-"""Seconds that an explanation takes."""
-
-from transexplain.metrics.case import Case, Scored
-
-
-def runtime(case: Case) -> Scored:
-    """Seconds of wall clock, the item's share of its batch (Ali et al. 2022, appendix E)."""
-    return Scored(value=case.seconds)

@@ -1,0 +1,105 @@
+"""How a module is called: which inputs its forward takes, and where the logits are."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transexplain.errors import EngineError, ModelLoadError
+from transexplain.types.plans import Modality
+
+#: the input that carries the item, by modality; of graph models it is their first
+MAIN_INPUT = {"text": "input_ids", "image": "pixel_values"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """The calling convention of one module, read from its signature."""
+
+    main: str  #: input_ids | pixel_values | the first input of a graph model
+    positional: bool  #: the main input goes first, without a name
+    names: frozenset[str] | None  #: keyword inputs it takes; None: any
+    fixed: Mapping[str, Any]  #: constants of every call
+
+    @classmethod
+    def of(cls, module: nn.Module, modality: Modality) -> "Caller":
+        """Read the convention of `module.forward`; ModelLoadError for scripted modules."""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelLoadError(
+                f"{type(module).__name__} is a scripted module, whose operators cannot be seen; "
+                "pass the module it was scripted from"
+            )
+        parameters = inspect.signature(module.forward).parameters
+        main = MAIN_INPUT.get(modality) or _first_input(module, parameters)
+        named = frozenset(
+            name
+            for name, p in parameters.items()
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+        )
+        any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return cls(
+            main=main,
+            positional=main not in named and (bool(named) or not any_name),
+            names=None if any_name and not named else named,
+            fixed={"use_cache": False} if "use_cache" in named else {},
+        )
+
+    def takes(self, name: str) -> bool:
+        """Whether the module has a place for the input `name`."""
+        return name == self.main or self.names is None or name in self.names
+
+    def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Logits (B, C) of one forward pass over `inputs` (each (B, ...))."""
+        keywords = {name: tensor for name, tensor in inputs.items() if self.takes(name)}
+        first = (keywords.pop(self.main),) if self.positional else ()
+        return _logits(module(*first, **keywords, **self.fixed))
+
+
+def _first_input(module: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> str:
+    first = next(iter(parameters.values()), None)
+    if first is None or first.kind in (first.VAR_POSITIONAL, first.VAR_KEYWORD):
+        raise ModelLoadError(
+            f"the forward of {type(module).__name__} does not name its first input, the features "
+            "of the nodes (B, T, F); wrap a module whose forward has named parameters"
+        )
+    return first.name
+
+
+def _logits(output: Any) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping) and "logits" in output:
+        found = output["logits"]
+    elif hasattr(output, "logits"):
+        found = output.logits
+    else:
+        found = output[0] if isinstance(output, tuple | list) and output else None
+    if not isinstance(found, Tensor):
+        raise EngineError(
+            f"the module returned {type(output).__name__} without logits; "
+            "it must return a tensor (B, C), or an output with `.logits`"
+        )
+    return found
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put `module` in eval mode; every part is back in its own mode afterwards."""
+    training = [part for part in module.modules() if part.training]
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
+    """Logits (B, C) of a plain forward pass."""
+    with torch.no_grad(), eval_mode(module):
+        return caller(module, inputs)

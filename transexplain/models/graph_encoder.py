@@ -1,0 +1,226 @@
+"""Graphs to model inputs, and where the nodes are at the input layer."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.models.calling import Caller
+from transexplain.models.graph_inputs import MASK, changed, names_of, read_graph
+from transexplain.models.input_layer import Layout, Sites
+from transexplain.models.input_layer_search import (
+    FORWARD_ERRORS,
+    Probe,
+    first_sites,
+    sites_of_blocks,
+)
+from transexplain.models.loaded_model import Batch, Encoded, LongText, failure
+from transexplain.types.items import Item, ItemFailure, Token
+
+#: a position reacts when it moves by more than this share of the most moved one
+_REACTS = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSites:
+    """The input layers of one graph model, and what stands before its nodes there."""
+
+    sites: Sites
+    prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
+    width: int | None = None  #: F; None: no graph was seen yet
+
+
+class NodeProbe:
+    """Finds the input layer `encoder` of one module at the first graph, once for all threads."""
+
+    def __init__(self, module: nn.Module, caller: Caller) -> None:
+        self._module, self._caller = module, caller
+        self._lock = threading.Lock()
+        self._found: NodeSites | None = None
+
+    def sites(self) -> Sites:
+        """The input layers; before the first graph, the most likely ones."""
+        found = self._found
+        return first_sites(self._module, ()) if found is None else found.sites
+
+    def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
+        """What the model shows for one graph: `inputs` (1, ...) each, on its device.
+
+        Raises ItemError `model-error` where the model fails on it; the next graph is then tried.
+        """
+        with self._lock:
+            if self._found is None:
+                try:
+                    self._found = self._measured(inputs)
+                except FORWARD_ERRORS as error:
+                    raise ItemError(
+                        "model-error", f"the model failed on it: {type(error).__name__}: {error}"
+                    ) from error
+            return self._found
+
+    def _measured(self, inputs: Mapping[str, Tensor]) -> NodeSites:
+        """The first layer list that reads one vector per node, and nothing else of the nodes."""
+        main = self._caller.main
+        graph = {name: values[0] for name, values in inputs.items()}
+        other = {name: values[None] for name, values in changed(graph, main).items()}
+        probe = Probe(
+            module=self._module, caller=self._caller, inputs=dict(inputs), others=dict(other)
+        )
+        swapped = replace(probe, inputs=probe.others, others=probe.inputs)
+        _, nodes, width = inputs[main].shape
+        probe.run()  # a graph that the model fails on shows nothing
+        for sites in sites_of_blocks(self._module):
+            first, second = (
+                probe.input_layer(sites, "encoder"),
+                swapped.input_layer(sites, "encoder"),
+            )
+            if first is None or second is None or first.shape != second.shape:
+                continue
+            layout = _layout(first)
+            prefix = None if layout is None else _prefix(_moved(first, second, layout), nodes)
+            if layout is None or prefix is None:
+                continue
+            found = replace(sites, layout=layout)
+            if probe.is_cut(found, "encoder"):
+                return NodeSites(sites=found, prefix=prefix, width=width)
+        return NodeSites(sites=Sites(block=None), width=width)
+
+
+def _layout(input_layer: Tensor) -> Layout | None:
+    if input_layer.ndim != 3 or 1 not in input_layer.shape[:2]:
+        return None
+    return "sequence" if input_layer.shape[0] == 1 else "positions_first"
+
+
+def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
+    """(T,) how far each position of the input layer moved from one graph to the other."""
+    moved = (first.double() - second.double()).abs().amax(-1)
+    return moved[0] if layout == "sequence" else moved[:, 0]
+
+
+def _prefix(moved: Tensor, nodes: int) -> int | None:
+    """Positions before the nodes, which do not react to the nodes; None: not known."""
+    prefix = moved.shape[0] - nodes
+    if prefix <= 0:
+        return prefix if prefix == 0 else None
+    reacts = moved > _REACTS * moved.max()
+    before, after = reacts[:prefix], reacts[prefix:]
+    return prefix if bool(after.any()) and not bool(before.any()) else None
+
+
+def one_row(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """A batch of one graph, real numbers in the model's number type."""
+    return {
+        name: (values.to(dtype) if values.is_floating_point() else values)[None]
+        for name, values in inputs.items()
+    }
+
+
+class NodeEncoder:
+    """Encodes graphs `{main: (T, F), ...}`; see `node_items.read_graph` for what they hold."""
+
+    def __init__(
+        self,
+        *,
+        main: str,
+        takes: Callable[[str], bool],
+        probe: NodeProbe,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.main = main  #: name of the input that holds the features of the nodes
+        self.takes = takes  #: whether the model has a place for an input of this name
+        self.probe = probe
+        self.dtype, self.device = dtype, device
+
+    def encode(
+        self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
+    ) -> list[Encoded | ItemFailure]:
+        """Inputs and nodes of each item, in order; the text parameters do not apply."""
+        del long_text, max_length
+        results: list[Encoded | ItemFailure] = []
+        for item in items:
+            try:
+                results.append(self._one(item))
+            except ItemError as error:
+                results.append(failure(item, error))
+        return results
+
+    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+        """Pad nodes on the right with 0 to the most of the batch: features (B, T, F).
+
+        A model that takes `attention_mask` (B, T) gets zeros where nodes are padding; for
+        others `LoadedModel.invariance` finds out whether graphs of several sizes may share a batch.
+        """
+        if not encoded:
+            raise ConfigurationError("a batch needs at least one encoded item")
+        names = {name: None for one in encoded for name in one.inputs}
+        inputs = {name: self._stacked(encoded, name) for name in names}
+        lengths = torch.tensor([one.length for one in encoded], device=self.device)
+        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+
+    def _one(self, item: Item) -> Encoded:
+        inputs = read_graph(item.content, self.main, self.takes)
+        nodes, width = inputs[self.main].shape
+        if not self.takes(MASK):
+            inputs.pop(MASK, None)
+        elif MASK not in inputs:
+            inputs[MASK] = torch.ones(nodes, dtype=torch.long)
+        row = one_row(inputs, self.dtype)
+        found = self.probe.of({name: values.to(self.device) for name, values in row.items()})
+        if found.width not in (None, width):
+            raise ItemError(
+                "bad-input", f"{self.main} has width {width}; the model takes {found.width}"
+            )
+        tokens = _virtual(found.prefix) + _nodes(names_of(item.content, nodes))
+        return Encoded(
+            item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=False
+        )
+
+    def _stacked(self, encoded: Sequence[Encoded], name: str) -> Tensor:
+        given = [one.inputs.get(name) for one in encoded]
+        rows = [values for values in given if values is not None]
+        if len(rows) < len(given):
+            missing = encoded[given.index(None)].item.id
+            raise ConfigurationError(f"item {missing} has no {name!r}, others do")
+        nodes = [one.inputs[self.main].shape[0] for one in encoded]
+        most = max(nodes)
+        axes = _growing(rows, nodes)
+        real = any(values.is_floating_point() for values in rows)
+        padded = [_padded(values.to(self.dtype) if real else values, axes, most) for values in rows]
+        return torch.stack(padded).to(self.device)
+
+
+def _growing(rows: Sequence[Tensor], nodes: Sequence[int]) -> list[int]:
+    """The axes that run over the nodes in every graph of a batch.
+
+    Where graphs differ in size no other axis can follow them all; where none differs nothing is
+    padded.
+    """
+    return [
+        axis
+        for axis in range(rows[0].ndim)
+        if all(
+            row.ndim == rows[0].ndim and row.shape[axis] == count
+            for row, count in zip(rows, nodes, strict=True)
+        )
+    ]
+
+
+def _padded(values: Tensor, axes: Sequence[int], most: int) -> Tensor:
+    missing = [most - size if axis in axes else 0 for axis, size in enumerate(values.shape)]
+    # pad() counts from the last axis, each with what comes before and after
+    return F.pad(values, [amount for missed in reversed(missing) for amount in (0, missed)])
+
+
+def _virtual(count: int) -> tuple[Token, ...]:
+    names = ["[graph]"] if count == 1 else [f"[graph {number}]" for number in range(count)]
+    return tuple(Token(text=name, start=0, end=0, special=True) for name in names)
+
+
+def _nodes(names: Sequence[str]) -> tuple[Token, ...]:
+    return tuple(Token(text=name, start=0, end=0, word=number) for number, name in enumerate(names))

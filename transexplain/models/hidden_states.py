@@ -1,0 +1,344 @@
+"""The outputs of layers of one forward pass, as (B, T, D) each, with and without the graph."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.models.calling import eval_mode
+from transexplain.models.input_layer import sequence_of
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import own_positions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Layers:
+    """One forward pass with what every layer gave, in the order of the calls."""
+
+    model: LoadedModel
+    batch: Batch
+    logits: Tensor  #: (B, C), in the graph
+    outputs: tuple[Tensor | None, ...]  #: L entries as the layers gave them; None: no float tensor
+    width: tuple[int, ...]  #: (B, T) with padding, of the input of the first layer
+    encoded: Tensor | None  #: first output of the base model, where the module has one
+
+    def index(self, layer: int | None) -> int:
+        """The layer 0..L-1 that `layer` means; negative numbers count from the end.
+
+        None is the last but one (the first where there is only one): most classifiers read the
+        output of the last at their class token alone. Raises ConfigurationError.
+        """
+        count = len(self.outputs)
+        if layer is None:
+            return max(count - 2, 0)
+        if isinstance(layer, bool) or not isinstance(layer, int):
+            raise ConfigurationError(f"layer is a whole number, not {layer!r}")
+        if not -count <= layer < count:
+            raise ConfigurationError(
+                f"{self.model.ref.source} has {count} layers, so layer is {-count}..{count - 1}, "
+                f"not {layer}"
+            )
+        return layer % count
+
+    def hidden(self, layer: int) -> Tensor:
+        """(B, T, D) what `layer` (0..L-1) gave; ConfigurationError where it is not that."""
+        return self._sequence(layer, self._output(layer)).detach()
+
+    def gradient(self, layer: int, seed: Tensor, *, last: bool = False) -> Tensor:
+        """(B, T, D) the gradient of sum_c seed[:, c] * logit_c at what `layer` gave.
+
+        Args:
+            layer: 0..L-1.
+            seed: (B, C) coefficients.
+            last: free the graph afterwards.
+
+        Raises EngineError where the logits do not depend on the layer.
+        """
+        output = self._output(layer)
+        found = torch.autograd.grad(
+            self.logits, output, seed.to(self.logits), retain_graph=not last, allow_unused=True
+        )[0]
+        if found is None:
+            raise EngineError(
+                f"the logits of {self.model.ref.source} do not depend on the output of layer "
+                f"{layer}; choose another layer"
+            )
+        return self._sequence(layer, found)
+
+    def closed(self, layer: int) -> Tensor:
+        """(B, T, D) what the base model would give if its last layer had given `layer`'s output.
+
+        Most encoders end with their last layer; where one goes on (a final norm), a second
+        forward pass applies that. Without a base model it is the layer's output itself.
+        """
+        hidden, final = self.hidden(layer), self.hidden(len(self.outputs) - 1)
+        encoded = self.encoded
+        if encoded is None or (encoded.shape == final.shape and torch.equal(encoded, final)):
+            return hidden
+        hooks = _Hooks(replace=(len(self.outputs) - 1, self._output(layer).detach()))
+        with torch.no_grad():
+            _run(self.model, self.batch, hooks)
+        if hooks.encoded is None:
+            raise EngineError(f"{self.model.ref.source} ran without its base model")
+        return hooks.encoded.detach()
+
+    def _output(self, layer: int) -> Tensor:
+        output = self.outputs[layer]
+        if output is None:
+            raise self._unfit(layer, "no float tensor")
+        return output
+
+    def _sequence(self, layer: int, tensor: Tensor) -> Tensor:
+        try:
+            found = sequence_of(tensor, self.model.sites.layout)
+        except (IndexError, RuntimeError):
+            found = tensor
+        if found.dim() != 3 or tuple(found.shape[:2]) != self.width:
+            raise self._unfit(layer, f"a tensor of shape {tuple(tensor.shape)}")
+        return found
+
+    def _unfit(self, layer: int, what: str) -> ConfigurationError:
+        items, positions = self.width
+        return ConfigurationError(
+            f"layer {layer} of {self.model.ref.source} gives {what}, which does not hold one "
+            f"vector for each of {positions} positions of {items} items (layers that merge or "
+            "split positions do not); choose an earlier layer, or a method that needs no layer"
+        )
+
+
+def run_layers(model: LoadedModel, batch: Batch) -> Layers:
+    """One forward pass over a batch that keeps what every layer gave, with gradients.
+
+    The layers are the calls of the modules of the repeated list that begins at the input layer
+    `encoder` (one module may be called many times). Raises ConfigurationError for a model without
+    one.
+    """
+    hooks = _Hooks()
+    with torch.enable_grad():
+        logits = _run(model, batch, hooks)
+    if not logits.requires_grad:
+        raise EngineError(
+            f"the logits of {model.ref.source} do not depend on its first layer: the model "
+            "detaches its path"
+        )
+    return Layers(
+        model=model,
+        batch=batch,
+        logits=logits,
+        outputs=tuple(hooks.outputs),
+        width=hooks.width,
+        encoded=None if hooks.encoded is None else hooks.encoded.detach(),
+    )
+
+
+def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
+    """The modules of the repeated layer list that begins at the input layer `encoder`, in order.
+
+    Lists inside of the list count as one long list. Raises ConfigurationError where there is none.
+    """
+    if model.sites.block is None:
+        raise ConfigurationError(
+            f"{model.ref.source} has no repeated layer list whose layers could be told apart; "
+            "choose a method that needs no layer"
+        )
+    name, outermost = model.sites.block_name, model.sites.block
+    while name:
+        name = name.rpartition(".")[0]
+        parent = model.module.get_submodule(name)
+        if isinstance(parent, nn.Sequential) and outermost is model.sites.block:
+            return tuple(parent)  # it is called as a whole: what holds it is no list of layers
+        if not isinstance(parent, nn.ModuleList):
+            break
+        if outermost is not model.sites.block and not _holds_lists(parent):
+            break
+        outermost = parent
+    return tuple(_flat(outermost))
+
+
+def _holds_lists(parent: nn.ModuleList) -> bool:
+    return all(isinstance(child, nn.ModuleList) for child in parent)
+
+
+def _flat(part: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(part, nn.ModuleList):
+        for child in part:
+            yield from _flat(child)
+    else:
+        yield part
+
+
+def _run(model: LoadedModel, batch: Batch, hooks: "_Hooks") -> Tensor:
+    with hooks.placed(blocks_of(model), model.module):
+        return model.run(batch, at="encoder", taps=hooks)
+
+
+class _Hooks:
+    """Taps and hooks of one forward pass, in one thread."""
+
+    def __init__(self, replace: tuple[int, Tensor] | None = None) -> None:
+        self.outputs: list[Tensor | None] = []
+        self.encoded: Tensor | None = None
+        self.width: tuple[int, ...] = ()
+        self.replace = replace  #: number of a call, and what it gives instead
+        self.thread = threading.get_ident()
+
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Begin the graph here, whether or not the parameters require gradients."""
+        self.width = tuple(tensor.shape[:2])
+        return tensor.detach().requires_grad_(torch.is_grad_enabled())
+
+    def encoder_begins(self) -> None:
+        """Nothing depends on where the encoder begins."""
+
+    @contextmanager
+    def placed(self, blocks: tuple[nn.Module, ...], module: nn.Module) -> Iterator[None]:
+        handles = [block.register_forward_hook(self.on_layer) for block in dict.fromkeys(blocks)]
+        base = getattr(module, "base_model", None)  # as transformers calls the encoder of a model
+        if isinstance(base, nn.Module) and base is not module:
+            handles.append(base.register_forward_hook(self.on_base))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def on_layer(self, _block: nn.Module, _args: Any, output: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return None
+        found = first_float(output)
+        number = len(self.outputs)
+        self.outputs.append(found)
+        if found is None:
+            return None
+        if self.replace is not None and self.replace[0] == number:
+            return _exchanged(output, found, self.replace[1])
+        # a copy, so that no operator in place changes what is kept
+        return _exchanged(output, found, found.clone())
+
+    def on_base(self, _base: nn.Module, _args: Any, output: Any) -> None:
+        if threading.get_ident() == self.thread:
+            self.encoded = first_float(output if isinstance(output, Tensor) else output[0])
+
+
+def first_float(output: Any) -> Tensor | None:
+    """The first float tensor of what a layer takes or gives; None where there is none."""
+    values = output if isinstance(output, tuple | list) else (output,)
+    floats = (v for v in values if isinstance(v, Tensor) and v.is_floating_point())
+    return next(floats, None)
+
+
+def _exchanged(output: Any, old: Tensor, new: Tensor) -> Any:
+    """`output` with `new` in the place of `old`; its other entries and its type stay."""
+    if isinstance(output, Tensor):
+        return new
+    values = [new if value is old else value for value in output]
+    kind = type(output)
+    return kind(*values) if hasattr(kind, "_fields") else kind(values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """One forward pass, with what some of its layers gave."""
+
+    logits: Tensor  #: (B, C)
+    hidden: tuple[Tensor, ...]  #: (B, T, D) for each layer that was asked for
+    mask: Tensor  #: (B, T) true where an item has a position
+    own: Tensor  #: (B, T) true where that is its own content: no special position
+
+
+def read_states(
+    model: LoadedModel, batch: Batch, layers: Sequence[int], *, training: bool = False
+) -> States:
+    """One forward pass that keeps the hidden states of `layers`.
+
+    Args:
+        model: one with a repeated list of layers.
+        batch: B items.
+        layers: 0 is the input of the first layer (the input layer `encoder`), l the output of layer
+            l.
+        training: run the module as it is, in train mode; else in eval mode.
+
+    The graph is recorded where the caller has gradients on. Raises ConfigurationError where a
+    layer does not give one vector for each position of the first.
+    """
+    hooks = _StateHooks()
+    with hooks.placed(model):
+        logits = model.caller(model.module, batch.inputs) if training else model.logits(batch)
+    found = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
+    width, device = found[0].shape[1], logits.device
+    own = np.stack([own_positions(one.features, width) for one in batch.encoded])
+    mask = positions_of(batch, width)
+    return States(logits, tuple(found[1:]), mask, torch.from_numpy(own).to(device) & mask)
+
+
+def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
+    """Layer -> D of every layer that `read_states` can read, by one forward pass over `batch`."""
+    hooks = _StateHooks()
+    with torch.no_grad(), eval_mode(model.module), hooks.placed(model):
+        model.caller(model.module, batch.inputs)
+    found = {}
+    for layer in range(len(hooks.states)):
+        try:
+            found[layer] = _sequence(model, hooks.states, layer).shape[-1]
+        except ConfigurationError:
+            continue
+    return found
+
+
+def positions_of(batch: Batch, width: int) -> Tensor:
+    """(B, T) which of `width` positions each item of the batch has."""
+    return torch.arange(width, device=batch.lengths.device)[None] < batch.lengths[:, None]
+
+
+def _sequence(model: LoadedModel, states: Sequence[Tensor | None], layer: int) -> Tensor:
+    found = states[layer] if layer < len(states) else None
+    first = states[0] if states else None
+    if found is not None and layer:
+        try:
+            found = sequence_of(found, model.sites.layout)
+        except (IndexError, RuntimeError):
+            found = None
+    if found is None or first is None or found.dim() != 3 or found.shape[:2] != first.shape[:2]:
+        raise ConfigurationError(
+            f"layer {layer} of {model.ref.source} does not give one vector for each position of "
+            "its first layer (layers that merge or split positions do not); read other layers"
+        )
+    return found
+
+
+class _StateHooks:
+    """The hooks of one forward pass, in one thread."""
+
+    def __init__(self) -> None:
+        self.states: list[Any] = []
+        self.thread = threading.get_ident()
+
+    @contextmanager
+    def placed(self, model: LoadedModel) -> Iterator[None]:
+        blocks, layout = blocks_of(model), model.sites.layout
+
+        def on_entry(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if threading.get_ident() != self.thread or self.states:
+                return
+            found = first_float((*args, kwargs.get("hidden_states")))
+            self.states.append(None if found is None else sequence_of(found, layout).clone())
+
+        def on_layer(_block: nn.Module, _args: Any, output: Any) -> None:
+            if threading.get_ident() == self.thread:
+                found = first_float(output)
+                # a copy, so that no operator in place changes what is kept
+                self.states.append(None if found is None else found.clone())
+
+        handles = [blocks[0].register_forward_pre_hook(on_entry, with_kwargs=True)]
+        handles += [block.register_forward_hook(on_layer) for block in dict.fromkeys(blocks)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()

@@ -1,0 +1,224 @@
+"""Pictures to pixel tensors, the patch grid of their positions, and the part of a picture they
+show.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from transexplain.errors import ItemError
+from transexplain.models.loaded_model import Batch, Encoded, LongText, failure
+from transexplain.types.items import Item, ItemFailure, PatchGrid
+
+#: an RGB picture to the model's input (3, H, W)
+Transform = Callable[[Image.Image], Tensor]
+
+
+#: left, top, right, bottom, as fractions of the picture
+Box = tuple[float, float, float, float]
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
+
+_REMEMBERED = 4096  #: picture sizes
+_STEP = 1 / 256
+_MISFIT = 0.02  #: of the picture's side; a transform that is no resize and crop fits worse
+
+
+class CropFinder:
+    """Finds the box of a transform for each picture size by transforming a ramp.
+
+    The red value of the ramp tells the column that a pixel came from, the green one its row; two
+    plain pictures tell what the transform does to values.
+    """
+
+    def __init__(self, transform: Transform) -> None:
+        self._transform = transform
+        self._black, self._white = (self._of(Image.new("RGB", (64, 64), c)) for c in (0, 0xFFFFFF))
+        self._boxes: dict[tuple[int, int], Box] = {}
+
+    def box(self, size: tuple[int, int]) -> Box:
+        """The part of a picture of `size` (width, height) that reaches the model.
+
+        The whole picture where the transform does something else than resize and crop.
+        """
+        if size not in self._boxes:
+            if len(self._boxes) >= _REMEMBERED:
+                self._boxes.clear()
+            self._boxes[size] = self._find(size)
+        return self._boxes[size]
+
+    def _find(self, size: tuple[int, int]) -> Box:
+        seen = self._of(_ramp(size))
+        spread = self._white - self._black
+        if seen.shape != spread.shape or not np.all(np.abs(spread[:2]) > 0):
+            return WHOLE
+        share = (seen[:2] - self._black[:2]) / spread[:2]
+        across, down = _ends(share[0].mean(axis=0)), _ends(share[1].mean(axis=1))
+        if across is None or down is None:
+            return WHOLE
+        return (across[0], down[0], across[1], down[1])
+
+    def _of(self, image: Image.Image) -> NDArray[np.float64]:
+        pixels: Tensor = self._transform(image)
+        return pixels.detach().to(torch.float64).numpy()
+
+
+def _ramp(size: tuple[int, int]) -> Image.Image:
+    width, height = size
+    columns = np.rint(255 * (np.arange(width) + 0.5) / width).astype(np.uint8)
+    rows = np.rint(255 * (np.arange(height) + 0.5) / height).astype(np.uint8)
+    red = np.broadcast_to(columns[None, :], (height, width))
+    green = np.broadcast_to(rows[:, None], (height, width))
+    return Image.fromarray(np.stack([red, green, np.zeros_like(red)], axis=-1))
+
+
+def _ends(profile: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Where the first and the last pixel of a side begin and end; None: not a straight line."""
+    places = np.arange(profile.size)
+    slope, start = (float(part) for part in np.polyfit(places, profile, 1))
+    if slope <= 0 or np.abs(start + slope * places - profile).max() > _MISFIT:
+        return None
+    low, high = start - slope / 2, start + slope * (profile.size - 0.5)
+    # the ramp has 256 steps: closer to an edge than that is the edge
+    return (low if low > _STEP else 0.0), (high if high < 1 - _STEP else 1.0)
+
+
+class ImageEncoder:
+    """Encodes pictures, arrays, image files and pixel tensors."""
+
+    def __init__(
+        self,
+        transform: Transform | None,
+        *,
+        shape: tuple[int, int, int],
+        grid: PatchGrid,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.transform = transform
+        self._crop = CropFinder(transform) if transform is not None else None
+        self.shape = shape  #: (3, H, W) of the model's input
+        self.grid = grid
+        self.dtype, self.device = dtype, device
+
+    def encode(
+        self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
+    ) -> list[Encoded | ItemFailure]:
+        """Pixels (3, H, W) of each item, in order; the text parameters do not apply."""
+        del long_text, max_length
+        results: list[Encoded | ItemFailure] = []
+        for item in items:
+            try:
+                results.append(self._one(item))
+            except ItemError as error:
+                results.append(failure(item, error))
+        return results
+
+    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+        """Stack to pixel_values (B, 3, H, W) in the model's number type."""
+        pixels = torch.stack([one.inputs["pixel_values"] for one in encoded])
+        lengths = torch.tensor([one.length for one in encoded], device=self.device)
+        return Batch(
+            encoded=tuple(encoded),
+            inputs={"pixel_values": pixels.to(self.device, self.dtype)},
+            lengths=lengths,
+        )
+
+    def _one(self, item: Item) -> Encoded:
+        content, box = item.content, WHOLE
+        if isinstance(content, Mapping):
+            pixels = _given(content)
+        elif self.transform is None or self._crop is None:
+            raise ItemError(
+                "no-transform",
+                "this model was wrapped without a transform: pass transform= to wrap, or give "
+                "encoded inputs {'pixel_values': (3, H, W)}",
+            )
+        else:
+            shown = picture(content)
+            pixels = self.transform(shown)
+            box = self._crop.box(shown.size)
+        if tuple(pixels.shape) != self.shape:
+            raise ItemError(
+                "bad-input",
+                f"pixel_values have shape {tuple(pixels.shape)}; the model takes {self.shape}",
+            )
+        if not bool(torch.isfinite(pixels).all()):
+            raise ItemError("bad-input", "pixel_values hold NaN or infinity")
+        return Encoded(
+            item=item,
+            inputs={"pixel_values": pixels},
+            features=replace(self.grid, box=box),
+            length=self.grid.prefix + self.grid.rows * self.grid.cols,
+            truncated=False,
+        )
+
+
+def _given(content: Mapping[str, Any]) -> Tensor:
+    if set(content) != {"pixel_values"}:
+        raise ItemError(
+            "bad-input", f"encoded pictures are {{'pixel_values': (3, H, W)}}, not {list(content)}"
+        )
+    try:
+        pixels = torch.as_tensor(content["pixel_values"]).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ItemError(
+            "bad-input", f"pixel_values are not an array of numbers: {error}"
+        ) from error
+    if not pixels.is_floating_point():
+        raise ItemError(
+            "bad-input",
+            f"pixel_values must be normalised floats, not {pixels.dtype}; "
+            "give the picture itself as an array (H, W, 3)",
+        )
+    return pixels[0] if pixels.ndim == 4 and pixels.shape[0] == 1 else pixels
+
+
+def picture(content: Any) -> Image.Image:
+    """An RGB picture from a PIL image or an array (H, W[, 1|3|4]).
+
+    Arrays are bytes 0 to 255 or floats 0 to 1. Raises ItemError `bad-image`, `null` or
+    `wrong-type`.
+    """
+    if content is None:
+        raise ItemError("null", "the picture is null")
+    if isinstance(content, Image.Image):
+        return _rgb(content)
+    if isinstance(content, Tensor):
+        content = content.detach().cpu().numpy()
+    if not isinstance(content, np.ndarray):
+        raise ItemError(
+            "wrong-type",
+            f"an image model takes pictures or arrays, not {type(content).__name__}",
+        )
+    return _from_array(content)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    try:
+        return image.convert("RGB")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ItemError("bad-image", f"the picture cannot be read: {error}") from error
+
+
+def _from_array(array: np.ndarray[Any, np.dtype[Any]]) -> Image.Image:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
+        raise ItemError(
+            "bad-image", f"an array of shape {array.shape} is no picture; give (H, W, 3)"
+        )
+    if 0 in array.shape:
+        raise ItemError("bad-image", f"an array of shape {array.shape} has no pixels")
+    if np.issubdtype(array.dtype, np.floating):
+        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+            raise ItemError("bad-image", "float pictures must lie between 0 and 1")
+        array = np.rint(array * 255).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise ItemError("bad-image", f"arrays must be uint8 or float in 0 to 1, not {array.dtype}")
+    return _rgb(Image.fromarray(array))

@@ -1,0 +1,316 @@
+"""Texts to model inputs, and what their positions are: characters, words and special tokens."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.models.hub import panics_as_errors
+from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure
+from transexplain.models.text_length import in_windows
+from transexplain.types.items import Item, ItemFailure, Token, own_positions
+
+
+def tokens_of(text: str, encoding: Any) -> tuple[Token, ...]:
+    """One token per position of `encoding` (a `tokenizers.Encoding` of `text`), (T,).
+
+    Offsets count characters (code points) of the original text, white space at either end of a
+    token left out. A word ends where the tokenizer says so and at white space, so that
+    tokenizers which never cut a text into words still give words.
+    """
+    tokens: list[Token] = []
+    word, last_word, last_end = -1, None, 0
+    for piece, span, special, tokenizer_word in zip(
+        encoding.tokens,
+        encoding.offsets,
+        encoding.special_tokens_mask,
+        encoding.word_ids,
+        strict=True,
+    ):
+        if special:
+            tokens.append(Token(text=piece, start=0, end=0, special=True))
+            continue
+        start, end = _trimmed(text, *span)
+        apart = any(character.isspace() for character in text[last_end:start])
+        if word < 0 or tokenizer_word != last_word or apart:
+            word += 1
+        last_word, last_end = tokenizer_word, end
+        tokens.append(Token(text=text[start:end] or piece, start=start, end=end, word=word))
+    return tuple(tokens)
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    cut = text[start:end]
+    if not cut.strip():
+        return start, end
+    return end - len(cut.lstrip()), start + len(cut.rstrip())
+
+
+def encode_given(
+    item: Item, tokenizer: Any | None, room: int | None, vocabulary: int | None
+) -> Encoded:
+    """The item whose content is `{"input_ids": (T,), "attention_mask": (T,), ...}`.
+
+    A leading batch dimension of 1 is taken off and padding on the right is cut. Raises ItemError
+    `bad-input` or `too-long`.
+    """
+    inputs = {str(name): _row(str(name), values) for name, values in item.content.items()}
+    if "input_ids" not in inputs:
+        raise ItemError(
+            "bad-input", f"encoded inputs need 'input_ids'; given: {', '.join(inputs) or 'nothing'}"
+        )
+    inputs = _unpadded(inputs)
+    length = inputs["input_ids"].shape[0]
+    _check(inputs["input_ids"], room, vocabulary)
+    return Encoded(
+        item=item,
+        inputs=inputs,
+        features=_tokens(inputs["input_ids"], tokenizer),
+        length=length,
+        truncated=False,
+    )
+
+
+def _row(name: str, values: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ItemError("bad-input", f"{name} is not an array of numbers: {error}") from error
+    if tensor.ndim == 2 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex():
+        raise ItemError(
+            "bad-input",
+            f"{name} must hold integers of shape (T,), not {tensor.dtype} of {tuple(tensor.shape)}",
+        )
+    return tensor.long()
+
+
+def _unpadded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    ids = inputs["input_ids"]
+    for name, values in inputs.items():
+        if values.shape != ids.shape:
+            raise ItemError(
+                "bad-input", f"{name} has {values.shape[0]} positions, input_ids {ids.shape[0]}"
+            )
+    mask = inputs.get("attention_mask", torch.ones_like(ids))
+    length = int(mask.ne(0).sum())
+    if length == 0:
+        raise ItemError("empty-text", "no position is attended to")
+    if not bool(mask[:length].ne(0).all()):
+        raise ItemError(
+            "bad-input", "attention_mask hides positions before the last; pad on the right only"
+        )
+    return {name: values[:length] for name, values in {**inputs, "attention_mask": mask}.items()}
+
+
+def _check(ids: Tensor, room: int | None, vocabulary: int | None) -> None:
+    if room is not None and ids.shape[0] > room:
+        raise ItemError(
+            "too-long",
+            f"{ids.shape[0]} encoded positions where at most {room} are taken; cut them, or use "
+            'long_text="window" with a model that has a tokenizer',
+        )
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or (vocabulary is not None and high >= vocabulary):
+        raise ItemError(
+            "bad-input",
+            f"input_ids hold {low if low < 0 else high}; the model knows 0 to "
+            f"{'...' if vocabulary is None else vocabulary - 1}",
+        )
+
+
+def _tokens(ids: Tensor, tokenizer: Any | None) -> tuple[Token, ...]:
+    numbers: list[int] = ids.tolist()
+    if tokenizer is None:
+        return tuple(Token(text=str(number), start=0, end=0) for number in numbers)
+    # [UNK] and [MASK] stand for words of the text, they do not frame it
+    framing = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    pieces = tokenizer.convert_ids_to_tokens(numbers)
+    return tuple(
+        Token(text=piece or str(number), start=0, end=0, special=number in framing)
+        for number, piece in zip(numbers, pieces, strict=True)
+    )
+
+
+class TextEncoder:
+    """Encodes strings with a fast tokenizer, and inputs that are encoded already."""
+
+    def __init__(
+        self,
+        tokenizer: Any | None,
+        *,
+        limit: int | None,
+        usual: int | None,
+        padding: Mapping[str, int],
+        vocabulary: int | None,
+        device: torch.device,
+        takes: Callable[[str], bool],
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.limit = limit  #: positions the model takes; None: any number
+        self.usual = usual  #: positions that texts are cut at unless `max_length` is given
+        self.padding = padding  #: input name -> value on padded positions; others get 0
+        self.vocabulary = vocabulary  #: ids below this exist; None: unknown
+        self.device = device
+        self.takes = takes  #: whether the model has a place for an input of this name
+        self._lock = threading.Lock()  # a fast tokenizer keeps its truncation between calls
+
+    def encode(
+        self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
+    ) -> list[Encoded | ItemFailure]:
+        """Token ids and tokens of each item, in order; see `LoadedModel.encode`."""
+        room = self._room(max_length)
+        text_room = self._room(self.usual if max_length is None else max_length)
+        if isinstance(long_text, Windows):
+            self._check_windows(long_text, text_room, max_length)
+        results: dict[int, Encoded | ItemFailure] = {}
+        strings: list[tuple[int, Item]] = []
+        for place, item in enumerate(items):
+            try:
+                if isinstance(item.content, Mapping):
+                    results[place] = self._given(item, room, long_text)
+                else:
+                    self._check_string(item.content)
+                    strings.append((place, item))
+            except ItemError as error:
+                results[place] = failure(item, error)
+        results.update(self._encode_strings(strings, text_room, long_text))
+        return [results[place] for place in range(len(items))]
+
+    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+        """Pad every input on the right to the longest of the batch: (B, T)."""
+        if not encoded:
+            raise ConfigurationError("a batch needs at least one encoded item")
+        longest = max(one.length for one in encoded)
+        inputs = {
+            name: torch.stack([self._padded(one, name, longest) for one in encoded]).to(self.device)
+            for name in {name: None for one in encoded for name in one.inputs}
+        }
+        lengths = torch.tensor([one.length for one in encoded], device=self.device)
+        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+
+    def widened(self, batch: Batch, width: int) -> Batch:
+        """The same batch padded on the right to `width` positions."""
+        inputs = {
+            name: torch.nn.functional.pad(
+                values, (0, width - values.shape[1]), value=self.padding.get(name, 0)
+            )
+            for name, values in batch.inputs.items()
+        }
+        return replace(batch, inputs=inputs)
+
+    def _padded(self, one: Encoded, name: str, longest: int) -> Tensor:
+        values = one.inputs.get(name)
+        if values is None:
+            if name != "token_type_ids":  # models read none as all of type 0
+                raise ConfigurationError(f"item {one.item.id} has no {name!r}, others do")
+            values = torch.zeros(one.length, dtype=torch.long)
+        missing = longest - values.shape[0]
+        return torch.nn.functional.pad(values, (0, missing), value=self.padding.get(name, 0))
+
+    def _room(self, max_length: int | None) -> int | None:
+        bounds = [bound for bound in (self.limit, max_length) if bound is not None]
+        room = min(bounds, default=None)
+        special = self.tokenizer.num_special_tokens_to_add() if self.tokenizer is not None else 0
+        if room is not None and room <= special:
+            raise ConfigurationError(
+                f"max_length={room} leaves no room for a word beside the {special} special "
+                f"tokens; use at least {special + 1}"
+            )
+        return room
+
+    def _check_windows(self, windows: Windows, room: int | None, max_length: int | None) -> None:
+        if max_length is not None and self.limit is not None and max_length > self.limit:
+            raise ConfigurationError(
+                f"a window of {max_length} positions does not fit: the model takes {self.limit}"
+            )
+        special = self.tokenizer.num_special_tokens_to_add() if self.tokenizer is not None else 0
+        if windows.stride is not None and room is not None and windows.stride > room - special:
+            raise ConfigurationError(
+                f"stride={windows.stride} leaves out text: a window of {room} positions has "
+                f"{special} special ones; use at most {room - special}"
+            )
+
+    def _given(self, item: Item, room: int | None, long_text: LongText) -> Encoded:
+        unknown = [name for name in item.content if not self.takes(str(name))]
+        if unknown and "attention_mask" not in unknown:
+            raise ItemError("bad-input", f"the model takes no input {unknown[0]!r}")
+        # without a tokenizer nobody knows which positions frame a window
+        windows = isinstance(long_text, Windows) and self.tokenizer is not None
+        encoded = encode_given(item, self.tokenizer, None if windows else room, self.vocabulary)
+        inputs = {name: row for name, row in encoded.inputs.items() if self.takes(name)}
+        encoded = replace(encoded, inputs=inputs)
+        return in_windows(encoded, room, long_text)
+
+    def _check_string(self, content: Any) -> None:
+        if content is None:
+            raise ItemError("null", "the text is null")
+        if not isinstance(content, str):
+            raise ItemError(
+                "wrong-type",
+                f"a text model takes strings or encoded inputs, not {type(content).__name__}",
+            )
+        if self.tokenizer is None:
+            raise ItemError(
+                "no-tokenizer",
+                "this model was wrapped without a tokenizer: pass tokenizer= to wrap, or give "
+                "encoded inputs {'input_ids': ...}",
+            )
+        if not content.strip():
+            raise ItemError("empty-text", "the text is empty or blank")
+        try:
+            content.encode()
+        except UnicodeEncodeError as error:
+            raise ItemError("invalid-utf8", f"the text is not valid Unicode: {error}") from error
+
+    def _encode_strings(
+        self, strings: list[tuple[int, Item]], room: int | None, long_text: LongText
+    ) -> dict[int, Encoded | ItemFailure]:
+        if not strings or self.tokenizer is None:
+            return {}
+        with self._lock, panics_as_errors():
+            rows = self.tokenizer(
+                [item.content for _, item in strings],
+                truncation=room is not None and not isinstance(long_text, Windows),
+                max_length=room,
+                padding=False,
+                return_attention_mask=True,
+                return_special_tokens_mask=True,
+                verbose=False,
+            )
+        results: dict[int, Encoded | ItemFailure] = {}
+        for row, (place, item) in enumerate(strings):
+            try:
+                results[place] = self._one(item, rows, row, room, long_text)
+            except ItemError as error:
+                results[place] = failure(item, error)
+        return results
+
+    def _one(
+        self, item: Item, rows: Any, row: int, room: int | None, long_text: LongText
+    ) -> Encoded:
+        encoding = rows.encodings[row]
+        truncated = bool(encoding.overflowing)
+        if truncated and long_text == "error":
+            raise ItemError(
+                "too-long",
+                f"the text of {len(item.content)} characters needs more than {room} positions; "
+                'shorten it or use long_text="window" or "truncate"',
+            )
+        tokens = tokens_of(item.content, encoding)
+        if not own_positions(tokens).any():
+            raise ItemError("empty-text", "the tokenizer found no token in this text")
+        inputs = {
+            name: torch.tensor(values[row], dtype=torch.long)
+            for name, values in rows.items()
+            if name != "special_tokens_mask" and self.takes(name)
+        }
+        encoded = Encoded(
+            item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=truncated
+        )
+        return in_windows(encoded, room, long_text)

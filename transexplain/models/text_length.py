@@ -1,0 +1,164 @@
+"""How long a text may be for a model, and windows over what is longer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from transexplain.errors import ItemError, ModelLoadError
+from transexplain.models.loaded_model import Encoded, LongText, Window, Windows
+from transexplain.types.items import PatchGrid, Token, own_positions
+
+#: tokenizers without a limit say 10^30
+SANE = 10_000_000
+_CONFIG_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
+    """Positions (special ones included) that `module` and `tokenizer` take; None: any number.
+
+    Raises ModelLoadError where the tokenizer's limit is no number.
+    """
+    tables = [
+        _rows(table)
+        for name, table in module.named_modules()
+        if isinstance(table, nn.Embedding) and _is_position_table(name)
+    ]
+    # relative and rotary positions have no table, only what the model was trained for
+    bounds = tables or _configured(module)
+    longest = 0 if tokenizer is None else tokenizer.model_max_length
+    if not isinstance(longest, int | float):
+        raise ModelLoadError(
+            f"tokenizer_config.json: model_max_length is {longest!r:.80}, which is no number"
+        )
+    if 0 < longest < SANE:
+        bounds.append(int(longest))
+    return min(bounds, default=None)
+
+
+def saved_truncation(tokenizer: Any) -> int | None:
+    """Positions that the tokenizer's own file cuts texts at; None where it does not say.
+
+    Only for a tokenizer fresh from its file: calling one changes this setting.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    length = (getattr(backend, "truncation", None) or {}).get("max_length")
+    special = tokenizer.num_special_tokens_to_add() if length is not None else 0
+    return int(length) if length is not None and length > special else None
+
+
+def _is_position_table(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return last in ("wpe", "embed_positions", "position_embeddings", "position_embedding")
+
+
+def _rows(table: nn.Embedding) -> int:
+    rows = table.num_embeddings
+    if table.padding_idx is not None:
+        return rows - table.padding_idx - 1  # RoBERTa counts positions from padding_idx + 1
+    offset = getattr(table, "offset", 0)  # BART and OPT keep the first rows for padding
+    return rows - offset if isinstance(offset, int) else rows
+
+
+def _configured(module: nn.Module) -> list[int]:
+    config = getattr(module, "config", None)
+    found = (getattr(config, name, None) for name in _CONFIG_NAMES)
+    return [value for value in found if isinstance(value, int) and 0 < value < SANE][:1]
+
+
+def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded:
+    """The text with its windows, where it needs more than `room` positions and windows are wanted.
+
+    A window ends where a word ends, unless one word fills it. All windows but the last are as
+    long as that allows. Raises ItemError `too-long` where nothing but special positions fits.
+    """
+    tokens = whole.features
+    if not isinstance(long_text, Windows) or room is None or whole.length <= room:
+        return whole
+    if isinstance(tokens, PatchGrid):
+        raise TypeError("windows are for texts; this item is a picture")
+    front, back = _frame(tokens)
+    capacity = room - front - (whole.length - back)
+    if capacity < 1:
+        raise ItemError(
+            "too-long", f"the special tokens of this text fill the {room} positions of a window"
+        )
+    words = [token.word for token in tokens[front:back]]
+    spans = cut(words, capacity, long_text.stride)
+    windows = []
+    for number, (begin, end) in enumerate(spans):
+        places = np.r_[:front, front + begin : front + end, back : whole.length]
+        windows.append(Window(_part(whole, tokens, places, number), places))
+    return replace(whole, windows=tuple(windows))
+
+
+def cut(words: Sequence[int | None], capacity: int, stride: int | None) -> list[tuple[int, int]]:
+    """The first token of every window and the one behind its last, between words.
+
+    Args:
+        words: (T,) which word each token belongs to; None: to none.
+        capacity: tokens of one window.
+        stride: tokens from the beginning of a window to that of the next, or a few less to begin
+            with a word; None: windows do not overlap.
+
+    Returns windows in order that cover all tokens; each begins and ends behind the one before.
+    """
+    spans: list[tuple[int, int]] = []
+    begin = end = 0
+    while end < len(words):
+        if spans:
+            begin = end if stride is None else _begin(words, begin, min(begin + stride, end), end)
+        reached = _word_start(words, begin + capacity, begin)
+        if reached > end:  # else the window before holds all of this one
+            spans.append((begin, reached))
+            end = reached
+    return spans
+
+
+def _begin(words: Sequence[int | None], last: int, wanted: int, end: int) -> int:
+    """Where the next window begins: at `wanted`, or at the nearest word start before or behind."""
+    found = _word_start(words, wanted, last)
+    while _inside_word(words, found) and found < end:  # the word is longer than the stride
+        found += 1
+    return wanted if _inside_word(words, found) else found
+
+
+def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
+    """The start of the word that `at` is in; `at` itself where that is not above `lowest`."""
+    if at >= len(words):
+        return len(words)
+    found = at
+    while found > lowest and _inside_word(words, found):
+        found -= 1
+    return found if found > lowest else at
+
+
+def _inside_word(words: Sequence[int | None], at: int) -> bool:
+    """Whether a cut in front of token `at` would part a word."""
+    return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
+
+
+def _frame(tokens: Sequence[Token]) -> tuple[int, int]:
+    """Where the text between the leading and the trailing special tokens begins and ends."""
+    own = np.flatnonzero(own_positions(tokens))
+    return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
+
+
+def _part(
+    whole: Encoded, tokens: Sequence[Token], places: NDArray[np.intp], number: int
+) -> Encoded:
+    def row(name: str, values: Tensor) -> Tensor:
+        # positions count from the beginning of the window
+        return values[: len(places)] if name == "position_ids" else values[places]
+
+    return Encoded(
+        # random numbers belong to an item: every window has its own
+        item=replace(whole.item, id=f"{whole.item.id}, window {number + 1}"),
+        inputs={name: row(name, values) for name, values in whole.inputs.items()},
+        features=tuple(tokens[place] for place in places),
+        length=len(places),
+        truncated=False,
+    )

@@ -1,0 +1,246 @@
+"""A sample of stored items explained again, and how far new numbers are from stored ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transexplain.data.attribution_shards import GivenItem, read_attributions
+from transexplain.data.shard_reader import read_shard
+from transexplain.errors import ConfigurationError, DamagedRowError, TransExplainError
+from transexplain.explaining import Explained, Request
+from transexplain.explaining.explain_again import explain_again
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.load import load_model
+from transexplain.provenance.consistency import OF_ITSELF, OF_LARGEST
+from transexplain.provenance.verification import Check, Checks, VerifyRequest, judged, note
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
+from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.scores import EvaluationPlan
+
+if TYPE_CHECKING:
+    from transexplain.models.loaded_model import LoadedModel
+
+
+#: targets whose class the logits choose
+_BY_LOGIT = ("predicted", "top:")
+
+
+@dataclass(slots=True)
+class Largest:
+    """The largest differences that were seen, as shares of the item's scale."""
+
+    relevance: float = 0.0
+    logit: float = 0.0
+    attributions: int = 0
+
+
+def differences(
+    outcome: ItemOutcome,
+    stored: Sequence[Attribution],
+    made: Explained,
+    tolerance: float,
+    largest: Largest,
+) -> Iterator[str]:
+    """What an item explained again has differently from what is stored, beyond `tolerance`.
+
+    Differences are shares of the item's own scale: of relevance, beyond the precision of its
+    payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
+    those that are within the tolerance, too.
+    """
+    if made.outcome is None:
+        reason = made.failure.message if made.failure else "nothing came back"
+        yield f"cannot be explained again: {reason}"
+        return
+    scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
+    if len(outcome.logits) != len(made.outcome.logits):
+        yield f"{len(made.outcome.logits)} logits, stored {len(outcome.logits)}"
+        return
+    pairs = zip(outcome.logits, made.outcome.logits, strict=True)
+    far = max((abs(one - other) / scale for one, other in pairs), default=0.0)
+    largest.logit = max(largest.logit, far)
+    if far > tolerance:
+        yield f"logits differ by {far:.2g} of their scale"
+    if made.outcome.predicted != outcome.predicted and not _tied(outcome, tolerance * scale):
+        yield f"predicted {made.outcome.predicted!r}, stored {outcome.predicted!r}"
+    again = {(one.target, one.rank): one for one in made.attributions}
+    kept = {(one.target, one.rank): one for one in stored}
+    if again.keys() != kept.keys():
+        yield f"{len(again)} attributions, stored {len(kept)}"
+    for key in sorted(again.keys() & kept.keys()):
+        before, after = kept[key], again[key]
+        if not _swapped(outcome, before, after, tolerance * scale):
+            yield from _far(before, after, tolerance, largest)
+
+
+def _tied(outcome: ItemOutcome, room: float) -> bool:
+    """Whether the two likeliest classes are so near that either may come first."""
+    best = sorted(outcome.logits)[-2:]
+    return len(best) == 2 and best[1] - best[0] <= 2 * room
+
+
+def _swapped(outcome: ItemOutcome, stored: Attribution, made: Attribution, room: float) -> bool:
+    """Whether another class was explained because the two are so near that either may be."""
+    if not stored.target.startswith(_BY_LOGIT):
+        return False
+    one, other = stored.class_index, made.class_index
+    if one is None or other is None or one == other:
+        return False
+    return abs(outcome.logits[one] - outcome.logits[other]) <= 2 * room
+
+
+def _far(
+    stored: Attribution, made: Attribution, tolerance: float, largest: Largest
+) -> Iterator[str]:
+    what = f"target {stored.target!r}"
+    if stored.class_name != made.class_name or stored.relevance.shape != made.relevance.shape:
+        yield (
+            f"{what} is of class {made.class_name!r} over {made.relevance.size} positions, stored "
+            f"{stored.class_name!r} over {stored.relevance.size}"
+        )
+        return
+    one, other = (np.asarray(x.relevance, dtype=np.float64).ravel() for x in (stored, made))
+    scale = float(np.abs(other).max(initial=0.0)) or 1.0
+    # stored relevance is float16 or float32 whatever it was computed in
+    room = OF_ITSELF * np.abs(other) + OF_LARGEST * scale
+    beyond = float((np.abs(one - other) - room).max(initial=0.0)) / scale
+    largest.attributions += 1
+    largest.relevance = max(largest.relevance, beyond)
+    if beyond > tolerance:
+        yield f"{what}: relevance differs by {beyond:.2g} of its largest value"
+    apart = abs(stored.logit - made.logit) / max(1.0, abs(made.logit))
+    largest.logit = max(largest.logit, apart)
+    if apart > tolerance:
+        yield f"{what}: logit {made.logit:.6g}, stored {stored.logit:.6g}"
+
+
+#: largest difference that another batch, number of threads or device may make, by number type.
+#: Measured by `python -m benchmarks.verify_tolerances` with minilm-sst2 (6 layers, 384 wide) over
+#: 200 rows of SST-2 dev on a CPU with AVX512 and AMX, batches of one item, 512 and 4,096 positions
+#: against 2,048, one and two threads, as the largest difference of relevance / logits. Float32,
+#: lrp: 6.9e-7 / 1.6e-6. Float16: lrp 4.4e-3 / 3.9e-3, attnlrp 5.5e-3, gradient-x-input 6.7e-3 (one
+#: item a batch). Bfloat16: lrp 2.8e-2 / 2.3e-2, attnlrp 3.2e-2, gradient-x-input 6.1e-2. Half
+#: precision is allowed three times the worst of these, because deeper models and other devices
+#: round more often; a graphics card was not measured. In bfloat16 that is a coarse check: what
+#: was changed by less the digests find. Float32 has more room yet, for a device's own kernels.
+TOLERANCES: Mapping[str, float] = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "float16": 2e-2,
+    "bfloat16": 2e-1,
+}
+
+
+def again_checks(
+    db: Database,
+    run_id: str,
+    plan: AuditPlan,
+    rows: Sequence[tuple[int, str]],
+    request: VerifyRequest,
+) -> Checks:
+    """Load the model, and explain these (row, item id) again.
+
+    `plan` is the run's, with its data where they are now.
+    """
+    if plan.task == "imported":
+        yield note("model", "not at hand, so nothing is explained again; read again instead")
+        yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, request)
+        return
+    try:
+        model = _loaded(plan, request)
+    except TransExplainError as error:
+        remedy = "--model PATH or --device NAME names another place or device"
+        yield judged("model", [str(error)], "", remedy)
+        return
+    yield _same_model(plan, model)
+    tolerance = TOLERANCES[plan.model.dtype] if request.tolerance is None else request.tolerance
+    try:
+        explained = list(_explained_again(plan, model, rows, request))
+    except TransExplainError as error:
+        yield judged("explained again", [str(error)], "")
+        return
+    yield _compared(db, run_id, rows, explained, tolerance, request)
+    if plan.task == "evaluation":
+        yield note("scores", "not measured again; the digests of the shards cover them")
+
+
+def _loaded(plan: AuditPlan, request: VerifyRequest) -> "LoadedModel":
+    place = request.model_of(plan.model)
+    return load_model(place.source, dtype=place.dtype, device=place.device)
+
+
+def _same_model(plan: AuditPlan, model: "LoadedModel") -> Check:
+    faults = []
+    if plan.model.digest and model.ref.digest != plan.model.digest:
+        faults.append(
+            f"digest {model.ref.digest[:12]} of {model.ref.source}, planned "
+            f"{plan.model.digest[:12]}: the run was made with another model"
+        )
+    if plan.model.attention and model.ref.attention != plan.model.attention:
+        faults.append(f"attention kernel {model.ref.attention!r}, planned {plan.model.attention!r}")
+    return judged("model", faults, f"digest {model.ref.digest[:12]}, {model.ref.dtype}")
+
+
+def _items(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Item | ItemFailure]:
+    for row, _ in rows:
+        yield from read_shard(plan.dataset, Shard(index=0, start=row, stop=row + 1))
+
+
+def _explained_again(
+    plan: AuditPlan, model: "LoadedModel", rows: Sequence[tuple[int, str]], request: VerifyRequest
+) -> Iterator[Explained]:
+    plan = replace(plan, batch_tokens=request.batch_tokens or plan.batch_tokens)
+    if plan.task != "evaluation":
+        wanted = [(item, None) for item in _items(plan, rows)]
+        yield from explain_again(model, Request.from_plan(plan), wanted)
+        return
+    from transexplain.evaluating import Evaluation, evaluate_items
+
+    assert plan.evaluation is not None
+    bare = EvaluationPlan(methods=(), metrics=(), targets=plan.evaluation.targets)
+    evaluation = Evaluation.from_plan(replace(plan, evaluation=bare))
+    for end in evaluate_items(model, _items(plan, rows), evaluation, observer=Silent()):
+        yield Explained(item=None, outcome=end.outcome, failure=end.failure)
+
+
+def _read_again(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Explained]:
+    for row, _ in rows:
+        for one in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
+            if isinstance(one, GivenItem):
+                yield Explained(item=None, outcome=one.outcome, attributions=one.attributions)
+            else:
+                yield Explained(item=None, failure=one)
+
+
+def _compared(
+    db: Database,
+    run_id: str,
+    rows: Sequence[tuple[int, str]],
+    again: Sequence[Explained] | Iterator[Explained],
+    tolerance: float,
+    request: VerifyRequest,
+) -> Check:
+    name, ids = "explained again", [item_id for _, item_id in rows]
+    faults: list[str] = []
+    largest = Largest()
+    try:
+        outcomes = {one.item_id: one for one in results.iter_items(db, run_id, item_ids=ids)}
+        stored: dict[str, list[Attribution]] = {item_id: [] for item_id in ids}
+        for one in results.iter_attributions(db, run_id, item_ids=ids):
+            stored[one.item_id].append(one)
+        for item_id, made in zip(ids, again, strict=True):
+            outcome = outcomes[item_id]
+            assert isinstance(outcome, ItemOutcome)
+            found = differences(outcome, stored[item_id], made, tolerance, largest)
+            faults += [f"item {item_id!r}: {text}" for text in found]
+    except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
+        faults.append(f"the stored sample cannot be read: {error}")
+    good = (
+        f"{len(ids)} items (seed {request.seed}), {largest.attributions} attributions: largest "
+        f"difference of relevance, beyond the stored precision, {largest.relevance:.1e} of the "
+        f"item's largest, of logits {largest.logit:.1e}; tolerance {tolerance:.0e}"
+    )
+    return judged(name, faults, good)

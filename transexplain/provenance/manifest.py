@@ -1,0 +1,214 @@
+"""Manifests: which bytes, which software and which machine a run's numbers came from."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from transexplain.methods.learned_facts import explainers_in, without_folders
+from transexplain.store.database import Database
+from transexplain.store.recorded import (
+    RecordedShard,
+    failure_kinds,
+    recorded_run,
+    recorded_shards,
+    workers_of,
+)
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def canonical(value: Any) -> bytes:
+    """A JSON value as bytes that are the same whoever writes them, and in whatever order.
+
+    UTF-8, keys sorted by code point, no white space, no escape but those that JSON asks for (and
+    of lone surrogates, which UTF-8 has no bytes for), numbers as Python's `repr`: the shortest
+    digits that read back as the same double. It is RFC 8785 but for two things: floats keep their
+    point (`1.0`, where the RFC writes `1`) and Python's exponents (`1e-07` for `1e-7`), and keys
+    beyond the basic plane are sorted by code point instead of UTF-16 unit.
+
+    Raises ValueError for NaN and infinity, TypeError for keys that are not text and for what
+    JSON has no form for.
+    """
+    _check_keys(value)
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return _SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def sha256_of(value: Any) -> str:
+    """Sha256 of the canonical bytes, in hexadecimal; raises as `canonical`."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _check_keys(value: Any) -> None:
+    """Two keys that JSON writes alike (1 and "1") would make one text of two values."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not text")
+            _check_keys(entry)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            _check_keys(entry)
+
+
+#: parts of a plan that say where and on what, and not what
+_PLACES = {
+    "model": ("source", "device"),
+    "dataset": ("source", "snapshot", "root"),
+}
+#: software that is recorded, but moves no number by itself
+_ASIDE = ("python",)
+
+
+def inputs_of(plan: Mapping[str, Any], surroundings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The part of a manifest that names the run, from the plan's stored document.
+
+    The same bytes elsewhere, under the same file names, are the same inputs.
+    """
+    rest = {name: value for name, value in plan.items() if name not in ("groups", "lexicons")}
+    software = (surroundings or {}).get("software", {})
+    explainers = _named(_documents(plan))
+    return {
+        "model": _without_places("model", plan["model"]),
+        "dataset": _without_places("dataset", plan["dataset"]),
+        "lexicons": _named(plan.get("lexicons", ())),
+        **({"explainers": explainers} if explainers else {}),
+        "groups": {group["name"]: sha256_of(group) for group in plan.get("groups", ())},
+        "plan": without_folders({n: value for n, value in rest.items() if n not in _PLACES}),
+        "seeds": dict(seeds(rest)),
+        "software": {name: one for name, one in software.items() if name not in _ASIDE},
+    }
+
+
+def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the inputs lay, and the device that was asked for."""
+    found = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
+    files = [one["path"] for one in plan["dataset"].get("files", ())]
+    lexicons = [one["path"] for one in plan.get("lexicons", ())]
+    explainers = [one["path"] for one in _documents(plan)]
+    beside = {"explainers": explainers} if explainers else {}
+    return {**found, "files": files, "lexicons": lexicons, **beside}
+
+
+def seeds(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every `seed` of a plan by its place, e.g. `evaluation.seed`."""
+    entries: Any = ()
+    if isinstance(value, Mapping):
+        entries = value.items()
+    elif isinstance(value, list | tuple):
+        entries = enumerate(value)
+    for key, entry in entries:
+        place = f"{path}.{key}" if path else str(key)
+        if key == "seed":
+            yield place, entry
+        yield from seeds(entry, place)
+
+
+def _without_places(part: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in document.items() if name not in _PLACES[part]}
+    files = document.get("files", ())
+    return {**kept, "files": list(files) if part == "model" else _named(files)}
+
+
+def _documents(plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The plan's explainers, each once, as its other files are written."""
+    return [asdict(one) for one in dict.fromkeys(explainers_in(plan))]
+
+
+def _named(files: Any) -> list[dict[str, str]]:
+    """Files by their last name, in the order that they were read in."""
+    return [{"name": PurePath(one["path"]).name, "sha256": one["sha256"]} for one in files]
+
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What a run was made from, and how it went."""
+
+    inputs: Mapping[str, Any]  #: what decides the numbers, wherever it lies and whoever computes
+    execution: Mapping[str, Any]  #: who computed, when, where the inputs lay, what was saved
+
+    @property
+    def name(self) -> str:
+        """Sha256 of the canonical `inputs`: the same for two runs over the same bytes."""
+        return sha256_of(self.inputs)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as one JSON object."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "inputs": self.inputs,
+            "execution": self.execution,
+        }
+
+    @property
+    def text(self) -> bytes:
+        """The canonical JSON of the document: what a manifest's file holds, to the byte."""
+        return canonical(self.document)
+
+    @property
+    def sha256(self) -> str:
+        """Sha256 of `text`, which `sha256sum` gives of the file."""
+        return hashlib.sha256(self.text).hexdigest()
+
+
+def manifest_of(db: Database, run_id: str) -> Manifest:
+    """What the run with exactly this id was made from, and how it went so far.
+
+    Of a finished run it stays the same, to the byte, until shards are computed once more. Raises
+    ConfigurationError for an unknown run.
+    """
+    run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
+    surroundings = _different(shards)
+    execution = {
+        "run": run.id,
+        "state": run.state,
+        "created": run.created,
+        "finished": run.finished,
+        "seconds": sum(one.seconds or 0.0 for one in shards),
+        "workers": workers_of(shards),
+        "plan_digest": run.plan_digest,
+        "places": places_of(run.plan),
+        "planned": None if run.surroundings is None else dict(run.surroundings),
+        "computed": surroundings,
+        "shards": [_shard(one, surroundings) for one in shards],
+        "attempts": sum(one.attempt for one in shards),
+        "failures": failure_kinds(db, run.id),
+    }
+    return Manifest(inputs=inputs_of(run.plan, run.surroundings), execution=execution)
+
+
+def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
+    """The software and machines that shards were saved by, each once."""
+    found: list[dict[str, Any]] = []
+    for one in shards:
+        if one.surroundings is not None and one.surroundings not in found:
+            found.append(dict(one.surroundings))
+    return found
+
+
+def _shard(one: RecordedShard, surroundings: list[dict[str, Any]]) -> dict[str, Any]:
+    made = None if one.surroundings is None else surroundings.index(dict(one.surroundings))
+    return {
+        "index": one.index,
+        "start": one.start,
+        "stop": one.stop,
+        "state": one.state,
+        "attempt": one.attempt,
+        "worker": one.worker,
+        "seconds": one.seconds,
+        "explained": one.explained,
+        "failed": one.failed,
+        "digest": one.digest,
+        "computed": made,  # place in `computed`
+    }

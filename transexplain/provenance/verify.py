@@ -1,0 +1,348 @@
+"""Verifying a run: every hash once more, every stored byte, and a sample explained again."""
+
+import hashlib
+import heapq
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
+from transexplain.data.source_files import file_digest, inside, picture_digest
+from transexplain.environment import software
+from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
+from transexplain.methods.learned_facts import explainers_of
+from transexplain.models.load import present_files
+from transexplain.provenance.consistency import consistency_checks
+from transexplain.provenance.explained_again import again_checks
+from transexplain.provenance.manifest import manifest_of
+from transexplain.provenance.verification import Check, Checks, VerifyRequest, judged, note
+from transexplain.randomness import keyed_number
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.store.recorded import (
+    RecordedRun,
+    RecordedShard,
+    explained_rows,
+    recorded_run,
+    recorded_shards,
+    stored_counts,
+    stored_rows,
+)
+from transexplain.store.results import stored_digest
+from transexplain.types.plans import AuditPlan, DatasetRef, SourceFile
+
+_UNRECORDED = "not recorded: the run is of an older version"
+
+
+def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
+    """One check for each kind of input that the plan names."""
+    yield _model(plan, request)
+    dataset = request.dataset_of(plan.dataset)
+    yield _snapshot(dataset)
+    yield _files("dataset files", plan.dataset.files, request)
+    if plan.dataset.modality == "image":
+        yield _pictures(dataset)
+    if plan.groups or plan.lexicons:
+        yield _files("lexicons", plan.lexicons, request)
+    if explainers := explainers_of(plan):
+        yield _explainers(explainers, request)
+
+
+def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
+    name, model = "model files", request.model_of(plan.model)
+    if plan.task == "imported":
+        return note(name, "none: the attributions were made elsewhere")
+    if not model.files:
+        return note(name, f"{_UNRECORDED}; the digest of them all is compared below")
+    remedy = "--model PATH names the model where it is elsewhere"
+    try:
+        present = present_files(model.source)
+    except ConfigurationError as error:
+        return judged(name, [str(error)], "", remedy)
+    planned = {one.path: one.sha256 for one in model.files}
+    faults = [
+        fault
+        for one in model.files
+        if (fault := _fault(present.get(one.path), one, f"{one.path} of {model.source}"))
+    ]
+    faults += [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned.keys())]
+    return judged(name, faults, f"{len(planned)} of {model.source} as planned", remedy)
+
+
+def _fault(path: Path | None, planned: SourceFile, shown: str) -> str | None:
+    """What is wrong with a file; None: its bytes are those of the plan."""
+    try:
+        if path is None or not path.is_file():
+            return f"{shown} is not there"
+        found = file_digest(path)
+    except OSError as error:
+        return f"{shown} cannot be read: {error.strerror}"
+    if found == planned.sha256:
+        return None
+    return f"{shown} has changed (sha256 {found[:12]}, planned {planned.sha256[:12]})"
+
+
+def _snapshot(dataset: DatasetRef) -> Check:
+    planned = SourceFile(path=dataset.snapshot, sha256=dataset.fingerprint)
+    fault = _fault(Path(dataset.snapshot), planned, dataset.snapshot)
+    return judged(
+        "dataset snapshot",
+        [fault] if fault else [],
+        f"{dataset.rows:,} rows, sha256 {dataset.fingerprint[:12]}",
+        "--data-root FOLDER, or TRANSEXPLAIN_SNAPSHOT_DIR, names the folder where it is",
+    )
+
+
+def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Check:
+    if not files:
+        unlisted = "not listed in the plan (pictures, very many files, or an older version)"
+        none = "no files: from the data, or of an older version"
+        return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
+    faults = [*_doubled(files, request)]
+    faults = faults or [fault for one in files if (fault := _file_fault(one, request))]
+    shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
+    remedy = "--data-root FOLDER names the folder where they are"
+    return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
+
+
+def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
+    places = [request.explainer_of(one.path) for one in files]
+    pairs = zip(places, files, strict=True)
+    faults = [fault for place, one in pairs if (fault := _fault(place, one, str(place)))]
+    shown = ", ".join(map(str, places))
+    remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
+    return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
+
+
+def _doubled(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
+    """Files of different content that would be looked for in one place."""
+    first: dict[Path, SourceFile] = {}
+    for one in files:
+        if one.path.startswith(BUILTIN):
+            continue
+        place = request.file_of(one.path)
+        other = first.setdefault(place, one)
+        if other.sha256 != one.sha256:
+            yield (
+                f"{place} cannot be both {other.path} and {one.path}; keep the folders that tell "
+                "them apart below --data-root"
+            )
+
+
+def _file_fault(planned: SourceFile, request: VerifyRequest) -> str | None:
+    if not planned.path.startswith(BUILTIN):
+        path = request.file_of(planned.path)
+        return _fault(path, planned, str(path))
+    try:
+        found = lexicon_file(planned.path).sha256
+    except ConfigurationError as error:
+        return str(error)
+    return None if found == planned.sha256 else f"{planned.path} is another in this version"
+
+
+def _pictures(dataset: DatasetRef) -> Check:
+    remedy = "--data-root FOLDER names the folder of the pictures"
+    try:
+        faults = list(_picture_faults(dataset))
+    except (OSError, ValueError) as error:  # the snapshot's own check says more
+        return judged("pictures", [f"the snapshot cannot be read: {error}"], "", remedy)
+    return judged("pictures", faults, f"as in the snapshot, below {dataset.root}", remedy)
+
+
+def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
+    columns = ["content", "sha256", "error_kind"]
+    with pq.ParquetFile(dataset.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=columns, use_threads=False):
+            for row in batch.to_pylist():
+                if row["error_kind"] is not None or row["sha256"] is None:
+                    continue
+                name = row["content"]
+                try:
+                    found = picture_digest(inside(Path(dataset.root), name), name)
+                except ItemError as error:
+                    yield str(error)
+                    continue
+                if found != row["sha256"]:
+                    yield f"{name} has changed (sha256 {found[:12]}, planned {row['sha256'][:12]})"
+
+
+_NAMED = 3  #: rows that are named
+
+
+def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard]) -> Checks:
+    """The plan, the number of items in every shard, and every stored byte."""
+    yield _plan(run)
+    done = [one for one in shards if one.state == "done"]
+    yield from _states(run, shards, done)
+    yield judged("items", list(_miscounted(db, run.id, shards)), _rows(done))
+    yield _bytes(db, run, done)
+
+
+def _plan(run: RecordedRun) -> Check:
+    # as `AuditPlan.digest`, but of the document: this version may know more keys than it has
+    text = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
+    found = hashlib.sha256(text.encode()).hexdigest()
+    digests = f"its sha256 is {found[:12]}, but {run.plan_digest[:12]} was written beside it"
+    faults = [] if found == run.plan_digest else [f"the stored plan was changed: {digests}"]
+    return judged("plan", faults, f"sha256 {found[:12]}")
+
+
+def _states(
+    run: RecordedRun, shards: Sequence[RecordedShard], done: Sequence[RecordedShard]
+) -> Checks:
+    if len(done) < len(shards) or run.state != "done":
+        left = len(shards) - len(done)
+        yield note(
+            "state", f"the run is {run.state}, {left} of {len(shards)} shards have no result"
+        )
+
+
+def _rows(done: Sequence[RecordedShard]) -> str:
+    explained, failed = sum(one.explained for one in done), sum(one.failed for one in done)
+    return f"{explained:,} explained and {failed:,} failed in {len(done):,} shards"
+
+
+def _miscounted(db: Database, run_id: str, shards: Sequence[RecordedShard]) -> Iterator[str]:
+    counts = stored_counts(db, run_id)
+    for one in shards:
+        if one.state != "done":
+            continue
+        found, wanted = counts.get(one.index, (0, 0)), (one.explained, one.failed)
+        missing = set(range(one.start, one.stop))
+        if found == wanted and sum(found) == len(missing):
+            continue
+        missing -= stored_rows(db, run_id, one.start, one.stop)
+        rows = ", ".join(map(str, sorted(missing)[:_NAMED]))
+        lost = f" (missing: row {rows}{', ...' if len(missing) > _NAMED else ''})" * bool(missing)
+        yield (
+            f"{_named(one)} holds {found[0]} explained and {found[1]} failed items, it was saved "
+            f"with {wanted[0]} and {wanted[1]}{lost}"
+        )
+
+
+def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Check:
+    name, recorded = "stored results", run.surroundings is not None
+    # a run that was begun by an older version has digests of what was saved since
+    taken = [one for one in done if recorded or one.digest is not None]
+    if done and not taken:
+        return note(name, "no digests: the run is of an older version")
+    faults = []
+    for one in taken:
+        try:
+            found = stored_digest(db, run.id, one.index, one.start, one.stop)
+        except (DamagedRowError, ValueError, TypeError, zlib.error) as error:
+            faults.append(f"{_named(one)} cannot be read: {type(error).__name__}: {error}")
+            continue
+        if one.digest is None:
+            faults.append(f"{_named(one)} has lost its digest")
+        elif found != one.digest:
+            faults.append(
+                f"{_named(one)} is not what was saved (sha256 {found[:12]}, saved "
+                f"{one.digest[:12]})"
+            )
+    return judged(name, faults, f"every byte of {len(taken):,} of {len(done):,} shards as saved")
+
+
+def _named(one: RecordedShard) -> str:
+    return f"shard {one.index} (rows {one.start} to {one.stop - 1})"
+
+
+#: shards whose aggregates are added up again
+_SHARDS = 4
+
+
+def verify(
+    db: Database, run_id: str, request: VerifyRequest, manifest: Path | None = None
+) -> Checks:
+    """Check after check of the run with exactly this id; none of them writes anything.
+
+    Hashes every input and every stored byte, so time grows with both; explains `request.items`
+    items again. `manifest` is a file that the store's manifest has to equal to the byte. Raises
+    ConfigurationError for an unknown run; everything wrong with it is a FAIL.
+    """
+    try:
+        run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
+    except (DamagedRowError, ValueError, TypeError) as error:
+        # a file that is no JSON is reported first
+        yield judged("plan", [f"the stored plan, or what was recorded beside it: {error}"], "")
+        return
+    if manifest is not None:
+        yield _manifest(db, run_id, manifest)
+    yield from stored_checks(db, run, shards)
+    try:
+        plan = runs.get(db, run_id).plan
+    except TransExplainError as error:
+        yield judged("plan's content", [str(error)], "")
+        return
+    sample = drawn(explained_rows(db, run_id), request.items, request.seed)
+    yield from consistency_checks(db, run_id, _shards_of(db, run_id, shards, sample))
+    yield from input_checks(plan, request)
+    yield _software(run, shards)
+    if sample:
+        yield from again_checks(db, run_id, _here(plan, request), sample, request)
+    else:
+        yield note("explained again", "no item: none was asked for, or none is stored")
+
+
+def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
+    """`count` of (row, item id), in their order: those whose hash with the seed is smallest."""
+
+    def key(entry: tuple[int, str]) -> int:
+        return keyed_number(seed, entry[0], bits=256, algorithm="sha256", separator=":")
+
+    return sorted(heapq.nsmallest(count, rows, key=key))
+
+
+def _here(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
+    """The plan with its data, and its explainer, where they are now."""
+    return replace(
+        plan, dataset=request.dataset_of(plan.dataset), method=request.method_of(plan.method)
+    )
+
+
+def _shards_of(
+    db: Database,
+    run_id: str,
+    shards: Sequence[RecordedShard],
+    sample: Sequence[tuple[int, str]],
+) -> list[tuple[int, list[str]]]:
+    """Some finished shards that hold items of the sample, with the ids of all their items."""
+    found = []
+    for one in shards:
+        inside = range(one.start, one.stop)
+        if one.state == "done" and any(row in inside for row, _ in sample):
+            ids = [name for _, name in explained_rows(db, run_id, inside)]
+            found.append((one.index, ids))
+        if len(found) == _SHARDS:
+            break
+    return found
+
+
+def _manifest(db: Database, run_id: str, path: Path) -> Check:
+    made = manifest_of(db, run_id)
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return judged("manifest", [f"{path} cannot be read: {error.strerror}"], "")
+    difference = f"the store gives sha256 {made.sha256[:12]}, {path} has {found[:12]}"
+    faults = [] if found == made.sha256 else [difference]
+    return judged("manifest", faults, f"{path} is what the store gives, sha256 {found[:12]}")
+
+
+def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
+    """Other versions are no fault, but a reason why numbers may differ."""
+    if run.surroundings is None:
+        return note("software", "not recorded: the run is of an older version")
+    used = [one.surroundings for one in shards if one.surroundings is not None]
+    changed = set()
+    for there in (run.surroundings, *used):
+        for name, version in there["software"].items():
+            if software().get(name) != version:
+                changed.add(f"{name} {version} then, {software().get(name, 'none')} now")
+    if changed:
+        return note("software", "; ".join(sorted(changed)))
+    return Check(name="software", status="PASS", text="the versions that the run was made with")

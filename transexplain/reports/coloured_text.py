@@ -1,0 +1,238 @@
+"""Texts with their words coloured by sign, opacity by strength: for browsers and terminals."""
+
+import html
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+from rich.color import Color
+from rich.style import Style
+from rich.text import Text
+
+from transexplain.errors import ConfigurationError
+from transexplain.reports.heatmap import RGB, colour, data_uri, tile
+from transexplain.reports.page import environment, storable
+from transexplain.reports.phrasing import signed
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.words import Span, largest, spans_of
+
+#: share of the background that the strongest word covers: text stays readable on light and dark
+MAX_OPACITY = 0.72
+FAINTEST = 0.02  #: of the scale; below, a word is left alone
+DEEPEST = 0.85  #: place in the palette whose colour marks have; strength is their opacity
+_TERMINAL_GROUND: RGB = (24, 24, 27)
+
+
+def token_html(
+    attribution: Attribution, *, scale: float | None = None, palette: str = "blue-red"
+) -> str:
+    """The text of `attribution` as one HTML element that needs no style sheet.
+
+    Taking its tags away leaves the original text: white space is kept, everything is escaped; only
+    NUL and lone surrogates, which no HTML can hold, become U+FFFD.
+
+    Args:
+        attribution: of a text.
+        scale: |relevance| that gets the full colour; None: the largest word of this text.
+        palette: `blue-red`, or `green-red` as in the TransExplain paper (negative is red).
+
+    Raises: TypeError for an image; ConfigurationError for an unknown palette or a bad scale.
+    """
+    text, spans = spans_of(attribution)
+    return spans_html(text, spans, scale=scale, palette=palette)
+
+
+def spans_html(
+    text: str,
+    spans: Sequence[Span],
+    *,
+    scale: float | None = None,
+    palette: str = "blue-red",
+    unread_from: int | None = None,
+) -> str:
+    """As `token_html`, from a text and its words; what the model did not read is dimmed."""
+    full = _scale(spans, scale)
+    parts = [
+        '<span class="tx" dir="auto" style="white-space:pre-wrap;overflow-wrap:anywhere;'
+        'unicode-bidi:isolate">'
+    ]
+    stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
+    for start, end, value in pieces(stop, spans):
+        if value is None:
+            parts.append(escape(text[start:end]))
+        else:
+            parts.append(_word(text[start:end], value, full, palette))
+    if stop < len(text):
+        parts.append(
+            '<span class="tx-unread" style="opacity:.55" title="not read by the model: the text '
+            f'was too long">{escape(text[stop:])}</span>'
+        )
+    return "".join([*parts, "</span>"])
+
+
+def token_ansi(
+    attribution: Attribution, *, scale: float | None = None, palette: str = "blue-red"
+) -> Text:
+    """The text of `attribution` for a terminal, words on coloured ground.
+
+    Control characters are shown as pictures of themselves, so that no text can steer the terminal.
+    Raises as `token_html` does.
+    """
+    text, spans = spans_of(attribution)
+    full = _scale(spans, scale)
+    shown = Text()
+    for start, end, value in pieces(len(text), spans):
+        piece = _visible(text[start:end])
+        strength = _share(value, full) if value is not None else 0.0
+        shown.append(piece, _terminal_style(strength, palette) if strength else None)
+    return shown
+
+
+def page(
+    attributions: Attribution | Sequence[Attribution],
+    *,
+    scale: float | None = None,
+    palette: str = "blue-red",
+    title: str = "TransExplain",
+) -> str:
+    """A self-contained HTML page of attributions: coloured texts, heatmaps of images.
+
+    Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
+    """
+    given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
+    entries = [
+        {
+            "of": one,
+            "body": _body(one, scale, palette),
+            "is_picture": isinstance(one.features, PatchGrid),
+        }
+        for one in given
+    ]
+    return storable(environment().get_template("page.html.j2").render(entries=entries, title=title))
+
+
+def escape(text: str) -> str:
+    """`text` for HTML content or a quoted attribute, characters that HTML cannot hold replaced."""
+    # a parser would turn a bare carriage return into a line feed
+    return html.escape(storable(text), quote=True).replace("\r", "&#13;")
+
+
+def _body(attribution: Attribution, scale: float | None, palette: str) -> Markup:
+    if isinstance(attribution.features, PatchGrid):
+        return Markup(
+            data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
+        )
+    return Markup(token_html(attribution, scale=scale, palette=palette))
+
+
+def pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float | None]]:
+    """(start, end, relevance) over the characters up to `stop`; None between the words."""
+    cursor = 0
+    for span in spans:
+        if span.end > stop:
+            break
+        if span.start > cursor:
+            yield cursor, span.start, None
+        yield span.start, span.end, span.relevance
+        cursor = span.end
+    if cursor < stop:
+        yield cursor, stop, None
+
+
+def _word(text: str, value: float, scale: float, palette: str) -> str:
+    strength = _share(value, scale)
+    if abs(strength) < FAINTEST:
+        return f'<span title="{signed(value)}">{escape(text)}</span>'
+    red, green, blue = colour(strength / abs(strength) * DEEPEST, palette)
+    opacity = MAX_OPACITY * abs(strength)
+    sign = "pos" if strength > 0 else "neg"
+    return (
+        f'<span class="tx-{sign}" style="background-color:rgba({red},{green},{blue},{opacity:.3f});'
+        f'border-radius:.2em" title="{signed(value)}">{escape(text)}</span>'
+    )
+
+
+def _share(value: float, scale: float) -> float:
+    return max(-1.0, min(1.0, value / scale)) if scale else 0.0
+
+
+def _scale(spans: Sequence[Span], scale: float | None) -> float:
+    if scale is None:
+        return largest(spans)
+    if not 0.0 <= scale < float("inf"):
+        raise ConfigurationError(f"a colour scale must be a positive number, not {scale}")
+    return scale
+
+
+def _terminal_style(strength: float, palette: str) -> Style | None:
+    if abs(strength) < FAINTEST:
+        return None
+    share = abs(strength)
+    target = colour(1.0 if strength > 0 else -1.0, palette)
+    mixed = [
+        round(ground + share * (full - ground))
+        for ground, full in zip(_TERMINAL_GROUND, target, strict=True)
+    ]
+    return Style(color=Color.from_rgb(244, 244, 245), bgcolor=Color.from_rgb(*mixed))
+
+
+def _visible(text: str) -> str:
+    """Control characters as U+2400 and on, direction overrides and surrogates as U+FFFD."""
+    return "".join(map(_visible_character, text))
+
+
+def _visible_character(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t":
+        return character
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\N{SYMBOL FOR DELETE}"
+    odd = 0x80 <= code < 0xA0 or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+    return "\ufffd" if odd or 0xD800 <= code <= 0xDFFF else character
+
+
+def marked_html(
+    text: str, spans: Sequence[Span], *, scale: float, unread_from: int | None = None
+) -> Markup:
+    """`text` with its words marked, for a page that has `marks_css`; everything is escaped.
+
+    Args:
+        text: as the item has it, or its beginning.
+        spans: words with their relevance.
+        scale: |relevance| that gets the full colour on the shared scale.
+        unread_from: character from which the model read nothing; that part is dimmed.
+    """
+    full = largest(spans)
+    stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
+    shared = f' style="--k:{full / scale:.3g}"' if scale and full else ""
+    parts = [f'<span class="tx" dir="auto"{shared}>']
+    for start, end, value in pieces(stop, spans):
+        shown = escape(text[start:end])
+        parts.append(shown if value is None else _marked_word(shown, value, full))
+    if stop < len(text):
+        parts.append(
+            '<span class="tx-unread" title="not read by the model: the text was too long">'
+            f"{escape(text[stop:])}</span>"
+        )
+    # every part is escaped above
+    return Markup("".join([*parts, "</span>"]))
+
+
+def marks_css() -> Markup:
+    """Style rules for the words, in the colours of the standard palette."""
+    rules = (
+        f".tx .{name}{{background:rgba({','.join(map(str, colour(end * DEEPEST)))},"
+        f"calc(min(1,var(--v)*var(--k,1))*{MAX_OPACITY}))}}"
+        for name, end in (("p", 1.0), ("n", -1.0))
+    )
+    return Markup("\n".join(rules))
+
+
+def _marked_word(shown: str, value: float, full: float) -> str:
+    strength = abs(value) / full if full else 0.0
+    if strength < FAINTEST:
+        return f'<span title="{signed(value)}">{shown}</span>'
+    name = "p" if value > 0 else "n"
+    return f'<span class={name} style=--v:{strength:.2f} title="{signed(value)}">{shown}</span>'

@@ -1,0 +1,287 @@
+"""An evaluation as HTML, JSON, CSV and Markdown."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from transexplain.evaluating.metrics.metric_table import Better
+from transexplain.reports import charts
+from transexplain.reports.charts import Series, Stroke, stroke
+from transexplain.reports.escaping import markdown_text, spreadsheet_safe
+from transexplain.reports.evaluation.evaluation_records import (
+    SCHEMA_VERSION,
+    EvaluationSummary,
+    Row,
+    Table,
+)
+from transexplain.reports.evaluation.evaluation_text import baseline, notes
+from transexplain.reports.evaluation.score_statistics import FEWEST
+from transexplain.reports.evaluation.score_wording import change, p_value, scale, span, value
+from transexplain.reports.page import page
+from transexplain.reports.phrasing import named, things
+from transexplain.reports.report_formats import plain
+
+BETTER: dict[Better, str] = {
+    "higher": "Higher is better",
+    "lower": "Lower is better",
+    "neither": "Neither way is better",
+}
+_ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓", "neither": ""}
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All metrics of one target side by side."""
+
+    target: str
+    tables: tuple[Table, ...]
+    rows: tuple[tuple[str, tuple[tuple[Table, Row | None], ...]], ...]  #: label, cells
+
+
+def render(summary: EvaluationSummary) -> str:
+    """One self-contained HTML page."""
+    evaluated = summary.evaluated
+    strokes = {label: place for place, label in enumerate(evaluated.methods)}
+    drawings = {id(table): _chart(table, strokes) for table in summary.tables}
+    return page(
+        "evaluation.html.j2",
+        s=summary,
+        e=evaluated,
+        overviews=tuple(_overviews(summary)),
+        notes=notes(summary),
+        better=BETTER,
+        arrows=_ARROWS,
+        fewest=FEWEST,
+        few=_few,
+        scale=scale,
+        p_value=p_value,
+        strip=_strip,
+        strip_ends=_ends,
+        chart=lambda table: drawings[id(table)],
+        scripts=charts.scripts() if any(drawings.values()) else (),
+        swatch=lambda row: _swatch(_stroke(row, strokes)),
+        baseline=lambda name: baseline(name, evaluated.modality),
+        noun=lambda count: things(evaluated.modality, count),
+    )
+
+
+def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:
+    for target in dict.fromkeys(one.target for one in summary.tables):
+        tables = tuple(one for one in summary.tables if one.target == target)
+        found = {(one.metric, row.method): row for one in tables for row in one.rows}
+        measured = [method for _, method in found]
+        labels = [
+            x for x in dict.fromkeys([*summary.evaluated.methods, *measured]) if x in measured
+        ]
+        if labels:
+            rows = [
+                (label, tuple((table, found.get((table.metric, label))) for table in tables))
+                for label in labels
+            ]
+            yield Overview(target, tables, tuple(rows))
+
+
+def _few(table: Table) -> str:
+    """The methods whose mean has no interval because of too few items."""
+    return named([row.method for row in table.rows if 0 < row.items < FEWEST])
+
+
+def _ends(table: Table) -> Ends:
+    """What the strips of a table's rows run over, in common."""
+    points = [
+        end
+        for row in table.rows
+        if row.mean is not None
+        for end in (row.mean, *(row.interval or ()))
+    ]
+    return (min(points), max(points)) if points else (0.0, 0.0)
+
+
+def _strip(row: Row, ends: Ends) -> Markup:
+    """A row's mean and interval as a dot on a line."""
+    if row.mean is None or ends[0] == ends[1]:
+        return Markup("")
+    low, high = (_percent(end, ends) for end in row.interval or (row.mean, row.mean))
+    return Markup(
+        '<svg class="fp" width="100%" height="26" aria-hidden="true">'
+        '<line class="fp-interval" x1="{}%" x2="{}%" y1="13" y2="13"/>'
+        '<circle class="fp-dot" cx="{}%" cy="13" r="4"/></svg>'
+    ).format(low, high, _percent(row.mean, ends))
+
+
+def _percent(number: float, ends: Ends) -> float:
+    """Percent from the left, with room for a dot at both ends."""
+    return round(3 + 94 * (number - ends[0]) / (ends[1] - ends[0]), 1)
+
+
+def _chart(table: Table, strokes: dict[str, int]) -> charts.Drawing | None:
+    """The mean curves of all methods; None where no curve has two points."""
+    drawn = [row for row in table.rows if row.curve]
+    if not drawn or len(table.x) < 2 or any(len(row.curve) != len(table.x) for row in drawn):
+        return None
+    series = [
+        Series(x=table.x, y=row.curve, stroke=_stroke(row, strokes), name=row.method)
+        for row in drawn
+    ]
+    return charts.line_drawing(
+        series,
+        x_title=table.axis,
+        y_title=table.unit,
+        label=f"{table.title}: mean curves of {len(series)} methods over {table.axis}; "
+        "the table above has their summary.",
+    )
+
+
+def _stroke(row: Row, strokes: dict[str, int]) -> Stroke:
+    """The same for a method in every chart of the page."""
+    return stroke(strokes.get(row.method, 0), row.kind)
+
+
+def _swatch(look: Stroke) -> Markup:
+    return Markup(
+        '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true"><line x1="0" x2="28" y1="5" '
+        'y2="5" stroke="{}" stroke-width="2" stroke-dasharray="{}"/></svg>'
+    ).format(look.colour, " ".join(map(str, look.dash)))
+
+
+def render_json(summary: EvaluationSummary) -> str:
+    """`summary` as JSON text in ASCII: the keys are the fields of `records.EvaluationSummary`."""
+    return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that every evaluation's JSON satisfies."""
+    from transexplain.reports.report_formats import schema_of
+
+    return schema_of(EvaluationSummary, "evaluation", SCHEMA_VERSION)
+
+
+def render_csv(summary: EvaluationSummary) -> str:
+    """One line for each target, metric and method, with all its numbers in full."""
+    out = io.StringIO()
+    lines = [_cells(table, row) for table in summary.tables for row in table.rows]
+    # an evaluation without scores still has its heading
+    writer = csv.DictWriter(out, fieldnames=_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {name: spreadsheet_safe(cell) for name, cell in line.items()} for line in lines
+    )
+    return out.getvalue()
+
+
+def render_markdown(summary: EvaluationSummary) -> str:
+    """The sentences and one table for each target and metric."""
+    evaluated = summary.evaluated
+    return (
+        "\n".join(
+            [
+                f"# {markdown_text(evaluated.name)}",
+                "",
+                f"Explanations of {markdown_text(evaluated.model)} on "
+                f"{markdown_text(evaluated.dataset)}: "
+                f"{evaluated.measured:,} of {evaluated.rows:,} items; targets "
+                f"{markdown_text(', '.join(evaluated.targets))}.",
+                "",
+                *(f"- {markdown_text(line.text)}" for line in summary.headline),
+                "",
+                *(line for table in summary.tables for line in _table(summary, table)),
+                "## How to read this",
+                "",
+                *(f"- {markdown_text(note)}" for note in notes(summary)),
+            ]
+        )
+        + "\n"
+    )
+
+
+_COLUMNS = (
+    "target",
+    "metric",
+    "method",
+    "kind",
+    "rank",
+    "items",
+    "missing",
+    "mean",
+    "low",
+    "high",
+    "best",
+    "common_items",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_adjusted",
+    "better",
+    "unit",
+    "baseline",
+    "parameters",
+    "missing_reasons",
+)
+
+
+def _cells(table: Table, row: Row) -> dict[str, Any]:
+    low, high = row.interval or (None, None)
+    versus = row.difference
+    d_low, d_high = (versus.interval if versus else None) or (None, None)
+    return {
+        "target": table.target,
+        "metric": table.metric,
+        "method": row.method,
+        "kind": row.kind,
+        "rank": row.rank,
+        "items": row.items,
+        "missing": sum(row.missing.values()),
+        "mean": row.mean,
+        "low": low,
+        "high": high,
+        "best": table.best,
+        "common_items": versus.items if versus else None,
+        "difference": versus.mean if versus else None,
+        "difference_low": d_low,
+        "difference_high": d_high,
+        "p": versus.p if versus else None,
+        "p_adjusted": versus.p_adjusted if versus else None,
+        "better": table.better,
+        "unit": table.unit,
+        "baseline": table.baseline,
+        "parameters": json.dumps(plain(table.parameters)),
+        "missing_reasons": json.dumps(dict(row.missing)) if row.missing else "",
+    }
+
+
+def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
+    size, modality = scale(table), summary.evaluated.modality
+    hidden = f" Hidden positions: {baseline(table.baseline, modality)}." if table.baseline else ""
+    yield f"## {markdown_text(table.title)}, {markdown_text(table.target)}"
+    yield ""
+    read = f"{BETTER[table.better]}, in {table.unit}; {table.source}."
+    yield markdown_text(f"{read}{hidden}")
+    yield ""
+    yield "| Method | Mean | 95 % interval | Items | Missing | Difference to best | Adjusted p |"
+    yield "|---|---:|---:|---:|---|---:|---:|"
+    for row in table.rows:
+        yield _line(row, size)
+    yield ""
+
+
+def _line(row: Row, size: float) -> str:
+    versus = row.difference
+    within = f" ({span(versus.interval, size)})" if versus and versus.interval else ""
+    cells = (
+        row.method,
+        "" if row.mean is None else value(row.mean, size),
+        span(row.interval, size),
+        f"{row.items:,}",
+        "; ".join(f"{count:,}: {reason}" for reason, count in row.missing.items()),
+        change(versus.mean, size) + within if versus else "",
+        p_value(versus),
+    )
+    return f"| {' | '.join(map(markdown_text, cells))} |"

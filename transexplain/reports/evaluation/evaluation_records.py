@@ -1,0 +1,104 @@
+"""What a report of an evaluation holds: frozen records of plain values.
+
+`schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transexplain.evaluating.metrics.metric_table import Better
+from transexplain.reports.report_records import Statement
+
+SCHEMA_VERSION = 1
+
+Interval = tuple[float, float]
+RowKind = Literal["method", "random", "oracle"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """A method's values minus those of the table's best, item by item."""
+
+    items: int  #: that both were measured on
+    mean: float
+    interval: Interval | None  #: 95 %; None: too few items
+    p: float | None  #: two-sided, permutation of signs; None: one item, or a value of all together
+    p_adjusted: float | None  #: Benjamini-Hochberg over the table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One method in the table of one metric."""
+
+    method: str  #: label
+    kind: RowKind
+    rank: int | None  #: among methods, 1 is best; None: random, oracle, or nothing is better
+    items: int  #: measured on
+    missing: Mapping[str, int]  #: why there is no value -> items
+    mean: float | None  #: of a corpus metric: the value over all items
+    interval: Interval | None  #: 95 %; None: too few items
+    difference: Difference | None  #: to the best; None: it is the best, or cannot be compared
+    curve: tuple[float, ...]  #: mean over items, at the table's axis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """One metric for one target: the best method first, random and oracle last."""
+
+    target: str
+    metric: str
+    title: str
+    parameters: Mapping[str, Any]
+    baseline: str  #: what stands in the place of hidden positions; "": nothing is hidden
+    source: str
+    unit: str
+    better: Better
+    corpus: bool  #: values are of all items together, not means
+    of_content: bool  #: says something of where the relevance lies, not of its cost or its sum
+    axis: str  #: what the curves run over
+    x: tuple[float, ...]  #: of the curves' points; empty: there are no curves
+    best: str | None  #: label
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluated:
+    """What was evaluated, on what, and how."""
+
+    run_id: str
+    name: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+    finished: float | None
+    plan_digest: str  #: sha256 of the plan
+    version: str  #: of TransExplain, when the report was made
+    model: str
+    model_digest: str  #: sha256 over weights, config and tokenizer
+    dtype: str
+    device: str
+    modality: str
+    classes: tuple[str, ...]
+    dataset: str
+    fingerprint: str  #: sha256 of the dataset's snapshot
+    rows: int  #: of the dataset
+    items: int | None  #: drawn from it; None: every one
+    measured: int  #: items with at least one value
+    failed: int  #: items the model could not be asked about
+    seed: int
+    targets: tuple[str, ...]
+    methods: Mapping[str, Mapping[str, Any]]  #: label -> name, parameters, items
+    resamples: int  #: of every bootstrap
+    permutations: int  #: of every test, at most
+    inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
+    manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationSummary:
+    """Everything a report says about one evaluation."""
+
+    headline: tuple[Statement, ...]
+    evaluated: Evaluated
+    tables: tuple[Table, ...]  #: by target, then metric, in the order of the plan
+    schema_version: int = SCHEMA_VERSION

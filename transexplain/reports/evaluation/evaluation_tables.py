@@ -1,0 +1,254 @@
+"""The table of one metric for one target, and an evaluation in one record."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from scipy.stats import rankdata
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluating.metrics import axis_of, curve_of, metric_facts
+from transexplain.evaluating.metrics.metric_table import MetricFacts
+from transexplain.provenance.manifest import manifest_of
+from transexplain.registry import load
+from transexplain.reports.evaluation.evaluation_records import (
+    Evaluated,
+    EvaluationSummary,
+    Interval,
+    Row,
+    RowKind,
+    Table,
+)
+from transexplain.reports.evaluation.evaluation_text import headline
+from transexplain.reports.evaluation.score_statistics import (
+    PERMUTATIONS,
+    RESAMPLES,
+    Column,
+    Gathered,
+    differences,
+    gather,
+    intervals,
+    minus,
+    wholes,
+)
+from transexplain.store import results, runs
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+from transexplain.types.scores import ORACLE, RANDOM, EvaluationPlan, MetricScore, MetricSpec
+from transexplain.version import __version__
+
+
+def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
+    """Label -> what kind of row it is, in the order of the plan, the oracle last."""
+    found: dict[str, RowKind] = {
+        one.label: "random" if one.method.name == RANDOM else "method" for one in plan.methods
+    }
+    return {**found, ORACLE: "oracle"}
+
+
+def titled(spec: MetricSpec) -> str:
+    """The heading of a metric, with its label where that is not its name."""
+    title = metric_facts(spec.name).title
+    return title if spec.label == spec.name else f"{title}: {spec.label}"
+
+
+def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpec) -> Table | None:
+    """The table of `spec` for `target`; None where nothing was measured.
+
+    The best is the method of the best mean among those that were measured on at least half as many
+    items as the most measured one: a lead on a handful of items is luck. Random relevance and the
+    oracle are compared with it and are never it.
+    """
+    facts, columns = metric_facts(spec.name), gathered.of(target, spec.label)
+    known = {label: kind for label, kind in kinds(plan).items() if label in columns}
+    if not known:
+        return None
+    chosen = [columns[label] for label in known]
+    measure = _together if facts.corpus else _averaged
+    rows, reference = measure(gathered, facts, known, chosen, plan.seed)
+    placed = _placed(rows, facts)
+    x = next((axis_of(spec, len(row.curve)) for row in placed if row.curve), ())
+    return Table(
+        target=target,
+        metric=spec.label,
+        title=titled(spec),
+        parameters=dict(spec.params),
+        baseline=str(curve_of(spec).baseline) if facts.kind == "curve" else "",
+        source=facts.source,
+        unit=facts.unit,
+        better=facts.better,
+        corpus=bool(facts.corpus),
+        of_content=facts.of_oracle,
+        axis=facts.axis,
+        x=x,
+        best=None if reference is None else rows[reference].method,
+        rows=placed,
+    )
+
+
+def _averaged(
+    gathered: Gathered,
+    facts: MetricFacts,
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    seed: int,
+) -> tuple[list[Row], int | None]:
+    values = gathered.matrix(chosen)
+    counts = [len(column.items) for column in chosen]
+    means = [column.mean() for column in chosen]
+    curves = [column.mean_curve() for column in chosen]
+    rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
+    reference = _best(rows, facts)
+    if reference is None:
+        return rows, None
+    found = differences(values, reference, seed)
+    return [replace(row, difference=one) for row, one in zip(rows, found, strict=True)], reference
+
+
+def _together(
+    gathered: Gathered,
+    facts: MetricFacts,
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    seed: int,
+) -> tuple[list[Row], int | None]:
+    found = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
+    counts = [len(one.items) for one in found]
+    means = [one.scored.value for one in found]
+    curves = [one.scored.curve for one in found]
+    rows = _rows(known, chosen, counts, means, [one.interval for one in found], curves)
+    rows = [
+        replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
+        if one.scored.value is None and one.items
+        else row
+        for row, one in zip(rows, found, strict=True)
+    ]
+    reference = _best(rows, facts)
+    if reference is None:
+        return rows, None
+    rows = [
+        row if place == reference else replace(row, difference=minus(one, found[reference]))
+        for place, (row, one) in enumerate(zip(rows, found, strict=True))
+    ]
+    return rows, reference
+
+
+def _rows(
+    known: Mapping[str, RowKind],
+    chosen: Sequence[Column],
+    counts: Sequence[int],
+    means: Sequence[float | None],
+    spans: Sequence[Interval | None],
+    curves: Sequence[tuple[float, ...]],
+) -> list[Row]:
+    return [
+        Row(
+            method=label,
+            kind=kind,
+            rank=None,
+            items=counts[place],
+            missing=dict(chosen[place].missing.most_common()),
+            mean=means[place],
+            interval=spans[place],
+            difference=None,
+            curve=curves[place],
+        )
+        for place, (label, kind) in enumerate(known.items())
+    ]
+
+
+def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
+    if facts.better == "neither":
+        return None
+    real = [(place, row) for place, row in enumerate(rows) if row.kind == "method"]
+    most = max((row.items for _, row in real), default=0)
+    able = [
+        (_cost(row, facts), place)
+        for place, row in real
+        if row.mean is not None and row.items >= most / 2
+    ]
+    return min(able)[1] if able else None
+
+
+def _cost(row: Row, facts: MetricFacts) -> float:
+    """A number that is smaller for a better row."""
+    mean = row.mean or 0.0
+    return -mean if facts.better == "higher" else mean
+
+
+def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
+    """Rows with their ranks: methods by mean, those without one last, then random, then oracle."""
+    real = [row for row in rows if row.kind == "method"]
+    if facts.better != "neither":
+        able = [row for row in real if row.mean is not None]
+        ranks = rankdata([_cost(row, facts) for row in able], method="min") if able else ()
+        ranked = [replace(row, rank=int(rank)) for row, rank in zip(able, ranks, strict=True)]
+        ranked.sort(key=lambda row: row.rank or 0)
+        real = [*ranked, *(row for row in real if row.mean is None)]
+    others = [row for kind in ("random", "oracle") for row in rows if row.kind == kind]
+    return (*real, *others)
+
+
+def tabulate(db: Database, run_id: str) -> EvaluationSummary:
+    """Everything a report says about the scores of a run, finished or not.
+
+    Args:
+        db: the store.
+        run_id: id, unique beginning of one, or `latest`.
+
+    Raises ConfigurationError for an unknown run, and for one that measured no explanations.
+    """
+    run = runs.get(db, run_id)
+    plan = run.plan.evaluation
+    if plan is None:
+        raise ConfigurationError(
+            f"run {run.id} measured no explanations, so there is nothing to tabulate; "
+            "evaluate the model, or ask its audit for an evaluation of a sample"
+        )
+    tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
+    evaluated = _evaluated(db, run, plan, gathered)
+    return EvaluationSummary(
+        headline=headline(evaluated, tables), evaluated=evaluated, tables=tables
+    )
+
+
+def tables_of(
+    scores: Iterable[MetricScore], plan: EvaluationPlan
+) -> tuple[tuple[Table, ...], Gathered]:
+    """One table for each target and metric that was measured, and what they were made of."""
+    corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
+    gathered = gather(scores, corpus)
+    asked = dict.fromkeys([*plan.targets, *gathered.targets])
+    found = (table(gathered, plan, target, spec) for target in asked for spec in plan.metrics)
+    return tuple(one for one in found if one is not None), gathered
+
+
+def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered) -> Evaluated:
+    whole, manifest = run.plan, manifest_of(db, run.id)
+    return Evaluated(
+        run_id=run.id,
+        name=whole.name,
+        state=run.state,
+        created=run.created,
+        finished=run.finished,
+        plan_digest=whole.digest,
+        version=__version__,
+        model=whole.model.source,
+        model_digest=whole.model.digest,
+        dtype=whole.model.dtype,
+        device=whole.model.device,
+        modality=whole.model.modality,
+        classes=whole.model.classes,
+        dataset=whole.dataset.source,
+        fingerprint=whole.dataset.fingerprint,
+        rows=whole.dataset.rows,
+        items=plan.items,
+        measured=len(gathered.measured),
+        failed=runs.progress(db, run.id).items_failed,
+        seed=plan.seed,
+        targets=plan.targets,
+        methods={one.label: {**asdict(one.method), "items": one.items} for one in plan.methods},
+        resamples=RESAMPLES,
+        permutations=PERMUTATIONS,
+        inputs_digest=manifest.name,
+        manifest_digest=manifest.sha256,
+    )

@@ -1,0 +1,288 @@
+"""Scores of many methods sorted by item, their means with intervals, and paired comparisons."""
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import bootstrap, false_discovery_control, permutation_test
+
+from transexplain.evaluating.metrics.measured_case import Scored, unmeasured
+from transexplain.reports.evaluation.evaluation_records import Difference, Interval
+from transexplain.types.scores import MetricScore
+
+ScoreMatrix = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Column:
+    """What one method got from one metric for one target."""
+
+    items: "array[int]" = field(default_factory=lambda: array("l"))  #: numbers of measured items
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+    missing: Counter[str] = field(default_factory=Counter)  #: reason -> items
+    details: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)  #: by item number
+    curve: ScoreMatrix | None = None  #: (points,) sum over items
+    curves: int = 0  #: items in the sum
+    odd: bool = False  #: curves differ in length, so that there is no mean curve
+
+    def add(self, number: int, score: MetricScore, corpus: bool) -> None:
+        """Count one score of the item `number`."""
+        if corpus and score.detail and not score.reason:
+            self.details.append((number, score.detail))
+        elif score.value is None or not np.isfinite(score.value):
+            self.missing[score.reason or "no finite value"] += 1
+        else:
+            self.items.append(number)
+            self.values.append(score.value)
+            self._add_curve(score.curve)
+
+    def _add_curve(self, points: tuple[float, ...]) -> None:
+        if not points:
+            return
+        if self.curve is None:
+            self.curve = np.zeros(len(points))
+        if len(self.curve) != len(points):
+            self.odd = True
+            return
+        self.curve += points
+        self.curves += 1
+
+    def mean(self) -> float | None:
+        """Over the measured items; None where there is none."""
+        return math.fsum(self.values) / len(self.values) if self.values else None
+
+    def mean_curve(self) -> tuple[float, ...]:
+        """(points,) mean over the measured items; empty where there is none."""
+        if self.curve is None or self.odd:
+            return ()
+        return tuple((self.curve / self.curves).tolist())
+
+
+@dataclass(slots=True)
+class Gathered:
+    """All scores of a run."""
+
+    items: dict[str, int] = field(default_factory=dict)  #: id -> number
+    columns: dict[tuple[str, str], dict[str, Column]] = field(default_factory=dict)
+    measured: set[int] = field(default_factory=set)  #: items with at least one value
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """As the scores name them."""
+        return tuple(dict.fromkeys(target for target, _ in self.columns))
+
+    def of(self, target: str, metric: str) -> dict[str, Column]:
+        """Method label -> what it got; empty where nothing was measured."""
+        return self.columns.get((target, metric), {})
+
+    def matrix(self, columns: Iterable[Column]) -> ScoreMatrix:
+        """(M, N) values of M methods on all N items, NaN where there is none."""
+        chosen = list(columns)
+        found = np.full((len(chosen), len(self.items)), np.nan)
+        for row, column in enumerate(chosen):
+            found[row, np.asarray(column.items, dtype=np.intp)] = column.values
+        return found
+
+
+def gather(scores: Iterable[MetricScore], corpus: Iterable[str]) -> Gathered:
+    """Sort scores; `corpus` names the metrics whose value is of all items together."""
+    found, together = Gathered(), frozenset(corpus)
+    for score in scores:
+        number = found.items.setdefault(score.item_id, len(found.items))
+        by_method = found.columns.setdefault((score.target, score.metric), {})
+        column = by_method.setdefault(score.method, Column())
+        column.add(number, score, score.metric in together)
+        if not score.reason:
+            found.measured.add(number)
+    return found
+
+
+#: items below which there is no interval: a resample of so few says next to nothing
+FEWEST = 5
+RESAMPLES = 2000
+#: at most; all sign changes are tried where there are fewer
+PERMUTATIONS = 1999
+#: a difference is beyond chance below this adjusted p
+LEVEL = 0.05
+#: resamples in memory at once
+_BATCH = 50
+
+Matrix = NDArray[np.float64]
+
+
+def intervals(values: Matrix, seed: int) -> list[Interval | None]:
+    """The percentile bootstrap interval of each row's mean (Efron and Tibshirani 1993, 13.3).
+
+    Args:
+        values: (M, N) of M methods on N items, NaN where there is none.
+        seed: of the resampling.
+
+    Returns:
+        For each method its interval; None below `FEWEST` items.
+    """
+    found: list[Interval | None] = [None] * len(values)
+    for rows, columns in _alike(~np.isnan(values)):
+        if columns.sum() < FEWEST:
+            continue
+        result = bootstrap(
+            (values[rows][:, columns],),
+            _mean,
+            axis=-1,
+            n_resamples=RESAMPLES,
+            batch=_BATCH,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+        ends = np.stack([result.low, result.high], axis=-1).tolist()
+        for row, (low, high) in zip(rows, ends, strict=True):
+            found[row] = (low, high)
+    return found
+
+
+def differences(values: Matrix, reference: int, seed: int) -> list[Difference | None]:
+    """Each row minus row `reference` on the items that both have.
+
+    The test permutes the signs of an item's differences; its p-values are adjusted over all rows
+    that have one (Benjamini and Hochberg 1995).
+
+    Args:
+        values: (M, N) of M methods on N items, NaN where there is none.
+        reference: row that the others are compared with.
+        seed: of the resampling.
+
+    Returns:
+        For each method its difference; None for the reference and where no item is common.
+    """
+    paired = values - values[reference]
+    paired[reference] = np.nan
+    spans = intervals(paired, seed)
+    p = _permuted(paired, seed)
+    adjusted = adjust(p)
+    counts = (~np.isnan(paired)).sum(axis=1)
+    return [
+        Difference(
+            items=int(counts[row]),
+            mean=float(np.nanmean(paired[row])),
+            interval=spans[row],
+            p=p[row],
+            p_adjusted=adjusted[row],
+        )
+        if counts[row]
+        else None
+        for row in range(len(values))
+    ]
+
+
+def adjust(p: Sequence[float | None]) -> list[float | None]:
+    """P-values adjusted over those that exist (Benjamini and Hochberg 1995)."""
+    known = [value for value in p if value is not None]
+    adjusted = iter(false_discovery_control(known) if known else ())
+    return [None if value is None else float(next(adjusted)) for value in p]
+
+
+def _permuted(paired: Matrix, seed: int) -> list[float | None]:
+    """(M,) two-sided p of a mean of 0; None where there are fewer than two differences."""
+    found: list[float | None] = [None] * len(paired)
+    for rows, columns in _alike(~np.isnan(paired)):
+        if columns.sum() < 2:
+            continue
+        result = permutation_test(
+            (paired[rows][:, columns],),
+            _mean,
+            permutation_type="samples",
+            axis=-1,
+            n_resamples=PERMUTATIONS,
+            batch=_BATCH,
+            rng=np.random.default_rng(seed),
+        )
+        for row, p in zip(rows, result.pvalue, strict=True):
+            found[row] = float(p)
+    return found
+
+
+def _mean(values: Matrix, axis: int) -> Matrix:
+    return np.asarray(values.mean(axis=axis))
+
+
+def _alike(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
+    """Rows that have the same columns, and which those are."""
+    groups: dict[bytes, list[int]] = {}
+    for row, columns in enumerate(present):
+        groups.setdefault(columns.tobytes(), []).append(row)
+    for rows in groups.values():
+        yield rows, present[rows[0]]
+
+
+#: random halves of the items
+HALVES = 200
+
+Join = Callable[[Sequence[Mapping[str, Any]]], Scored]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whole:
+    """One method's value over all items, and over halves of them."""
+
+    scored: Scored
+    items: frozenset[int]  #: that it was made of
+    halves: tuple[float | None, ...]  #: the value of each; None: it could not be computed
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 %; None: too few items, or too few halves had a value."""
+        return _interval(self.scored.value, self.halves)
+
+
+def wholes(columns: Sequence[Column], join: Join, items: int, seed: int) -> list[Whole]:
+    """Each method's value over its items; half k takes the same items for every method.
+
+    Args:
+        columns: of each method its details, by the number of their item.
+        join: makes one score of the details of many items.
+        items: that there are in all.
+        seed: of the drawing.
+    """
+    draw = np.random.default_rng(seed)
+    halves = [draw.permutation(items)[: items // 2].tolist() for _ in range(HALVES)]
+    return [_whole(column, join, halves) for column in columns]
+
+
+def minus(one: Whole, best: Whole) -> Difference | None:
+    """`one` minus `best`; None where they are not of the same items or one has no value."""
+    if one.scored.value is None or best.scored.value is None or one.items != best.items:
+        return None
+    pairs = zip(one.halves, best.halves, strict=True)
+    mean = one.scored.value - best.scored.value
+    return Difference(
+        items=len(one.items),
+        mean=mean,
+        interval=_interval(mean, [None if a is None or b is None else a - b for a, b in pairs]),
+        p=None,
+        p_adjusted=None,
+    )
+
+
+def _whole(column: Column, join: Join, halves: list[list[int]]) -> Whole:
+    details = dict(column.details)
+    found: list[float | None] = []
+    for half in halves if len(details) >= FEWEST else ():
+        chosen = [details[number] for number in half if number in details]
+        found.append(join(chosen).value if chosen else None)
+    return Whole(
+        scored=join(list(details.values())) if details else unmeasured("no item was measured"),
+        items=frozenset(details),
+        halves=tuple(found),
+    )
+
+
+def _interval(value: float | None, halves: Sequence[float | None]) -> Interval | None:
+    known = [one for one in halves if one is not None]
+    if value is None or len(known) < HALVES / 2:
+        return None
+    reach = 1.96 * float(np.std(known, ddof=1))
+    return value - reach, value + reach

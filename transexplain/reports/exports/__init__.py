@@ -1,0 +1,23 @@
+"""A run's data and findings in files that other programs read; each format is one function."""
+
+from transexplain.registry import Registry
+
+#: formats of data: each takes the store, the run and the path to write to
+FILES = ("parquet", "jsonl", "csv")
+#: sent to a tracker, whose answer is a line of text
+TRACKERS = ("mlflow", "wandb")
+#: trackers and the others, which are texts: each takes the store and the run and gives a string
+EXPORTS = Registry(
+    "export format",
+    {
+        "parquet": "transexplain.reports.exports.attribution_export:write_parquet",
+        "jsonl": "transexplain.reports.exports.attribution_export:write_jsonl",
+        "csv": "transexplain.reports.exports.csv_tables:write",
+        "schema": "transexplain.reports.exports.json_schemas:render",
+        "markdown": "transexplain.reports.exports.text_exports:markdown",
+        "model-card": "transexplain.reports.exports.text_exports:model_card",
+        "annex-iv": "transexplain.reports.exports.text_exports:annex_iv",
+        "mlflow": "transexplain.reports.exports.trackers:log_mlflow",
+        "wandb": "transexplain.reports.exports.trackers:log_wandb",
+    },
+)

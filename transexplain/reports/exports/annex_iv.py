@@ -1,0 +1,173 @@
+"""A run as a part of the technical documentation of Annex IV of Regulation (EU) 2024/1689.
+
+The points are named in our own words; what each asks for stands in the Regulation. The data of an
+audit are testing data, so they belong to point 2(g); 2(d) is about the data of training.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from transexplain.reports.approximating import method_of
+from transexplain.reports.escaping import encodable, markdown_text
+from transexplain.reports.exports.run_facts import (
+    accuracy,
+    checks,
+    compared,
+    coverage,
+    difference,
+    differing,
+    errors,
+    untested,
+    verdict_counts,
+    verdicts,
+)
+from transexplain.reports.phrasing import number, percent, short
+from transexplain.reports.report_records import Audited, Groups, Summary
+
+_NO_ADVICE = (
+    "This block gives the facts of one audit under the points of Annex IV to which they belong. It "
+    "is no legal advice, it does not make documentation complete, and it does not say that a "
+    "system conforms to the Regulation, or that the Regulation applies to it. Whoever signs has to "
+    "check it and to add intended purpose, dates and names."
+)
+_NOT_FILLED = (
+    "1(a) to 1(h): the system as a whole: purpose, provider, versions, what it works with, forms "
+    "of delivery, hardware, interface, instructions",
+    "2(a) to 2(c): how it was developed, its design choices, architecture and computing resources",
+    "2(d): the data it was trained on, and how; the data of this audit stand under 2(g)",
+    "2(e), 2(f), 2(h): human oversight, changes planned in advance, cybersecurity",
+    "2(g): robustness, other requirements of Chapter III, Section 2, and signatures",
+    "3: the accuracy to be expected for the intended purpose, human oversight, what the input data "
+    "have to be",
+    "4: why these metrics are the right ones for this system",
+    "5: the risk management system of Article 9",
+    "6: changes over the lifetime (`transexplain compare` gives facts about one change of the "
+    "model)",
+    "7 and 8: standards applied and the declaration of conformity",
+    "9: how performance is judged after release, with the plan for monitoring it (`transexplain "
+    "schedule` repeats an audit)",
+)
+
+
+def render(summary: Summary) -> str:
+    """The block, in Markdown."""
+    audited = summary.audited
+    lines = [
+        "# Annex IV of Regulation (EU) 2024/1689: facts from a bias audit",
+        "",
+        _NO_ADVICE,
+        *_section("2(g) Testing data: what was audited", _data(summary)),
+        *_section("2(g) Validation and testing: procedure", _procedure(summary)),
+        *_section("2(g) Metrics: accuracy", _accuracy(summary)),
+        *_section("2(g) Metrics: effects that may discriminate", _effects(summary)),
+        *_section("2(g) Test log", _log(audited)),
+        *_section("3 Accuracy for specific groups", _group_accuracy(summary.groups)),
+        *_section("3 Sources of risk: discrimination", _risks(summary)),
+        *_section("3 Limitations", untested(summary)),
+        "",
+        "## Points that this audit does not fill",
+        "",
+        *(f"- {line}" for line in _NOT_FILLED),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines) or ["Nothing was measured here."]
+    yield from ("", f"## {title}", "")
+    yield from (f"- {markdown_text(encodable(line))}" for line in found)
+
+
+def _data(summary: Summary) -> Iterator[str]:
+    audited = summary.audited
+    yield f"Data set of the audit: {short(audited.dataset)}, sha256 {audited.fingerprint}."
+    yield coverage(summary)
+    if summary.counts.labelled:
+        yield f"{summary.counts.labelled:,} items have a label of a class."
+    confusion = summary.confusion
+    for label, row in zip(confusion.labels, confusion.counts, strict=True):
+        yield f"Labelled {label or 'not at all'}: {_labelled(row, summary.fewest)}."
+    for group, source in (summary.groups.sources if summary.groups else {}).items():
+        yield f"Group {group}, source of its terms: {short(source) or 'not given'}."
+
+
+def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
+    """How many items a row of the confusion table holds; cells that redaction took are unknown."""
+    shown, hidden = sum(count for count in row if count is not None), row.count(None)
+    if not hidden:
+        return f"{shown:,} items"
+    cells = "a cell" if hidden == 1 else f"{hidden} cells"
+    return f"{shown:,} items, and {cells} of fewer than {fewest} that cannot be reported"
+
+
+def _procedure(summary: Summary) -> Iterator[str]:
+    audited, groups = summary.audited, summary.groups
+    made = " (made elsewhere and imported)" if audited.task == "imported" else ""
+    method = method_of(audited.method, summary.approximates)
+    yield f"Explanations by {method}{made}, for {', '.join(audited.targets)}."
+    if groups is not None:
+        yield (
+            f"Entities of each group were compared with {groups.reference}: permutation of "
+            f"entities, p adjusted for the number of comparisons ({groups.correction}), a "
+            f"difference matters beyond ±{groups.practical:g} {audited.unit}."
+        )
+    yield from checks(summary)
+
+
+def _accuracy(summary: Summary) -> Iterator[str]:
+    found = accuracy(summary)
+    yield f"{found}." if found else "Not measured: no item has a label of a class."
+
+
+def _effects(summary: Summary) -> Iterator[str]:
+    groups = summary.groups
+    if groups is None:
+        return
+    counts = verdict_counts(groups)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    yield f"Groups by verdict: {said}."
+    yield from verdicts(groups, *counts)
+    for one in groups.outcomes:
+        rate, ratio = one.own.selected, one.impact_ratio
+        against = "" if ratio is None else f", {number(ratio)} times the rate of {one.reference}"
+        low, high = rate.interval
+        within = f" in {one.stratum}" if one.stratum else ""
+        yield (
+            f"Items with {one.group}{within}: {one.answer} is predicted for "
+            f"{percent(rate.share)} of {rate.total:,} items (95\u00a0% interval "
+            f"{percent(low)} to {percent(high)}){against}."
+        )
+    for row in compared(groups):
+        if row.flagged:
+            yield difference(row, summary.audited)
+
+
+def _log(audited: Audited) -> Iterator[str]:
+    yield (
+        f"Run {audited.run_id} ({audited.name}), begun {_when(audited.created)}, ended "
+        f"{_when(audited.finished)}, state {audited.state}."
+    )
+    yield f"Model {short(audited.model)}, sha256 {audited.model_digest or 'unknown'}."
+    yield f"Plan, sha256 {audited.plan_digest}; TransExplain {audited.version}."
+    yield "Signature, name and date: to be added."
+
+
+def _when(seconds: float | None) -> str:
+    if seconds is None:
+        return "not yet"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _group_accuracy(groups: Groups | None) -> Iterator[str]:
+    yield from errors(groups)
+
+
+def _risks(summary: Summary) -> Iterator[str]:
+    found = differing(summary.groups)
+    for one in found:
+        yield (
+            f"{one.group} and {one.reference}: {one.verdict}. {one.reasons[0]}: judge what follows "
+            "from it for the intended purpose."
+        )
+    if summary.groups is not None and not found:
+        yield "No group came out with different answers or outcomes; see the limitations."

@@ -1,0 +1,122 @@
+"""One run in one format, and what a run must have for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transexplain.errors import ConfigurationError
+from transexplain.reports.escaping import encodable
+from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
+from transexplain.reports.exports.whole_files import write_text
+from transexplain.reports.redacted import redacted
+from transexplain.reports.redaction import FEWEST, fewest_of
+from transexplain.reports.report_records import Summary
+from transexplain.reports.summary import summarise
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+
+#: made of findings: redacted as a report is
+_OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "mlflow", "wandb")
+#: a row for each attribution: it loses what was said, and stays
+_OF_ITEMS = ("parquet", "jsonl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redaction:
+    """That an export may be handed on."""
+
+    fewest: int = FEWEST  #: items behind every number; of formats of findings
+
+
+def check_explained(run: AuditRun, form: str) -> None:
+    """Raise ConfigurationError for an evaluation, which stores no explanations."""
+    if run.plan.task == "evaluation":
+        raise ConfigurationError(
+            f"run {run.id} is an evaluation, which keeps scores and no explanations: there is no "
+            f"{form} of it. `transexplain report {run.id}` writes its tables, `--format csv` its "
+            "scores"
+        )
+
+
+def check_over(run: AuditRun, form: str) -> None:
+    """Raise ConfigurationError for a run that still works: half an export looks like a whole."""
+    if run.state == "running":
+        raise ConfigurationError(
+            f"run {run.id} is not over: its {form} would be a part that looks like the whole. Wait "
+            "for it, `transexplain resume` or `transexplain cancel` it"
+        )
+
+
+def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) -> Redaction | None:
+    """How this format of this run is redacted; None: it is not to be.
+
+    Raises ConfigurationError: a format or a run that redacting means nothing for, or a `min_count`
+    without `redact`, below 2, or for rows of single items.
+    """
+    fewest = fewest_of(redact, min_count)
+    if fewest is None:
+        return None
+    if form not in (*_OF_FINDINGS, *_OF_ITEMS):
+        raise ConfigurationError(f"{form} holds nothing of the data; leave out --redact")
+    if form == "csv" and run.plan.task == "evaluation":
+        raise ConfigurationError(
+            f"run {run.id} is an evaluation, whose tables have a row per item: nothing would be "
+            f"left of them. `transexplain report {run.id}` writes means over items, without texts"
+        )
+    if form in _OF_ITEMS and min_count is not None:
+        raise ConfigurationError(
+            f"every row of {form} is of one item, so --min-count would leave out all of them; "
+            "leave it out, or export csv, which tells counts over items"
+        )
+    return Redaction(fewest=fewest)
+
+
+def summary_of(
+    db: Database, run: AuditRun, redaction: Redaction | None, gallery: int = 0
+) -> Summary:
+    """The findings of a run with so many examples for each class, redacted where it is asked."""
+    found = summarise(db, run.id, gallery=gallery)
+    return found if redaction is None else redacted(found, redaction.fewest)
+
+
+def export(
+    db: Database,
+    run_id: str,
+    form: str,
+    path: Path | None,
+    *,
+    redact: bool = False,
+    min_count: int | None = None,
+) -> str | None:
+    """Write a run to `path`, whole or not at all; without a path, give back its text.
+
+    Args:
+        db: the store.
+        run_id: id, unique beginning of one, or `latest`.
+        form: one of `EXPORTS`.
+        path: a file that is made or replaced; for `csv` a folder that is not there or is empty.
+        redact: without texts, ids, and what rests on few items; see `docs/privacy.md`.
+        min_count: items that a number must rest on, with `redact`; None: as in a report.
+
+    Raises ConfigurationError: an unknown format or run, a run that has nothing for the format, data
+    without a path, a path that cannot be written, or a format that `redact` means nothing for.
+    """
+    make = EXPORTS.load(form)
+    if form in TRACKERS and path is not None:
+        raise ConfigurationError(
+            f"{form} is a tracker, which its own variables name; leave out -o {path}"
+        )
+    run = runs.get(db, run_id)
+    redaction = redaction_of(run, form, redact, min_count)
+    asked = () if redaction is None else (redaction,)
+    if form in FILES:
+        if path is None:
+            what = "folder" if form == "csv" else "file"
+            raise ConfigurationError(f"{form} is no text to print; name a {what} with -o")
+        make(db, run, path, *asked)
+        return None
+    text = encodable(make(db, run, *asked))
+    if path is None:
+        return text
+    write_text(path, text)
+    return None

@@ -1,0 +1,111 @@
+"""A run as a part of a model card: the metadata block, and what the card has to say about bias.
+
+Metadata: the keys of Hugging Face's model card specification. Section: "Bias, Risks, and
+Limitations" of its annotated template, after Mitchell et al. 2019, "Model Cards for Model
+Reporting".
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+
+from transexplain.reports.approximating import method_of
+from transexplain.reports.escaping import encodable, markdown_text
+from transexplain.reports.exports.run_facts import (
+    accuracy,
+    checks,
+    compared,
+    coverage,
+    difference,
+    errors,
+    untested,
+    verdicts,
+)
+from transexplain.reports.phrasing import short
+from transexplain.reports.report_records import Summary
+
+_TASKS = {"text": "text-classification", "image": "image-classification"}
+_ATTRIBUTION = (
+    "A difference says what the model's arithmetic used in these items. It does not say why, and "
+    "not what the model would have answered had the item been another."
+)
+
+
+def render(summary: Summary) -> str:
+    """The metadata block and the section, in Markdown."""
+    block = yaml.safe_dump(metadata(summary), sort_keys=False, allow_unicode=True)
+    return "\n".join(["---", block.rstrip(), "---", "", *_section(summary)]) + "\n"
+
+
+def metadata(summary: Summary) -> dict[str, Any]:
+    """What goes between the dashes at the top of a model card.
+
+    `model-index` is there only where accuracy was measured, because it may hold no result without
+    a metric. Licence and language are for the model's owner to say.
+    """
+    task = _TASKS.get(summary.audited.modality)
+    found: dict[str, Any] = {"tags": ["transexplain", "bias", "explainability"]}
+    if task is not None:
+        found["pipeline_tag"] = task
+    if summary.counts.accuracy is not None and task is not None:
+        found["metrics"] = ["accuracy"]
+        found["model-index"] = [
+            {
+                "name": encodable(short(summary.audited.model)),
+                "results": [_result(summary, task)],
+            }
+        ]
+    return found
+
+
+def _result(summary: Summary, task: str) -> dict[str, Any]:
+    dataset = encodable(short(summary.audited.dataset))
+    return {
+        "task": {"type": task},
+        "dataset": {"type": dataset, "name": dataset},
+        "metrics": [
+            {
+                "type": "accuracy",
+                "value": summary.counts.accuracy,
+                "name": f"Accuracy on {summary.counts.labelled} labelled items",
+            }
+        ],
+    }
+
+
+def _section(summary: Summary) -> Iterator[str]:
+    audited = summary.audited
+    yield "## Bias, Risks, and Limitations"
+    yield ""
+    method = method_of(audited.method, summary.approximates)
+    made = "explanations made elsewhere" if audited.task == "imported" else "explanations"
+    yield _text(
+        f"From an audit of {made} by {method} on {short(audited.dataset)} (run "
+        f"{audited.run_id}, model digest {audited.model_digest[:12] or 'unknown'}). "
+        f"{coverage(summary)}"
+    )
+    right = accuracy(summary)
+    yield from _list("Accuracy", [f"{right}.", *errors(summary.groups)] if right else [])
+    different = verdicts(summary.groups, "different answers", "different outcomes")
+    yield from _list("Differences between groups", different)
+    rows = [row for row in compared(summary.groups) if row.flagged]
+    yield from _list("Where answers come from", [difference(row, audited) for row in rows])
+    if rows:
+        yield from ("", _ATTRIBUTION)
+    same = verdicts(summary.groups, "equivalent", "explained differently")
+    yield from _list("No difference that matters", same)
+    yield from _list("Inconclusive", verdicts(summary.groups, "inconclusive"))
+    yield from _list("How far the explanations can be trusted", checks(summary))
+    yield from _list("Not tested, or not known", untested(summary))
+
+
+def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines)
+    if found:
+        yield from ("", f"### {_text(title)}", "")
+        yield from (f"- {_text(line)}" for line in found)
+
+
+def _text(text: str) -> str:
+    return markdown_text(encodable(text))

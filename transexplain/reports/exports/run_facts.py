@@ -1,0 +1,147 @@
+"""What a run found and what it did not test, in sentences for people outside the team."""
+
+from collections.abc import Iterator
+
+from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
+from transexplain.analysis.groups.intervals import wilson
+from transexplain.analysis.groups.outcomes import Side
+from transexplain.reports.approximating import approximation_sentences
+from transexplain.reports.controls import sentences
+from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.phrasing import number, percent, signed, spoken, things
+from transexplain.reports.report_records import Audited, Groups, Summary
+from transexplain.reports.report_verdict import by_verdict, verdict_sentence
+from transexplain.reports.sections.cheap_and_exact import mixture_sentence as mixture
+from transexplain.types.findings import GroupStatistic
+
+
+def compared(groups: Groups | None) -> list[GroupStatistic]:
+    """The rows of the group table but for the reference's, the largest difference first."""
+    rows = [row for row in groups.rows if row.group != row.reference] if groups else []
+    return sorted(rows, key=lambda row: -abs(row.difference or 0.0))
+
+
+def interval(found: tuple[float, float] | None) -> str:
+    """`-0.12 to 0.34`, or nothing."""
+    return "" if found is None else f"{number(found[0])} to {number(found[1])}"
+
+
+def difference(row: GroupStatistic, audited: Audited) -> str:
+    """One comparison that came out as a difference, with its numbers."""
+    what = spoken(row.target, row.class_name, audited.classes)
+    return (
+        f"Mentions of {row.group} add {signed(row.difference or 0.0)} ({audited.unit}) to {what} "
+        f"compared with {row.reference}; 95\u00a0% interval {interval(row.difference_interval)}, "
+        f"adjusted {probability(row.adjusted_p)}, {row.entities:,} entities in {row.documents:,} "
+        "items."
+    )
+
+
+def verdict_counts(groups: Groups | None) -> dict[GroupFinding, int]:
+    """Groups by verdict."""
+    return {word: len(found) for word, found in by_verdict(groups).items()} if groups else {}
+
+
+def verdicts(groups: Groups | None, *words: GroupFinding) -> Iterator[str]:
+    """The verdicts of these words in sentences, with their reasons."""
+    for word, found in by_verdict(groups).items() if groups else ():
+        if word in words:
+            yield from map(verdict_sentence, found)
+
+
+def differing(groups: Groups | None) -> list[GroupVerdict]:
+    """Groups whose answers or outcomes differ."""
+    by = by_verdict(groups) if groups else {}
+    return [*by.get("different answers", ()), *by.get("different outcomes", ())]
+
+
+def coverage(summary: Summary) -> str:
+    """How many items the findings rest on."""
+    counts, audited = summary.counts, summary.audited
+    cut = f"; {counts.truncated:,} of them were cut" if counts.truncated else ""
+    return (
+        f"{counts.done:,} of {things(audited.modality, counts.total)} were explained{cut}; "
+        f"{counts.failed:,} failed."
+    )
+
+
+def accuracy(summary: Summary) -> str | None:
+    """Over all labelled items; None without labels."""
+    counts = summary.counts
+    if counts.accuracy is None:
+        return None
+    low, high = wilson(counts.correct, counts.labelled)
+    return (
+        f"Accuracy {counts.accuracy:.3f} ({counts.correct:,} of {counts.labelled:,} labelled "
+        f"items; 95\u00a0% interval {low:.3f} to {high:.3f}, Wilson's)"
+    )
+
+
+def errors(groups: Groups | None) -> Iterator[str]:
+    """Error rates over the items of each group and of its reference."""
+    told: dict[str, Side] = {}
+    for one in groups.outcomes if groups else ():
+        if not one.stratum:
+            told.setdefault(one.reference, one.other)
+            told.setdefault(one.group, one.own)
+    for name, side in told.items():
+        if side.error is not None:
+            yield f"Items with {name}: {_error(side)}."
+
+
+def _error(side: Side) -> str:
+    found = side.error
+    assert found is not None
+    low, high = found.interval
+    return (
+        f"error rate {percent(found.share)} ({found.count:,} of {found.total:,}; 95\u00a0% "
+        f"interval {percent(low)} to {percent(high)})"
+    )
+
+
+def checks(summary: Summary) -> Iterator[str]:
+    """Controls and quality of the explanations that the run measured."""
+    found = summary.conservation
+    if summary.approximates is not None:
+        yield approximation_sentences(summary.approximates)
+    if summary.mixed is not None:
+        yield mixture(summary.mixed)
+    if found is not None and found.tolerance is not None:
+        yield (
+            f"{found.attributions - found.above:,} of {found.attributions:,} explanations add up "
+            f"to the logit they explain (worst relative gap {found.worst:.1e}, tolerance "
+            f"{found.tolerance:g})."
+        )
+    if summary.faithfulness is not None:
+        judged = [row for row in summary.faithfulness.rows if row.beats is not None]
+        won = sum(bool(row.beats) for row in judged)
+        yield (
+            f"On {summary.faithfulness.items:,} items {summary.audited.method} beats a random "
+            f"ranking on {won} of {len(judged)} measures of faithfulness."
+        )
+    if summary.class_sensitivity is not None:
+        yield (
+            f"Class sensitivity {summary.class_sensitivity.mean:.2f} on "
+            f"{summary.class_sensitivity.items:,} items (0: the same map for every class)."
+        )
+    if summary.groups is not None:
+        yield from sentences(summary.groups)
+
+
+def redaction(summary: Summary) -> str | None:
+    """What a redacted export has left out; None for one that is not."""
+    if summary.fewest is None:
+        return None
+    return (
+        "Redacted: ids, texts and messages of items are left out, and so are groups, rates and "
+        f"counts behind which fewer than {summary.fewest} items stand."
+    )
+
+
+def untested(summary: Summary) -> Iterator[str]:
+    """What nobody may conclude from this run, or from what was left out of it."""
+    said = redaction(summary)
+    if said is not None:
+        yield said
+    for one in summary.untested:
+        yield f"{one.what}: {one.why}"

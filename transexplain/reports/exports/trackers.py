@@ -1,0 +1,157 @@
+"""An audit as a run of MLflow or of Weights & Biases: what its numbers are called there, and its
+files.
+"""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from transexplain.errors import ConfigurationError
+from transexplain.reports.exports import csv_tables, text_exports
+from transexplain.reports.exports.export_run import (
+    Redaction,
+    check_explained,
+    check_over,
+    summary_of,
+)
+from transexplain.reports.exports.run_facts import compared, verdict_counts
+from transexplain.reports.phrasing import short
+from transexplain.reports.report_formats import render_json
+from transexplain.reports.report_records import Summary
+from transexplain.reports.summary import GALLERY
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+
+#: what MLflow takes in the name of a metric; W&B takes more
+_STRANGE = re.compile(r"[^0-9A-Za-z_\-. /]")
+
+
+def require(extra: str) -> Any:
+    """The tracker's module; raises ConfigurationError naming the extra that brings it."""
+    try:
+        return import_module(extra)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{extra} is not installed ({error}); pip install 'transexplain[{extra}]'"
+        ) from error
+
+
+def metrics_of(summary: Summary) -> dict[str, float]:
+    """Every number that a tracker draws over runs; what was not measured is left out.
+
+    A name that a tracker would not take has `_` in its place; of names that then are one the first
+    stays.
+    """
+    counts = summary.counts
+    found: dict[str, float | None] = {
+        "items/total": counts.total,
+        "items/explained": counts.done,
+        "items/failed": counts.failed,
+        "items/truncated": counts.truncated,
+        "accuracy": counts.accuracy,
+    }
+    if summary.conservation is not None:
+        found["conservation/worst_gap"] = summary.conservation.worst
+        found["conservation/mean_gap"] = summary.conservation.mean
+        found["conservation/above_tolerance"] = summary.conservation.above
+    if summary.class_sensitivity is not None:
+        found["class_sensitivity"] = summary.class_sensitivity.mean
+    for one in summary.faithfulness.rows if summary.faithfulness else ():
+        found[f"faithfulness/{one.target}/{one.metric}"] = one.mean
+        found[f"faithfulness/{one.target}/{one.metric}/above_random"] = one.difference
+    found |= _groups(summary)
+    named: dict[str, float] = {}
+    for name, value in found.items():
+        if value is not None:
+            named.setdefault(_STRANGE.sub("_", name), float(value))
+    return named
+
+
+def _groups(summary: Summary) -> dict[str, float | None]:
+    if summary.groups is None:
+        return {}
+    found: dict[str, float | None] = {
+        f"verdicts/{verdict}": count for verdict, count in verdict_counts(summary.groups).items()
+    }
+    for one in summary.groups.verdicts:
+        outcome, swap = one.outcome, one.counterfactual
+        found[f"impact_ratio/{one.group}/{one.answer}"] = outcome.impact_ratio if outcome else None
+        found[f"swap/{one.group}/{one.answer}"] = swap.effect if swap else None
+    for row in compared(summary.groups):
+        found[f"difference/{row.group}/{row.target}/{row.class_name}"] = row.difference
+    return found
+
+
+def parameters_of(summary: Summary) -> dict[str, str]:
+    """What the numbers hang on."""
+    audited = summary.audited
+    return {
+        "run": audited.run_id,
+        "model": short(audited.model),
+        "model_digest": audited.model_digest,
+        "dataset": short(audited.dataset),
+        "dataset_fingerprint": audited.fingerprint,
+        "method": audited.method,
+        "targets": ", ".join(audited.targets),
+        "plan_digest": audited.plan_digest,
+        "transexplain": audited.version,
+    }
+
+
+def findings(
+    db: Database, run: AuditRun, folder: Path, redaction: Redaction | None = None
+) -> Summary:
+    """Write the report as JSON, the Markdown texts and the tables into `folder`.
+
+    Attributions are not among them: they may be large, and `export --format parquet` writes them.
+    Raises ConfigurationError: the run is an evaluation or not over.
+    """
+    csv_tables.write(db, run, folder / "tables", redaction)
+    (folder / "summary.md").write_text(text_exports.markdown(db, run, redaction), encoding="utf-8")
+    card = text_exports.model_card(db, run, redaction)
+    (folder / "model-card.md").write_text(card, encoding="utf-8")
+    summary = summary_of(db, run, redaction, GALLERY)
+    (folder / "report.json").write_text(render_json(summary), encoding="ascii")
+    return summary
+
+
+def log_mlflow(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
+    """Log parameters, metrics and files; returns a line that names the run of MLflow.
+
+    `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` say where. Raises ConfigurationError: MLflow
+    is not installed, or the run is an evaluation or not over.
+    """
+    check_explained(run, "log for MLflow")
+    check_over(run, "log for MLflow")
+    mlflow = require("mlflow")
+    with TemporaryDirectory() as name:
+        summary = findings(db, run, Path(name), redaction)
+        with mlflow.start_run(run_name=f"{run.plan.name}-{run.id}") as made:
+            mlflow.log_params(parameters_of(summary))
+            mlflow.log_metrics(metrics_of(summary))
+            mlflow.log_artifacts(name)
+    return f"mlflow: run {made.info.run_id} at {mlflow.get_tracking_uri()}\n"
+
+
+def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
+    """Log configuration, metrics and files; returns a line that names the run.
+
+    `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` say where. Raises ConfigurationError: wandb is
+    not installed, or the run is an evaluation or not over.
+    """
+    check_explained(run, "log for Weights & Biases")
+    check_over(run, "log for Weights & Biases")
+    wandb = require("wandb")
+    with TemporaryDirectory() as name:
+        summary = findings(db, run, Path(name), redaction)
+        with wandb.init(
+            name=f"{run.plan.name}-{run.id}", job_type="audit", config=parameters_of(summary)
+        ) as made:
+            made.log(metrics_of(summary))
+            artifact = wandb.Artifact(f"audit-{run.id}", type="audit")
+            artifact.add_dir(name)
+            made.log_artifact(artifact)
+        where = made.url or made.dir
+    return f"wandb: run {made.id} at {where}\n"

@@ -1,0 +1,92 @@
+"""One item as every method explains it: a page with a row for each method."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from transexplain.errors import ConfigurationError
+from transexplain.evaluating.metrics.class_sensitivity import HARDLY, sensitivity_between
+from transexplain.methods import facts_of
+from transexplain.reports.coloured_text import token_html
+from transexplain.reports.heatmap import data_uri, overlay, resized, tile
+from transexplain.reports.page import environment, storable
+from transexplain.types.items import Attribution, Compared, PatchGrid
+
+#: palette -> positive and negative
+_COLOURS = {"blue-red": ("Red", "blue"), "green-red": ("Green", "red")}
+_CELL = 176  #: pixels that a picture's cell is wide
+
+
+def comparison_page(
+    compared: Sequence[Compared],
+    *,
+    picture: Any | None = None,
+    palette: str = "blue-red",
+    title: str = "One item, every method",
+) -> str:
+    """A self-contained HTML page: a row for each method, a column for each target.
+
+    Every cell is drawn on its own largest value, because units differ. Methods that are not
+    defined for the model stand below with their reason.
+
+    Args:
+        compared: of one item.
+        picture: the picture that was explained, to lie under its heatmaps.
+        palette: `blue-red` or `green-red`.
+        title: of the page.
+
+    Raises ConfigurationError for an unknown palette.
+    """
+    if palette not in _COLOURS:
+        raise ConfigurationError(f"palette is one of {', '.join(_COLOURS)}, not {palette!r}")
+    explained = [one for one in compared if one.attributions]
+    rows = [_row(one, picture, palette) for one in explained]
+    return storable(
+        environment()
+        .get_template("comparison.html.j2")
+        .render(
+            title=title,
+            for_class=_COLOURS[palette][0],
+            against=_COLOURS[palette][1],
+            classes=[(a.class_name, a.logit) for a in explained[0].attributions]
+            if explained
+            else [],
+            rows=rows,
+            refused=[one for one in compared if one.error],
+            is_picture=any(_is_picture(one.attributions[0]) for one in explained),
+        )
+    )
+
+
+def _is_picture(one: Attribution) -> bool:
+    return isinstance(one.features, PatchGrid)
+
+
+def _row(one: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
+    facts = facts_of(one.method)
+    first = one.attributions[0]
+    sensitivity = (
+        sensitivity_between(first, one.attributions[1]) if len(one.attributions) > 1 else None
+    )
+    return {
+        "method": one.method,
+        "source": facts.source,
+        "unit": first.unit,
+        "at": first.at,
+        "seconds": one.seconds,
+        "sensitivity": sensitivity,
+        "blind": facts.reads_target == "no" or (sensitivity is not None and sensitivity < HARDLY),
+        "notes": list(dict.fromkeys(note for each in one.attributions for note in each.notes)),
+        "cells": [_cell(each, picture, palette) for each in one.attributions],
+    }
+
+
+def _cell(one: Attribution, picture: Any | None, palette: str) -> Markup:
+    if not isinstance(one.features, PatchGrid):
+        return Markup(token_html(one, palette=palette))
+    if picture is None:
+        return Markup(data_uri(tile(one.relevance, width=_CELL, palette=palette)))
+    under = resized(picture, smallest=_CELL, largest=_CELL * 2)
+    drawn = overlay(under, one.relevance, box=one.features.box, alpha=0.6, palette=palette)
+    return Markup(data_uri(drawn))

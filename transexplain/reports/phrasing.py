@@ -1,0 +1,85 @@
+"""Numbers, names and verdicts as sentences and tables write them."""
+
+import math
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from transexplain.types.findings import GroupStatistic, Verdict
+
+_MINUS = "\N{MINUS SIGN}"
+_NAMES_SHOWN = 12
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+_TONES: dict[Verdict, str] = {
+    "difference": "flagged",
+    "equivalent": "clear",
+    "inconclusive": "open",
+    "suppressed": "unknown",
+}
+
+
+def tone(row: GroupStatistic) -> str:
+    """How a row's verdict is shown: `flagged`, `clear`, `open` or `unknown`."""
+    return _TONES[row.verdict]
+
+
+def things(modality: str, count: int) -> str:
+    """A count of items, called by what they are: `1 text`, `2,000 pictures`."""
+    noun = {"text": "text", "image": "picture"}.get(modality, "item")
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def number(value: float) -> str:
+    """A number for a sentence: two decimals, three where it is tiny; a true minus sign."""
+    digits = 2 if abs(value) >= 0.01 or value == 0.0 else 3
+    return f"{value:.{digits}f}".replace("-", _MINUS)
+
+
+def percent(share: float) -> str:
+    """A share as a table shows it: 12.3 %."""
+    return f"{100 * share:.1f}\u00a0%"
+
+
+def power(value: float) -> str:
+    """A small number as a person writes it: 4.2 x 10 to the -7, in superscript."""
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    raised = str(int(exponent)).translate(_SUPERSCRIPT)
+    return f"{digits.removesuffix('.0')}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
+
+
+def spoken(target: str, class_name: str, classes: Sequence[str]) -> str:
+    """A class as a sentence names it; a contrast of two classes as `a over b`."""
+    if target.startswith("contrast:"):
+        for plus in classes:
+            minus = class_name.removeprefix(f"{plus}-")
+            if minus != class_name and minus in classes:
+                return f"{plus} over {minus}"
+    return class_name
+
+
+def named(names: Sequence[str]) -> str:
+    """`a, b and c`, a long list cut off with its count."""
+    shown = list(names[:_NAMES_SHOWN])
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign, as tables show it: +0.123 or U+2212 0.123."""
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0.0:
+        return text
+    return f"{'+' if value > 0 else _MINUS}{text}"
+
+
+def short(source: str) -> str:
+    """A model or dataset without the folders of the machine that it was read on."""
+    kind, parted, place = source.partition(":")
+    if parted and PurePath(place).is_absolute() and kind.isalpha():
+        return f"{kind}:{PurePath(place).name}"
+    path = PurePath(source)
+    return path.name if path.is_absolute() or source.startswith((".", "~")) else source

@@ -1,0 +1,114 @@
+"""The summary as one HTML file and as JSON, and the JSON Schemas of all reports, made from their
+records.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from transexplain.reports import charts
+from transexplain.reports.coloured_text import marks_css
+from transexplain.reports.heatmap import colour_bar, data_uri
+from transexplain.reports.page import page, script
+from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.report_records import SCHEMA_VERSION, StatementKind, Summary
+from transexplain.reports.report_section import Section
+from transexplain.reports.sections import SECTIONS
+
+
+class _Written(GenerateJsonSchema):
+    """Every field of a record is written, also one that has a default."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+
+def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> dict[str, Any]:
+    """The schema (draft 2020-12) of `record`, a dataclass with a field `schema_version`.
+
+    Keys that a later version adds are allowed; a document of another version is not valid. A
+    record that is a part of a document (`whole` is False) has no version of its own.
+    """
+    mode: JsonSchemaMode = "serialization"
+    found = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
+    if not whole:
+        return found
+    found["properties"]["schema_version"] = {"const": version, "type": "integer"}
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        "$id": f"urn:transexplain:{name}:{version}",
+        **found,
+    }
+
+
+def render_json(summary: Summary) -> str:
+    """`summary` as JSON text in ASCII; a number that is not finite is null."""
+    return json.dumps(document(summary), indent=1, allow_nan=False) + "\n"
+
+
+def document(summary: Summary) -> dict[str, Any]:
+    """`summary` as plain dictionaries and lists, ready for any JSON writer."""
+    found: dict[str, Any] = plain(summary)
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that every report satisfies."""
+
+    found = schema_of(Summary, "report", SCHEMA_VERSION)
+    sections: dict[str, Any] = {}
+    for name in SECTIONS:
+        if (record := SECTIONS.load(name).record) is not None:
+            sections[name] = schema_of(record, name, SCHEMA_VERSION, whole=False)
+            # references are to the top of the document
+            found["$defs"] |= sections[name].pop("$defs", {})
+    found["properties"]["sections"] = {"type": "object", "properties": sections}
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A record or a collection of records as JSON holds it; a number that is not finite is None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+#: what somebody has to know first
+_FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "good", "fact")
+
+
+def render_html(summary: Summary) -> str:
+    """One self-contained HTML page; pictures that can be opened are embedded."""
+    sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
+    shown = [one for one in sections if one.present(summary)]
+    drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}
+    return page(
+        "report.html.j2",
+        **drawings,
+        s=summary,
+        audited=summary.audited,
+        counts=summary.counts,
+        sections=shown,
+        links=[link for one in shown if one.is_linked(summary) for link in one.links],
+        findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
+        bar=data_uri(colour_bar()),
+        scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
+        marks_css=marks_css(),
+        spoken=lambda target, name: spoken(target, name, summary.audited.classes),
+        noun=lambda count: things(summary.audited.modality, count),
+    )
+
+
+def _has_charts(summary: Summary) -> bool:
+    return any(view.heatmap is None for view in summary.classes)

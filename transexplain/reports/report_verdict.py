@@ -1,0 +1,145 @@
+"""The whole report in one sentence: what was found, or why nothing can be said."""
+
+from collections.abc import Iterator, Sequence
+
+from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
+from transexplain.evaluating.metrics.class_sensitivity import HARDLY
+from transexplain.reports.phrasing import named
+from transexplain.reports.report_records import Groups, Statement, StatementKind, Summary
+from transexplain.reports.sections.cheap_and_exact import mixture_sentence
+
+#: shares of the items above which a verdict without them cannot be *clear*
+_FAILED, _CUT = 0.02, 0.05
+_TOLD = 2  #: verdicts that the sentence gives the numbers of
+
+
+def verdict(summary: Summary) -> Statement:
+    """What somebody has to know who reads one sentence of the report."""
+    if not summary.counts.done:
+        return Statement(kind="unknown", text="Nothing was explained, so nothing can be said.")
+    doubts = " ".join(_doubts(summary))
+    kind, found = _found(summary)
+    if mixed := mixture_sentence(summary.mixed):
+        found = f"{found} {mixed}"
+    elif summary.approximates is not None:
+        teacher = summary.approximates.teacher
+        found = f"{found} Relevance was predicted by an explainer, which approximates {teacher}."
+    so_far = "So far: " if summary.counts.pending else ""
+    if not doubts:
+        return Statement(kind=kind, text=f"{so_far}{found}")
+    return Statement(kind="problem", text=f"{doubts} {so_far}{found}")
+
+
+def _doubts(summary: Summary) -> Iterator[str]:
+    conservation, sensitivity = summary.conservation, summary.class_sensitivity
+    if conservation is not None and conservation.above:
+        yield "Do not rely on this audit: explanations do not add up to their logits."
+    if sensitivity is not None and sensitivity.mean < HARDLY:
+        yield f"Read with care: {summary.audited.method} hardly tells classes apart here."
+    judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []
+    if False in judged and True not in judged:
+        yield f"Read with care: {summary.audited.method} does not beat a random ranking here."
+
+
+def _found(summary: Summary) -> tuple[StatementKind, str]:
+    groups = summary.groups
+    if groups is None:
+        return "fact", "Below is what each class looks at; no groups were asked for."
+    if not groups.verdicts:
+        return "unknown", "No group could be compared: too few items mention any."
+    by = by_verdict(groups)
+    total = len(groups.verdicts)
+    if by["different answers"] or by["different outcomes"]:
+        return "flagged", " ".join(_different(by, total))
+    gaps = list(caveats(summary))
+    if by["inconclusive"]:
+        rest = total - len(by["inconclusive"])
+        equal = f" {rest} {'is' if rest == 1 else 'are'} equivalent." if rest else ""
+        share, why = _share(by["inconclusive"], total), _why_inconclusive(by["inconclusive"])
+        return "unknown", f"Inconclusive for {share}{why}.{equal}"
+    answers = (
+        "gets the same answers as its reference"
+        if total == 1
+        else ("get the same answers as their references")
+    )
+    who = "The group" if total == 1 else f"All {total} groups"
+    text = f"{who} {answers}, within practical limits: by {_deed(groups)} and by rates."
+    if gaps:
+        return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
+    if by["explained differently"]:
+        names = named([one.group for one in by["explained differently"]])
+        return "fact", f"{text} Explained differently, which harms nobody by itself: {names}."
+    return "clear", text
+
+
+def _deed(groups: Groups) -> str:
+    return "hiding regions" if by_regions(groups) else "swapping mentions"
+
+
+def by_regions(groups: Groups) -> bool:
+    """Whether counterfactuals are of hidden regions of pictures, and not of swapped mentions."""
+    return any(one.kind == "region" for one in groups.counterfactuals)
+
+
+def _different(by: dict[GroupFinding, list[GroupVerdict]], total: int) -> Iterator[str]:
+    words: tuple[GroupFinding, ...] = ("different answers", "different outcomes")
+    for word in words:
+        found = by[word]
+        if len(found) == 1:
+            yield f"{word.capitalize()} for {_share(found, total)}: {found[0].reasons[0]}."
+        elif found:
+            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_TOLD])
+            yield f"{word.capitalize()} for {_share(found, total)}. {shown}."
+    if by["inconclusive"]:
+        yield f"Inconclusive: {named([one.group for one in by['inconclusive']])}."
+
+
+def verdict_sentence(one: GroupVerdict) -> str:
+    """The verdict on one group with all its reasons, for lists and exports."""
+    reasons = "; ".join((*one.reasons, *one.missing))
+    return (
+        f"{one.group} against {one.reference}: {one.verdict}. {reasons[:1].upper()}{reasons[1:]}."
+    )
+
+
+def _share(found: Sequence[GroupVerdict], total: int) -> str:
+    names = named([one.group for one in found])
+    return f"{len(found)} of {total} groups ({names})" if total > 1 else names
+
+
+def _why_inconclusive(found: Sequence[GroupVerdict]) -> str:
+    """The reasons of one group, if possible one that items of its own mention."""
+    first = next((one for one in found if one.outcome is not None), found[0])
+    reasons = "; ".join(first.reasons[:2])
+    return f": {reasons}" if len(found) == 1 else f". {first.group}: {reasons}"
+
+
+def caveats(summary: Summary) -> Iterator[str]:
+    """What keeps a verdict from being clear although no comparison differs."""
+    counts, groups = summary.counts, summary.groups
+    if counts.done < (1 - _FAILED) * counts.total:
+        yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"
+    if counts.done and counts.truncated > _CUT * counts.done:
+        yield f"{counts.truncated:,} of {counts.done:,} items were cut before their end"
+    for one in groups.verdicts if groups else ():
+        for gap in one.missing:
+            yield f"{one.group}: {gap}"
+
+
+def by_verdict(groups: Groups) -> dict[GroupFinding, list[GroupVerdict]]:
+    """Verdict -> groups, those with the largest effect first."""
+    words: tuple[GroupFinding, ...] = (
+        "different answers",
+        "different outcomes",
+        "explained differently",
+        "equivalent",
+        "inconclusive",
+    )
+    return {
+        word: sorted((one for one in groups.verdicts if one.verdict == word), key=_size)
+        for word in words
+    }
+
+
+def _size(one: GroupVerdict) -> float:
+    return -abs(one.counterfactual.effect) if one.counterfactual else 0.0

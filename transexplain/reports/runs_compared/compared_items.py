@@ -1,0 +1,382 @@
+"""Two runs walked in step: what they must have in common, and how alike their explanations are."""
+
+import heapq
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.paired_runs import PairedTotals
+from transexplain.errors import ConfigurationError
+from transexplain.methods.learned_facts import portable
+from transexplain.rank_correlation import rank_similarity
+from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.store.run_pairs import ItemPair, iter_pairs
+from transexplain.types.items import Attribution, Mention, PatchGrid, Token
+from transexplain.types.plans import AuditPlan, AuditRun
+
+#: positions in common below which ranks say nothing: two are either alike or opposite
+FEWEST_POSITIONS = 3
+
+_Place = tuple[int, int, str]
+
+
+def agreement(before: Attribution, after: Attribution) -> float | None:
+    """Spearman's correlation of relevance over the positions that are the same in both.
+
+    Of texts those are tokens with the same characters at the same place, special tokens left out;
+    of pictures the patches of equal grids. None: fewer than `FEWEST_POSITIONS` of them.
+    """
+    if isinstance(before.features, PatchGrid) or isinstance(after.features, PatchGrid):
+        if before.features != after.features:
+            return None
+        old, new = before.relevance, after.relevance
+    else:
+        old, new = _common(before, before.features, after, after.features)
+    return rank_similarity(old, new) if old.size >= FEWEST_POSITIONS else None
+
+
+def _common(
+    before: Attribution, old: tuple[Token, ...], after: Attribution, new: tuple[Token, ...]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    if old == new:
+        plain = np.array([not token.special for token in new], dtype=bool)
+        return before.relevance[plain], after.relevance[plain]
+    left, right = _places(old), _places(new)
+    common = [place for place in right if place in left]
+    return (
+        before.relevance[[left[place] for place in common]],
+        after.relevance[[right[place] for place in common]],
+    )
+
+
+def _places(tokens: tuple[Token, ...]) -> Mapping[_Place, int]:
+    return {
+        (token.start, token.end, token.text): position
+        for position, token in enumerate(tokens)
+        if not token.special
+    }
+
+
+_NAMED = 5
+_LONG = 60  # characters of a value in a message
+
+
+def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
+    """What differs in how two audits were asked, beside the model's weights."""
+    old, new = dict(_asked(before)), dict(_asked(after))
+    found = [
+        Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
+        for what in old
+        if old[what] != new[what]
+    ]
+    return [*found, *_lexicons(before, after)]
+
+
+def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]:
+    """What differs in what the positions of one item are, and in what was measured there."""
+    if before.features != after.features:
+        what = "grid of patches" if isinstance(after.features, PatchGrid) else "tokens"
+        yield Disparity(
+            what=f"{what} of item {after.item_id}",
+            before=_positions(before, after),
+            after=_positions(after, before),
+        )
+    if before.at != after.at:
+        yield Disparity(what="input layer", before=before.at, after=after.at)
+    if before.unit != after.unit:
+        yield Disparity(what="unit", before=before.unit, after=after.unit)
+
+
+def refuse(disparities: Sequence[Disparity]) -> None:
+    """Raise ConfigurationError, with the list, where there are disparities."""
+    if not disparities:
+        return
+    lines = "\n".join(
+        f"  {one.what}: {one.before} before, {one.after} after" for one in disparities
+    )
+    raise ConfigurationError(
+        f"these runs cannot be compared; they differ in more than the model:\n{lines}\n"
+        "Run the audit again with the same settings, or compare what there is with --force"
+    )
+
+
+def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
+    yield "modality", plan.model.modality
+    yield "classes", list(plan.model.classes)
+    yield "data", plan.dataset.content[:12]
+    yield "method", plan.method.name
+    yield "parameters of the method", dict(portable(plan.method).params)
+    exact = plan.exact
+    yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
+    yield "targets", sorted(plan.targets)
+    yield "classifications", {one.name: sorted(one.classes) for one in plan.classifications}
+    yield "labels", dict(plan.labels)
+    yield (
+        "long texts",
+        [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
+    )
+    yield "stored texts", stored_texts(plan)
+    asked = plan.reference
+    yield "reference group", dict(sorted(asked.items())) if isinstance(asked, Mapping) else asked
+    yield "smallest difference that matters", plan.practical
+    yield "correction of p-values", plan.correction
+
+
+def stored_texts(plan: AuditPlan) -> object:
+    """What of texts a run stores and under which key: what is compared with what is stored so."""
+    asked = plan.privacy
+    return "full" if asked is None else [asked.store_text, asked.redact, asked.key]
+
+
+def _lexicons(before: AuditPlan, after: AuditPlan) -> Iterator[Disparity]:
+    old, new = _terms(before), _terms(after)
+    if old == new:
+        return
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    only_old, only_new = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if only_old or only_new:
+        yield Disparity(
+            what="groups of the lexicon",
+            before=_names(only_old) or "no further group",
+            after=_names(only_new) or "no further group",
+        )
+    for name in changed[:_NAMED]:
+        lost, won = sorted(old[name] - new[name]), sorted(new[name] - old[name])
+        yield Disparity(
+            what=f"terms of {name}",
+            before=f"{len(old[name])} terms{_with(lost)}",
+            after=f"{len(new[name])} terms{_with(won)}",
+        )
+
+
+def _terms(plan: AuditPlan) -> Mapping[str, frozenset[str]]:
+    return {group.name: frozenset(group.terms) for group in plan.groups}
+
+
+def _with(terms: Sequence[str]) -> str:
+    return f", {_names(terms)} among them" if terms else ""
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def _positions(one: Attribution, other: Attribution) -> str:
+    if isinstance(one.features, PatchGrid):
+        return f"{one.features.rows} x {one.features.cols}"
+    theirs: tuple[Token, ...] = other.features if isinstance(other.features, tuple) else ()
+    for place, token in enumerate(one.features):
+        if place >= len(theirs) or theirs[place] != token:
+            return f"{len(one.features)} tokens, number {place + 1} {token.text!r}"
+    return f"{len(one.features)} tokens"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+
+
+SHOWN = 50  #: flipped items that are listed
+LEAST = 5  #: items of a class that are listed because their explanations agree least
+_TEXT = 240  # characters of an item's text that are shown
+
+Part = TypeVar("Part", Attribution, Mention)
+Kept = TypeVar("Kept", Flip, LeastAlike)
+ClassKey = tuple[str, str]  #: target as asked, explained class
+
+
+def _numbers() -> "array[float]":
+    return array("d")
+
+
+@dataclass(slots=True)
+class ClassPairs:
+    """The items that both runs explained for one target and class; 8 bytes an item and number."""
+
+    before: "array[float]" = field(default_factory=_numbers)  #: logits
+    after: "array[float]" = field(default_factory=_numbers)
+    agreement: "array[float]" = field(default_factory=_numbers)
+    without_agreement: int = 0
+    _least: list[tuple[float, int, LeastAlike]] = field(default_factory=list)
+
+    def add(self, before: Attribution, after: Attribution, text: str | None) -> None:
+        """Count one item."""
+        self.before.append(before.logit)
+        self.after.append(after.logit)
+        value = agreement(before, after)
+        if value is None:
+            self.without_agreement += 1
+            return
+        self.agreement.append(value)
+        one = LeastAlike(item_id=after.item_id, agreement=value, text=_beginning(text))
+        _keep(self._least, (-value, -len(self.before), one), LEAST)
+
+    @property
+    def least_alike(self) -> tuple[LeastAlike, ...]:
+        """The items whose explanations agree least, the worst first; none that agree fully."""
+        ranked = sorted(self._least, key=lambda entry: entry[:2], reverse=True)
+        return tuple(one for _, _, one in ranked if one.agreement < 1.0)
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a walk over the common items of two runs found."""
+
+    ids: tuple[str, str]  #: of the runs
+    classes: tuple[tuple[str, ...], tuple[str, ...]]  #: of either model, by index
+    same_data: bool  #: every item of the same id is the same
+    same_texts: bool  #: what is stored of a text is the same where the text is
+    common: int = 0
+    other_content: int = 0
+    unknown_content: int = 0
+    other_class: int = 0
+    flips: Counter[tuple[str, str]] = field(default_factory=Counter)
+    right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
+    pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
+    mentions: PairedTotals = field(default_factory=PairedTotals)
+    disparities: dict[str, Disparity] = field(default_factory=dict)  #: the first of each kind
+    units: set[str] = field(default_factory=set)
+    _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, before: AuditRun, after: AuditRun) -> "Walk":
+        """Over nothing yet."""
+        old, new = before.plan, after.plan
+        return cls(
+            ids=(before.id, after.id),
+            classes=(old.model.classes, new.model.classes),
+            same_data=old.dataset.content == new.dataset.content,
+            same_texts=stored_texts(old) == stored_texts(new),
+        )
+
+    @property
+    def shown(self) -> tuple[Flip, ...]:
+        """Flipped items, the widest margin first."""
+        ranked = sorted(self._shown, key=lambda entry: entry[:2], reverse=True)
+        return tuple(one for _, _, one in ranked)
+
+    def takes(
+        self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
+    ) -> bool:
+        """Whether both sides of a pair are one item; counts the pairs of which they are not."""
+        texts: tuple[object, object] = (pair.text_before, pair.text)
+        if self.same_texts and not all(texts):
+            texts = (_stored_words(before), _stored_words(after))
+        if self.same_texts and all(texts):
+            same = texts[0] == texts[1]
+            self.other_content += not same
+            return same
+        self.unknown_content += not self.same_data
+        return self.same_data
+
+    def add_item(self, pair: ItemPair) -> None:
+        """Count the predictions of one item."""
+        self.common += 1
+        old, new = pair.before, pair.after
+        if old.label is not None and old.label == new.label:
+            self.right[old.predicted == old.label, new.predicted == new.label] += 1
+        if old.predicted == new.predicted:
+            return
+        self.flips[old.predicted, new.predicted] += 1
+        margin = self._margin(pair)
+        flip = Flip(
+            item_id=pair.item_id,
+            label=new.label,
+            before=old.predicted,
+            after=new.predicted,
+            margin=margin,
+            text=_beginning(pair.text),
+        )
+        _keep(self._shown, (margin or 0.0, -self.common, flip), SHOWN)
+
+    def _margin(self, pair: ItemPair) -> float | None:
+        names = self.classes[1]
+        if self.classes[0] != names or not pair.after.logits:
+            return None
+        old, new = names.index(pair.before.predicted), names.index(pair.after.predicted)
+        return pair.after.logits[new] - pair.after.logits[old]
+
+    def add_explanations(
+        self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None
+    ) -> None:
+        """Count the explanations of one item."""
+        old = {(one.target, one.class_name): one for one in before}
+        new = {(one.target, one.class_name): one for one in after}
+        both = [key for key in new if key in old]
+        self.other_class += len(new) - len(both)
+        for key in both:
+            for disparity in of_positions(old[key], new[key]):
+                kind = disparity.what.partition(" of item ")[0]
+                self.disparities.setdefault(kind, disparity)
+            self.units.add(new[key].unit)
+            self.pairs.setdefault(key, ClassPairs()).add(old[key], new[key], text)
+
+
+def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
+    """Walk over the items that both runs explained, a page of either at a time; gives `found`.
+
+    Raises ConfigurationError, unless `force`, as soon as a page shows that positions are not the
+    same, or where there are `known` disparities; the message lists what the first page shows, too.
+    """
+    for page in iter_pairs(db, *found.ids):
+        _page(db, page, found)
+        if not force:
+            refuse([*known, *found.disparities.values()])
+    if not force:
+        refuse(known)
+    return found
+
+
+def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
+    names = [pair.item_id for pair in page]
+    before, after = (
+        _by_item(results.iter_attributions(db, one, item_ids=names)) for one in found.ids
+    )
+    mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in found.ids]
+    for pair in page:
+        name = pair.item_id
+        if not found.takes(pair, before.get(name, ()), after.get(name, ())):
+            continue
+        found.add_item(pair)
+        found.add_explanations(before.get(name, ()), after.get(name, ()), pair.text)
+        old, new = (side.get(name, ()) for side in mentioned)
+        if old or new:
+            found.mentions.add(old, new)
+
+
+def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
+    """What is stored of the words of a text, in their order; empty where nothing is."""
+    tokens = attributions[0].features if attributions else ()
+    if isinstance(tokens, PatchGrid):
+        return ()
+    return tuple(token.text for token in tokens if token.text and not token.special)
+
+
+def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for one in parts:
+        found.setdefault(one.item_id, []).append(one)
+    return found
+
+
+def _beginning(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _TEXT else f"{text[:_TEXT]}…"
+
+
+def _keep(heap: list[tuple[float, int, Kept]], entry: tuple[float, int, Kept], places: int) -> None:
+    """Keep the largest entries; their first two parts decide, for these are never both equal."""
+    if len(heap) < places:
+        heapq.heappush(heap, entry)
+    else:
+        heapq.heappushpop(heap, entry)

@@ -1,0 +1,157 @@
+"""What a comparison of two runs holds: frozen records, the same for people and for programs.
+
+`schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
+"""
+
+from dataclasses import dataclass
+
+from transexplain.analysis.groups.paired_runs import GroupShift
+from transexplain.reports.report_records import Counts, Statement
+from transexplain.types.findings import Verdict
+
+SCHEMA_VERSION = 1
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One of the two runs."""
+
+    run_id: str
+    name: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+    model: str
+    model_digest: str  #: sha256 over weights, config and tokenizer
+    dataset: str
+    counts: Counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disparity:
+    """Something beside the model that is not the same in both runs."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlipCount:
+    """Items by what they were and are predicted as."""
+
+    before: str
+    after: str
+    items: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flip:
+    """One item that is predicted differently."""
+
+    item_id: str
+    label: str | None
+    before: str
+    after: str
+    #: after: logit of the new class minus that of the old one; None: the classes are not the same
+    margin: float | None
+    text: str | None  #: its beginning
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Predictions:
+    """How the predictions of both runs compare on the items that both explained."""
+
+    common: int  #: with the same id and the same content
+    other_content: int  #: left out: the id is in both runs, and the contents differ
+    unknown_content: int  #: left out: whether the contents differ cannot be said
+    flips: int
+    counts: tuple[FlipCount, ...]  #: most frequent first
+    shown: tuple[Flip, ...]  #: the widest margins first
+    labelled: int  #: common items with the same label in both
+    right_before: int
+    right_after: int
+    lost: int  #: right before, wrong after
+    gained: int  #: wrong before, right after
+    p: float | None  #: exact McNemar test of lost against gained; None: no item has a label
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """A mean over items."""
+
+    mean: float
+    interval: Interval | None  #: 95 %; None: too few items
+    items: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeastAlike:
+    """One item whose relevance is ranked very differently."""
+
+    item_id: str
+    agreement: float
+    text: str | None  #: its beginning
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassChange:
+    """The items that both runs explained for one target and class."""
+
+    target: str
+    class_name: str
+    items: int
+    logit_before: float  #: mean of the explained logit
+    logit_after: float
+    logit_change: Mean
+    logit_change_size: float  #: mean of |change|
+    agreement: Mean | None  #: Spearman's correlation of relevance, per item; None: of no item
+    without_agreement: int  #: items with too few positions in common
+    least_alike: tuple[LeastAlike, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transition:
+    """What either run says of a group by itself; None: it does not speak of it."""
+
+    group: str
+    target: str
+    class_name: str
+    before: Verdict | None
+    after: Verdict | None
+    difference_before: float | None  #: to the reference, in the unit
+    difference_after: float | None
+    turned: bool  #: a difference in both, of the other sign
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupChanges:
+    """The mentions of entity groups in both runs, and what the changes are judged by."""
+
+    shifts: tuple[GroupShift, ...]
+    transitions: tuple[Transition, ...]
+    unpaired: int  #: mentions in one run only, or explained for another class
+    reference: str
+    practical: float  #: smallest change that matters, in the unit
+    correction: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriftSummary:
+    """Everything a comparison of two runs says."""
+
+    headline: tuple[Statement, ...]
+    version: str  #: of TransExplain
+    before: Side
+    after: Side
+    modality: str
+    classes: tuple[str, ...]
+    method: str
+    unit: str  #: of every relevance
+    disparities: tuple[Disparity, ...]  #: what else differs; empty unless it was forced
+    predictions: Predictions
+    changes: tuple[ClassChange, ...]
+    other_class: int  #: explanations of an item for a class that the other run did not explain
+    groups: GroupChanges | None  #: None: a run has no groups
+    schema_version: int = SCHEMA_VERSION

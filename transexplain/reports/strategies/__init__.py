@@ -1,1 +1,0 @@
-"""What strategy discovery found as sentences, a page and JSON; `report.told` makes the record."""

@@ -1,0 +1,294 @@
+"""A discovery of strategies with everything that its page shows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from transexplain.analysis.strategies import shortcuts, spectral
+from transexplain.analysis.strategies.discover_strategies import STABLE
+from transexplain.analysis.strategies.explanation_features import AXES, CELLS
+from transexplain.analysis.strategies.spectral import HALVES
+from transexplain.analysis.strategies.strategy_records import (
+    ClassStrategies,
+    Cluster,
+    RegionEvidence,
+    Strategies,
+    WordEvidence,
+)
+from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.gallery import CHARACTERS, grid_of, outcomes_of
+from transexplain.reports.phrasing import named, spoken, things
+from transexplain.reports.report_records import Statement
+from transexplain.reports.row_records import Explanation, GalleryItem
+from transexplain.store import results, runs
+from transexplain.store.database import Database
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
+from transexplain.types.words import largest, spans_of
+from transexplain.version import __version__
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explored:
+    """Which run was looked at."""
+
+    name: str
+    version: str  #: of TransExplain, when the report was made
+    model: str
+    classes: tuple[str, ...]
+    dataset: str
+    fingerprint: str  #: sha256 of the dataset's snapshot
+    rows: int
+    root: str  #: folder that picture paths are relative to
+    method: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+    finished: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyReport:
+    """One discovery with its sentences and its exemplars."""
+
+    headline: tuple[Statement, ...]
+    explored: Explored
+    strategies: Strategies
+    exemplars: Mapping[str, Mapping[str, GalleryItem]]  #: class -> item id -> what to show
+    notes: tuple[str, ...]
+    schema_version: int = SCHEMA_VERSION
+
+
+def headline(found: Strategies, classes: Sequence[str]) -> tuple[Statement, ...]:
+    """The sentences at the top: what looks like a shortcut first."""
+    return tuple(_headline(found, classes))
+
+
+def _headline(found: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
+    clustered = [one for one in found.classes if one.clusters]
+    for one in clustered:
+        for cluster in one.clusters:
+            if cluster.suspicions:
+                name = spoken(found.target, one.class_name, classes)
+                said = suspicion(cluster, found.modality)
+                lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
+                if len(one.clusters) == 1:
+                    lead = f"{name}, whose explanations are all alike,"
+                yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {said}")
+    if clustered and not any(cluster.suspicions for o in clustered for cluster in o.clusters):
+        where = "one rare word" if found.modality == "text" else "one corner or at one border"
+        yield Statement(
+            kind="clear",
+            text=f"No cluster stands out: in none does so much of the evidence lie in {where} that "
+            "it looks like a shortcut.",
+        )
+    yield from _counts(found, clustered, classes)
+
+
+def _counts(
+    found: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
+) -> Iterator[Statement]:
+    def name(one: ClassStrategies) -> str:
+        return spoken(found.target, one.class_name, classes)
+
+    several = [one for one in clustered if len(one.clusters) > 1]
+    if several:
+        counts = named([f"{name(one)} ({len(one.clusters)})" for one in several])
+        yield Statement(kind="fact", text=f"Classes with several strategies: {counts}.")
+    alike = [name(one) for one in clustered if len(one.clusters) == 1]
+    if alike:
+        yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
+    few = [f"{name(one)} ({one.sampled})" for one in found.classes if not one.clusters]
+    if few:
+        yield Statement(kind="unknown", text=f"Too few items to be clustered: {named(few)}.")
+    drawn = [one for one in found.classes if one.sampled < one.items]
+    if drawn:
+        yield Statement(
+            kind="fact",
+            text=f"Drawn with seed {found.seed}, at most {found.sample:,} of a class: "
+            + named([f"{name(one)} {one.sampled:,} of {one.items:,}" for one in drawn])
+            + ".",
+        )
+    if found.omitted:
+        count = f"{found.omitted} rarer {'class' if found.omitted == 1 else 'classes'}"
+        yield Statement(kind="fact", text=f"{count} not looked at; ask for one with --class.")
+
+
+def suspicion(cluster: Cluster, modality: str) -> str:
+    """Why a cluster looks like a shortcut: its strongest evidence, with its numbers."""
+    strongest = cluster.suspicions[0]
+    size = things(modality, cluster.size)
+    if isinstance(strongest, RegionEvidence):
+        return _of_region(strongest, size)
+    return _of_word(strongest, size, cluster)
+
+
+def _of_region(evidence: RegionEvidence, size: str) -> str:
+    where = f"{'at' if 'border' in evidence.region else 'in'} the {evidence.region}"
+    return (
+        f"In its {size}, {percent(evidence.share)} of what speaks for the class lies {where}, "
+        f"which is {percent(evidence.area)} of the picture; in all others "
+        f"{percent(evidence.elsewhere or 0.0)} ({probability(evidence.adjusted_p)})."
+    )
+
+
+def _of_word(evidence: WordEvidence, size: str, cluster: Cluster) -> str:
+    return (
+        f"In its {size}, {percent(evidence.share)} of what speaks for the class is the word "
+        f"\u201c{evidence.word}\u201d, which is in {percent(evidence.documents / cluster.size)} of "
+        f"them and in {percent(evidence.corpus_share)} of all texts "
+        f"({probability(evidence.adjusted_p)})."
+    )
+
+
+def percent(share: float) -> str:
+    """A share as a sentence writes it; what is not nothing is not written as 0."""
+    digits = 0 if share >= 0.1 or share == 0.0 else 1
+    if 0.0 < share < 0.0005:
+        return "less than 0.1\u00a0%"
+    return f"{100 * share:.{digits}f}\u00a0%"
+
+
+def notes(found: Strategies) -> tuple[str, ...]:
+    """One paragraph each on what was done and what it rests on."""
+    return tuple(_notes(found))
+
+
+def _notes(found: Strategies) -> Iterator[str]:
+    yield (
+        "Spectral relevance analysis (Lapuschkin et al. 2019): the explanations of each class are "
+        "clustered, not its items, so a cluster is a way in which the model decides. No region and "
+        "no word is named beforehand."
+    )
+    if found.modality == "image":
+        yield (
+            f"Each heatmap is pooled to at most {CELLS} x {CELLS} cells and divided by its sum of "
+            "|relevance|; signs are kept."
+        )
+    else:
+        yield (
+            "Each text is its relevance summed over word types in lower case, brought to length 1 "
+            f"and reduced to at most {AXES} directions (latent semantic analysis); signs are kept."
+        )
+    yield (
+        "The number of clusters is where the largest gap of the eigenvalues of the normalised "
+        f"Laplacian is (von Luxburg 2007), at most {spectral.MOST}, and only as far as the "
+        f"eigenvalues are smaller than in {spectral.REFERENCES} samples of one normal distribution "
+        "of the same covariance (parallel analysis, Horn 1965). Relevance is not normal, so that "
+        "a second cluster is a reason to look and no proof."
+    )
+    yield (
+        "Separation is the mean silhouette (Rousseeuw 1987), from \u22121 to 1. Stability is the "
+        f"mean adjusted Rand index with the whole when {HALVES} random halves are clustered again: "
+        f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture "
+        "are t-SNE: neighbours mean something, distances between clusters little."
+    )
+    yield from _shortcuts(found)
+    yield (
+        "The clusters were made from the same relevance that they are compared by, so p says only "
+        "that few items do not explain a difference. What makes a cluster stand out is its size, "
+        "by limits of our own. A shortcut that covers the whole picture or a whole class alike, or "
+        "that lies in the middle, is not pointed out: look at the clusters themselves."
+    )
+
+
+def _shortcuts(found: Strategies) -> Iterator[str]:
+    if found.modality == "image":
+        sides = "in one corner (a quarter of each side) or at one border (an eighth of a side)"
+        yield (
+            f"A cluster of at least {shortcuts.FEWEST} pictures stands out where at least "
+            f"{percent(shortcuts.LARGE)} of its positive relevance lies {sides}, at least "
+            f"{shortcuts.TIMES_AREA:g} times the region's area and "
+            f"{shortcuts.TIMES_ELSEWHERE:g} times the share in all other pictures looked at, of "
+            f"any class, with an adjusted p of at most {shortcuts.LEVEL:g} "
+            f"({shortcuts.PERMUTATIONS:,} permutations, Holm over the regions and clusters of the "
+            "class)."
+        )
+    else:
+        yield (
+            f"A cluster of at least {shortcuts.FEWEST} texts stands out where one word type is at "
+            f"least {percent(shortcuts.LARGE)} of its positive relevance and in at least "
+            f"{percent(shortcuts.COMMON)} of its texts, although at most "
+            f"{percent(shortcuts.RARE)} of all sampled texts hold it, with an adjusted p of at "
+            f"most {shortcuts.LEVEL:g} (hypergeometric, Holm over the {shortcuts.LISTED} heaviest "
+            "words of each cluster of the class)."
+        )
+
+
+EXEMPLARS = {"image": 6, "text": 4}  #: of a cluster, the most typical ones
+
+
+def strategy_report(db: Database, found: Strategies) -> StrategyReport:
+    """Read the exemplars and put everything into words.
+
+    Raises ConfigurationError where the run is gone.
+    """
+    run = runs.get(db, found.run_id)
+    plan = run.plan
+    return StrategyReport(
+        headline=headline(found, plan.model.classes),
+        explored=Explored(
+            name=plan.name,
+            version=__version__,
+            model=plan.model.source,
+            classes=plan.model.classes,
+            dataset=plan.dataset.source,
+            fingerprint=plan.dataset.fingerprint,
+            rows=plan.dataset.rows,
+            root=plan.dataset.root,
+            method=plan.method.name,
+            state=run.state,
+            created=run.created,
+            finished=run.finished,
+        ),
+        strategies=found,
+        exemplars=_exemplars(db, found),
+        notes=notes(found),
+    )
+
+
+def _exemplars(db: Database, found: Strategies) -> Mapping[str, Mapping[str, GalleryItem]]:
+    count = EXEMPLARS.get(found.modality, EXEMPLARS["text"])
+    chosen = {
+        one.class_name: {name for cluster in one.clusters for name in cluster.item_ids[:count]}
+        for one in found.classes
+    }
+    outcomes = outcomes_of(db, found.run_id, set().union(*chosen.values()))
+    return {
+        class_name: {
+            one.item_id: _item(one, outcomes[one.item_id])
+            for one in results.iter_attributions(
+                db, found.run_id, item_ids=sorted(ids), target=found.target
+            )
+            if one.class_name == class_name and one.item_id in outcomes
+        }
+        for class_name, ids in chosen.items()
+    }
+
+
+def _item(one: Attribution, outcome: ItemOutcome) -> GalleryItem:
+    is_picture = isinstance(one.features, PatchGrid)
+    text, words = ("", ()) if is_picture else spans_of(one)
+    end = max((word.end for word in words), default=0)
+    shown = tuple(word for word in words if word.end <= CHARACTERS)
+    explanation = Explanation(
+        target=one.target,
+        class_name=one.class_name,
+        logit=one.logit,
+        largest=largest(words),
+        words=shown,
+        grid=grid_of(one.relevance) if is_picture else None,
+        box=one.features.box if isinstance(one.features, PatchGrid) else None,
+    )
+    return GalleryItem(
+        item_id=one.item_id,
+        reason="strong",
+        label=outcome.label,
+        predicted=outcome.predicted,
+        truncated=outcome.truncated,
+        text=None if is_picture else text[:CHARACTERS],
+        hidden=max(0, len(text) - CHARACTERS),
+        unread_from=end if outcome.truncated and not is_picture else None,
+        source=outcome.source,
+        explanations=(explanation,),
+        more=0,
+    )

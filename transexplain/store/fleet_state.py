@@ -1,0 +1,142 @@
+"""The state of a whole fleet as SQL records it: runs, shards, workers, failures by kind, refused
+messages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.leases import over
+from transexplain.store.run_records import SHARD_STATES
+from transexplain.store.schema import dead_letter, item, run, shard
+
+
+def add(db: Database, counts: Mapping[str, int]) -> None:
+    """Add to the counts, reason -> messages, in one transaction.
+
+    Raises DatabaseError as `Database.begin`.
+    """
+    with db.begin() as connection:
+        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+        for reason in sorted(counts):  # in one order, or two workers wait for each other
+            insert = dialect.insert(dead_letter).values(
+                reason=reason, messages=counts[reason], latest=DatabaseTime()
+            )
+            connection.execute(
+                insert.on_conflict_do_update(
+                    index_elements=[dead_letter.c.reason],
+                    set_={
+                        "messages": dead_letter.c.messages + insert.excluded.messages,
+                        "latest": insert.excluded.latest,
+                    },
+                )
+            )
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """Messages refused since the tables were made, by reason."""
+    query = select(dead_letter.c.reason, dead_letter.c.messages).order_by(dead_letter.c.reason)
+    return {reason: int(messages) for reason, messages in connection.execute(query)}
+
+
+RECENT = 24 * 3600.0
+RUN_STATES = ("running", "done", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStatus:
+    """One worker that holds shards of a run now."""
+
+    name: str
+    run_id: str
+    shards: int
+    heartbeat_age: float  #: seconds since it was last heard of
+    lease_left: float  #: seconds; negative: it lost the shard it is silent about
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetStatus:
+    """Counts over all runs (by state) and over the current ones (everything else)."""
+
+    runs: Mapping[str, int]  #: run state -> count, every state named
+    shards: Mapping[str, int]  #: shard state -> count, every state named
+    explained: int  #: items
+    failed: Mapping[str, int]  #: kind of failure -> items
+    claims: int  #: of shards, so far
+    expired: int  #: shards whose lease ran out and that nobody took over yet
+    workers: tuple[WorkerStatus, ...]
+    refused: Mapping[str, int]  #: reason -> messages on the queue that were none of ours, ever
+
+
+def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
+    """The fleet as it stands; `recent` in seconds. Raises DatabaseError as `Database.read`."""
+    current = or_(run.c.state == "running", run.c.finished > DatabaseTime() - recent)
+    by_state = select(run.c.state, func.count().label("runs")).group_by(run.c.state)
+    by_shard = (
+        select(shard.c.state, func.count(), func.sum(shard.c.explained), func.sum(shard.c.token))
+        .join(run, run.c.id == shard.c.run_id)
+        .where(current)
+        .group_by(shard.c.state)
+    )
+    expired = select(func.count()).where(over())
+    with db.read() as connection:
+        runs = {row.state: row.runs for row in connection.execute(by_state)}
+        shards = connection.execute(by_shard).all()
+        return FleetStatus(
+            runs={**dict.fromkeys(RUN_STATES, 0), **runs},
+            shards={
+                **dict.fromkeys(SHARD_STATES, 0),
+                **{state: count for state, count, _, _ in shards},
+            },
+            explained=sum(int(explained) for _, _, explained, _ in shards),
+            failed=_failed(connection, current),
+            claims=sum(int(tokens) for _, _, _, tokens in shards),
+            expired=connection.execute(expired).scalar_one(),
+            workers=_workers(connection),
+            refused=counts(connection),
+        )
+
+
+def failures(db: Database, run_id: str) -> dict[str, int]:
+    """Failed items of one run by kind, sorted by it."""
+    with db.read() as connection:
+        return _failed(connection, run.c.id == run_id)
+
+
+def _failed(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
+    query = (
+        select(item.c.error_kind, func.count())
+        .join(run, run.c.id == item.c.run_id)
+        .where(which, item.c.error_kind.is_not(None))
+        .group_by(item.c.error_kind)
+    )
+    return dict(sorted((str(kind), int(count)) for kind, count in connection.execute(query)))
+
+
+def _workers(connection: Connection) -> tuple[WorkerStatus, ...]:
+    query = (
+        select(
+            shard.c.worker,
+            shard.c.run_id,
+            func.count(),
+            DatabaseTime() - func.max(shard.c.heartbeat),
+            func.min(shard.c.lease_until) - DatabaseTime(),
+        )
+        .where(shard.c.state == "running", shard.c.lease_until.is_not(None))
+        .group_by(shard.c.worker, shard.c.run_id)
+    )
+    found = (
+        WorkerStatus(
+            name=str(name),
+            run_id=run_id,
+            shards=count,
+            heartbeat_age=max(0.0, float(age)),
+            lease_left=float(left),
+        )
+        for name, run_id, count, age, left in connection.execute(query)
+    )
+    return tuple(sorted(found, key=lambda one: (one.name, one.run_id)))

@@ -1,0 +1,382 @@
+"""What a fit minimises when an explainer is trained: alone, or together with its classifier."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from transexplain.errors import ConfigurationError
+from transexplain.methods.learned_facts import Agreement, Architecture, Facts
+from transexplain.methods.learned_network import NAME, Explainer, explanation_loss, item_scale, save
+from transexplain.models.hidden_states import States, read_states, readable_layers
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.training.classifiers import Prepared
+from transexplain.training.examples import ExampleBatch, Examples
+from transexplain.training.fit_history import FitResult
+from transexplain.training.fitting import fit
+from transexplain.training.objective import ClassifierObjective, ParameterGroup
+from transexplain.training.teaching import Lesson, Lessons, Taught, Teacher, agreement_of
+from transexplain.training.training_plans import ExplainerPlan, FitObserver
+
+#: of the running scales of a joint training, for one step
+MOMENTUM = 0.05
+
+
+class SeparateObjective:
+    """The explanation loss of a classifier that does not move (FastSHAP's setting, with LRP)."""
+
+    monitor = "rank_correlation"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        explainer: Explainer,
+        lessons: Lessons,
+        held: Sequence[Taught],
+        plan: ExplainerPlan,
+    ) -> None:
+        self.model, self.explainer, self.plan = model, explainer, plan
+        self._lessons, self._held = lessons, held
+
+    @property
+    def module(self) -> nn.Module:
+        """The explainer; the classifier is no part of it."""
+        return self.explainer
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The plan of the explainer, and the classifier that it explains."""
+        return {"explainer": asdict(self.plan), "base": self.model.ref.digest}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The explainer's weights, from the first step."""
+        return explainer_groups(self.explainer, self.plan)
+
+    def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
+        """The explanation loss of a batch."""
+        del step
+        with torch.no_grad():
+            states = read_states(self.model, batch.batch, self.explainer.architecture.layers)
+        lesson = self._lessons.of(batch.rows).to(states.logits.device)
+        return {"loss": _explained(self.explainer, states, lesson)}
+
+    def validate(self) -> dict[str, float]:
+        """Rank correlation with the teacher, and the explanation loss, on examples held out."""
+        return measured(self.model, self.explainer, self._held)
+
+    def epoch_started(self, epoch: int) -> None:
+        """Nothing depends on the epoch."""
+
+
+class JointObjective:
+    """Cross-entropy plus lambda times the explanation loss, with fresh targets at every step."""
+
+    monitor = "loss"
+    higher_is_better = False
+
+    def __init__(
+        self,
+        classifier: ClassifierObjective,
+        explainer: Explainer,
+        teacher: Teacher,
+        held: Sequence[ExampleBatch],
+        plan: ExplainerPlan,
+    ) -> None:
+        self.classifier, self.explainer, self.plan = classifier, explainer, plan
+        self._teacher, self._held = teacher, held
+        self._both = nn.ModuleDict({"base": classifier.module, "explainer": explainer})
+
+    @property
+    def module(self) -> nn.Module:
+        """The classifier as `base`, and the `explainer`."""
+        return self._both
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The plan of the explainer, and what decides the classifier's own loss."""
+        return {"explainer": asdict(self.plan), **self.classifier.identity}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The classifier's groups in their stages, and the explainer from the first step."""
+        base = [_under("base", group) for group in self.classifier.parameter_groups()]
+        groups = explainer_groups(self.explainer, self.plan)
+        return [*base, *(_under("explainer", group) for group in groups)]
+
+    def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
+        """`loss`, and its parts `classification` and `explanation`."""
+        model = self.classifier.model
+        seen = self.classifier.seen(batch)
+        lesson = self._teacher.lesson(seen.batch, seen.rows)
+        states = read_states(model, seen.batch, self.explainer.architecture.layers, training=True)
+        scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+        self.explainer.calibrate(scale, lesson.constants, 1.0 if step == 0 else MOMENTUM)
+        explanation = _explained(self.explainer, states, lesson)
+        classification = self.classifier.loss(states.logits, seen.labels)
+        return {
+            "loss": classification + self.plan.weight * explanation,
+            "classification": classification,
+            "explanation": explanation,
+        }
+
+    def validate(self) -> dict[str, float]:
+        """The classifier's measures and the explainer's, on examples held out."""
+        found = self.classifier.validate()
+        if not found:
+            return {}
+        taught = [(one, self._teacher.lesson(one.batch, one.rows)) for one in self._held]
+        of_explainer = measured(self.classifier.model, self.explainer, taught)
+        explanation = of_explainer.pop("loss")
+        return {
+            **found,
+            **of_explainer,
+            "loss": found["loss"] + self.plan.weight * explanation,
+            "classification": found["loss"],
+            "explanation": explanation,
+        }
+
+    def epoch_started(self, epoch: int) -> None:
+        """Targets are made at every step."""
+
+
+def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[ParameterGroup]:
+    """The weights of an explainer: matrices decay, biases and norms do not."""
+    named = dict(explainer.named_parameters())
+    matrices = {name: one for name, one in named.items() if one.dim() > 1}
+    others = {name: one for name, one in named.items() if one.dim() <= 1}
+    return [
+        ParameterGroup(
+            name="explainer",
+            parameters=parameters,
+            learning_rate=plan.learning_rate,
+            weight_decay=decay,
+        )
+        for parameters, decay in ((matrices, plan.weight_decay), (others, 0.0))
+    ]
+
+
+@torch.no_grad()
+def measured(
+    model: LoadedModel, explainer: Explainer, taught: Sequence[Taught]
+) -> dict[str, float]:
+    """`rank_correlation`, `relative_error` and `loss` of an explainer; empty without examples."""
+    was_training = explainer.training
+    explainer.eval()
+    try:
+        agreement = agreement_of(model, explainer, taught)
+        losses, items = 0.0, 0
+        for batch, lesson in taught:
+            states = read_states(model, batch.batch, explainer.architecture.layers)
+            here = lesson.to(states.logits.device)
+            losses += len(batch.rows) * float(_explained(explainer, states, here))
+            items += len(batch.rows)
+    finally:
+        explainer.train(was_training)
+    if agreement is None or not items:
+        return {}
+    return {
+        "rank_correlation": agreement.rank_correlation,
+        "relative_error": agreement.relative_error,
+        "loss": losses / items,
+    }
+
+
+def _explained(explainer: Explainer, states: States, lesson: Lesson) -> Tensor:
+    """The loss of what an explainer says, given the true scales."""
+    scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
+    return explanation_loss(
+        explainer,
+        predicted,
+        relevance=lesson.relevance,
+        known=lesson.known,
+        scale=scale,
+        constants=lesson.constants,
+    )
+
+
+def _under(name: str, group: ParameterGroup) -> ParameterGroup:
+    return replace(
+        group, parameters={f"{name}.{key}": one for key, one in group.parameters.items()}
+    )
+
+
+EXPLAINER_FIT = "explainer-fit"  #: checkpoints, below the output
+#: examples held out that agreement is measured on
+MEASURED = 1000
+#: of them, those that a joint training is watched by after every epoch
+WATCHED = 256
+_BATCH = 64  #: examples that the teacher explains together
+_HEADS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedExplainer:
+    """An explainer on disk, with what was measured."""
+
+    path: Path
+    facts: Facts
+
+
+def train_explainer(
+    prepared: Prepared, plan: ExplainerPlan, *, output: Path, observer: FitObserver
+) -> tuple[TrainedExplainer, FitResult]:
+    """Train an explainer of a classifier that stays as it is; `output` gets its file.
+
+    Args:
+        prepared: the classifier, whose digest is written into the file, and examples; the teacher
+            explains each of them once.
+        plan: with mode `separate`.
+        output: folder; the fit's checkpoints go below it, and a fit that was interrupted goes on.
+        observer: hears of the fit.
+
+    Raises ConfigurationError for a model without layers that can be read, and a teacher that does
+    not measure logits.
+    """
+    model, seed = prepared.model, plan.fit.seed
+    teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
+    first = prepared.training.batch([0]).batch
+    explainer = fresh_explainer(model, first, plan, seed=seed)
+    observer.began(f"asking {plan.teacher.name} about every example")
+    lessons = Lessons(teacher, _watched(prepared.training, observer))
+    scales, constants = lessons.scales_and_constants()
+    device = first.lengths.device
+    explainer.calibrate(scales.to(device), constants.to(device))
+    taught = taught_by(teacher, prepared.validation)
+    observer.began("training the explainer")
+    objective = SeparateObjective(model, explainer, lessons, taught, plan)
+    result = fit(
+        objective,
+        plan.fit,
+        output / EXPLAINER_FIT,
+        examples=prepared.training,
+        observer=observer,
+    )
+    return _saved(explainer, prepared, plan, taught, output), result
+
+
+def joint_objective(
+    classifier: ClassifierObjective, plan: ExplainerPlan, prepared: Prepared, *, seed: int
+) -> JointObjective:
+    """The objective of a classifier and a fresh explainer that are trained together."""
+    model = prepared.model
+    teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
+    explainer = fresh_explainer(model, prepared.training.batch([0]).batch, plan, seed=seed)
+    held = list(measured_on(prepared.validation, WATCHED))
+    return JointObjective(classifier, explainer, teacher, held, plan)
+
+
+def write_explainer(
+    explainer: Explainer, prepared: Prepared, plan: ExplainerPlan, *, output: Path, seed: int
+) -> TrainedExplainer:
+    """Measure an explainer against the classifier as it was saved, and write its file."""
+    teacher = Teacher(plan.teacher, prepared.model, classes=plan.classes, seed=seed)
+    return _saved(explainer, prepared, plan, taught_by(teacher, prepared.validation), output)
+
+
+def taught_by(teacher: Teacher, validation: Examples) -> list[Taught]:
+    """Batches of held-out examples, with their lessons."""
+    return [(one, teacher.lesson(one.batch, one.rows)) for one in measured_on(validation, MEASURED)]
+
+
+def fresh_explainer(
+    model: LoadedModel, batch: Batch, plan: ExplainerPlan, *, seed: int
+) -> Explainer:
+    """An explainer that has learned nothing, on the model's device; the seed decides its weights.
+
+    Raises ConfigurationError where a wanted layer cannot be read.
+    """
+    widths = readable_layers(model, batch)
+    layers = _default_layers(sorted(widths)) if plan.layers is None else plan.layers
+    for layer in layers:
+        if layer not in widths:
+            raise ConfigurationError(
+                f"an explainer of {model.ref.source} cannot read layer {layer}; it can read "
+                f"{', '.join(map(str, sorted(widths))) or 'none'}"
+            )
+    width = plan.width or min(max(32, max(widths.values()) // 4), 256)
+    architecture = Architecture(
+        layers=layers,
+        widths=tuple(widths[layer] for layer in layers),
+        classes=len(model.classes),
+        width=-(-width // (2 * _HEADS)) * 2 * _HEADS,
+        depth=plan.depth,
+        heads=_HEADS,
+        conserve=plan.conserve,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        explainer = Explainer(architecture)
+    return explainer.to(batch.lengths.device)
+
+
+def measured_on(validation: Examples, most: int) -> Iterator[ExampleBatch]:
+    """Batches of the first `most` validation examples."""
+    rows = range(min(len(validation), most))
+    return (validation.batch(rows[start : start + _BATCH]) for start in rows[::_BATCH])
+
+
+def _watched(training: Examples, observer: FitObserver) -> Iterator[ExampleBatch]:
+    """All examples in batches, as the observer hears and allows."""
+    steps = training.steps(_BATCH)
+    for step, batch in enumerate(training.in_order(_BATCH), start=1):
+        if observer.should_stop():
+            raise KeyboardInterrupt
+        yield batch
+        observer.stepped(step, steps, {})
+
+
+def _saved(
+    explainer: Explainer,
+    prepared: Prepared,
+    plan: ExplainerPlan,
+    taught: Sequence[Taught],
+    output: Path,
+) -> TrainedExplainer:
+    agreement = agreement_of(prepared.model, explainer, taught)
+    facts = facts_of(prepared.model, explainer, plan, taught[0][0].batch, agreement)
+    save(explainer, facts, output / NAME)
+    return TrainedExplainer(path=output / NAME, facts=facts)
+
+
+def facts_of(
+    model: LoadedModel,
+    explainer: Explainer,
+    plan: ExplainerPlan,
+    batch: Batch,
+    agreement: Agreement | None,
+) -> Facts:
+    """The facts in the file of an explainer; `batch` is what operations are counted on."""
+    return Facts(
+        architecture=explainer.architecture,
+        base=model.ref.digest,
+        base_name=model.ref.source,
+        classes=model.classes,
+        teacher=plan.teacher,
+        at="encoder",
+        mode=plan.mode,
+        forwards=forwards_of(model, explainer, batch),
+        agreement=agreement,
+    )
+
+
+@torch.no_grad()
+def forwards_of(model: LoadedModel, explainer: Explainer, batch: Batch) -> float:
+    """Operations (multiplications of matrices) of an explanation over those of a forward pass."""
+    layers = explainer.architecture.layers
+    with FlopCounterMode(display=False) as plain:
+        states = read_states(model, batch, layers)
+    with FlopCounterMode(display=False) as added:
+        explainer.eval()(states.hidden, states.mask, states.own, states.logits)
+    share: float = added.get_total_flops() / plain.get_total_flops()
+    return round(1 + share, 4)
+
+
+def _default_layers(readable: Sequence[int]) -> tuple[int, ...]:
+    """The first, the middle and the last of the layers that can be read."""
+    last = len(readable) - 1
+    return tuple(sorted({readable[0], readable[(last + 1) // 2], readable[last]}))

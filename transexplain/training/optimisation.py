@@ -1,0 +1,312 @@
+"""Which parameters are trained from which step on, and the steps of the optimiser."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import AdamW
+
+from transexplain.errors import ConfigurationError
+from transexplain.models.calling import eval_mode
+from transexplain.models.hidden_states import blocks_of
+from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.models.variants import parameters_from_the_top, word_table
+from transexplain.models.weight_files import digest_of_module
+from transexplain.training.examples import ExampleBatch, Examples
+from transexplain.training.objective import Objective, ParameterGroup
+from transexplain.training.training_plans import FitPlan, Optimisation, Precision, Stages, digest_of
+
+HEAD, EMBEDDINGS, ALL = "head", "embeddings", "all"
+
+
+def parameter_groups(
+    model: LoadedModel,
+    sample: Batch,
+    *,
+    stages: Stages | None,
+    optimisation: Optimisation,
+    epoch_steps: int,
+) -> list[ParameterGroup]:
+    """The groups of a classifier by stage, matrices and vectors apart, the word table alone.
+
+    Args:
+        model: the classifier.
+        sample: any batch: it shows which parameters come after the last layer.
+        stages: None: everything from the first step.
+        optimisation: rates and decays.
+        epoch_steps: steps of one epoch.
+    """
+    groups: list[ParameterGroup] = []
+    for number, (name, names) in enumerate(stages_of(model, sample, stages)):
+        rate = optimisation.learning_rate
+        starts = 0
+        if number == 0 and name == HEAD:
+            rate = optimisation.head_learning_rate or rate
+        elif stages is not None:
+            rate *= stages.decay ** (number - 1)
+            epochs = stages.head_epochs + (number - 1) * stages.interval_epochs
+            starts = epochs * epoch_steps
+        groups += _by_decay(model, name, names, rate, starts, optimisation)
+    return groups
+
+
+def stages_of(
+    model: LoadedModel, sample: Batch, stages: Stages | None
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Name and parameters of every stage, in the order in which they are unfrozen."""
+    named = tuple(name for name, _ in model.module.named_parameters())
+    if stages is None:
+        return [(ALL, named)]
+    if stages.layers_per_interval < 1 or stages.head_epochs < 0 or stages.interval_epochs < 1:
+        raise ConfigurationError(
+            "stages need layers_per_interval >= 1, interval_epochs >= 1 and head_epochs >= 0"
+        )
+    head, layers, below = parts_of(model, sample)
+    found = [(HEAD, head)]
+    step, top = stages.layers_per_interval, len(layers)
+    for upper in range(top, 0, -step):
+        lower = max(upper - step, 0)
+        names = tuple(name for layer in layers[lower:upper] for name in layer)
+        label = f"layers {lower}-{upper - 1}" if upper - lower > 1 else f"layer {lower}"
+        found.append((label, names))
+    if stages.embeddings and below:
+        found.append((EMBEDDINGS, below))
+    return found
+
+
+def parts_of(
+    model: LoadedModel, sample: Batch
+) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
+    """Names of the parameters of the head, of each layer from the bottom, and of the rest.
+
+    The head is what the logits reach through after the last layer: poolers and final norms are
+    part of it. Without a repeated layer list all but the head are the rest.
+    """
+    if model.sites.block is None:
+        head, *others = parameters_from_the_top(model)
+        return head, [], tuple(name for names in others for name in names)
+    layers = layers_of(model)
+    named = dict(model.module.named_parameters())
+    place: dict[int, int] = {}
+    for number, layer in enumerate(layers):
+        for parameter in layer.parameters():
+            place.setdefault(id(parameter), number)
+    reached = _after(model, sample, layers[-1])
+    by_layer: list[list[str]] = [[] for _ in layers]
+    above: list[str] = []
+    below: list[str] = []
+    for name, parameter in named.items():
+        if id(parameter) in place:
+            by_layer[place[id(parameter)]].append(name)
+        elif id(parameter) in reached:
+            above.append(name)
+        else:
+            below.append(name)
+    return tuple(above), [tuple(names) for names in by_layer if names], tuple(below)
+
+
+def layers_of(model: LoadedModel) -> tuple[nn.Module, ...]:
+    """The repeated layers; of a model in steps of several blocks (Swin, ConvNeXt) the steps."""
+    name, outermost = model.sites.block_name, None
+    while name:
+        name = name.rpartition(".")[0]
+        parent = model.module.get_submodule(name)
+        alike = len({type(child) for child in parent.children()}) == 1
+        if isinstance(parent, nn.ModuleList | nn.Sequential) and len(parent) > 1 and alike:
+            outermost = parent
+    return tuple(outermost.children()) if outermost is not None else blocks_of(model)
+
+
+def rate_at(group: ParameterGroup, step: int, steps: int, warmup: float) -> float:
+    """Rate at `step` of `steps`: a linear rise, then half a cosine, from the group's own start.
+
+    Cosine without restarts (Loshchilov & Hutter 2017, eq. 5) down to 0; the rise ends after the
+    share `warmup` of the group's own steps.
+    """
+    span, passed = steps - group.starts, step - group.starts
+    if passed < 0 or span <= 0:
+        return 0.0
+    rise = round(warmup * span)
+    if passed < rise:
+        return group.learning_rate * (passed + 1) / rise
+    return group.learning_rate * 0.5 * (1 + math.cos(math.pi * (passed - rise) / (span - rise)))
+
+
+def _by_decay(
+    model: LoadedModel,
+    name: str,
+    names: Iterable[str],
+    rate: float,
+    starts: int,
+    optimisation: Optimisation,
+) -> list[ParameterGroup]:
+    words = word_table(model) if optimisation.embedding_weight_decay is not None else None
+    named = dict(model.module.named_parameters())
+    kinds: dict[str, tuple[float, Callable[[str], bool]]] = {
+        "": (optimisation.weight_decay, lambda one: one != words and named[one].dim() > 1),
+        ", vectors": (0.0, lambda one: one != words and named[one].dim() <= 1),
+        ", words": (optimisation.embedding_weight_decay or 0.0, lambda one: one == words),
+    }
+    found = []
+    for suffix, (decay, belongs) in kinds.items():
+        chosen = {one: named[one] for one in names if belongs(one)}
+        if chosen:
+            found.append(
+                ParameterGroup(
+                    name=name + suffix,
+                    parameters=chosen,
+                    learning_rate=rate,
+                    weight_decay=decay,
+                    starts=starts,
+                )
+            )
+    return found
+
+
+def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
+    """Identities of the parameters through which the logits depend on what `last` gave."""
+    parameters: Mapping[str, nn.Parameter] = dict(model.module.named_parameters())
+    asked = {name: one.requires_grad for name, one in parameters.items()}
+    handle = last.register_forward_hook(lambda _m, _a, output: _cut(output))
+    try:
+        for one in parameters.values():
+            one.requires_grad_(one.is_floating_point())
+        with eval_mode(model.module), torch.enable_grad():
+            logits = model.caller(model.module, sample.inputs)
+        floats = [one for one in parameters.values() if one.requires_grad]
+        found = torch.autograd.grad(logits.square().sum(), floats, allow_unused=True)
+    finally:
+        handle.remove()
+        for name, one in parameters.items():
+            one.requires_grad_(asked[name])
+    return {id(one) for one, slope in zip(floats, found, strict=True) if slope is not None}
+
+
+def _cut(output: Any) -> Any:
+    """`output` of a layer without its history."""
+    if isinstance(output, Tensor):
+        return output.detach()
+    if isinstance(output, tuple) and not hasattr(output, "_fields"):
+        return tuple(_cut(value) for value in output)
+    return output
+
+
+_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Stepper:
+    """The optimizer with its schedule; built once, whatever is frozen still."""
+
+    def __init__(
+        self, objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, steps: int
+    ) -> None:
+        self.objective, self.groups, self.plan, self.steps = objective, groups, plan, steps
+        device = next(objective.module.parameters()).device
+        self.device = device.type
+        self.number = precision_of(plan.precision, device)
+        # AdamW (Loshchilov & Hutter 2019); parameters without a gradient are passed over
+        self.optimizer = AdamW(
+            [
+                {
+                    "params": list(group.parameters.items()),
+                    "lr": 0.0,
+                    "weight_decay": group.weight_decay,
+                }
+                for group in groups
+            ],
+            lr=0.0,
+        )
+        scaled = self.number is torch.float16
+        self.scaler = torch.amp.GradScaler(self.device, enabled=scaled)
+        self._trained: list[nn.Parameter] | None = None
+        self._started = -1
+
+    @property
+    def unfrozen(self) -> list[tuple[int, str]]:
+        """First step and name of every stage."""
+        firsts: dict[int, str] = {}
+        for group in self.groups:
+            firsts.setdefault(group.starts, group.name)
+        return sorted((start, name) for start, name in firsts.items() if start < self.steps)
+
+    @property
+    def last_start(self) -> int:
+        """The first step at which everything is trained that will be."""
+        return max(start for start, _ in self.unfrozen)
+
+    def step(self, batch: ExampleBatch, step: int) -> dict[str, float]:
+        """Train on one batch; its losses."""
+        trained = self._prepare(step)
+        with torch.autocast(self.device, dtype=self.number, enabled=self.number is not None):
+            losses = self.objective.losses(batch, step)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(self.scaler.scale(losses["loss"]))
+        if self.plan.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            clip_grad_norm_(trained, self.plan.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return {name: float(value.detach()) for name, value in losses.items()}
+
+    def _prepare(self, step: int) -> list[nn.Parameter]:
+        """Set the rates, and at the first step of a stage what is frozen; what is trained."""
+        for group, slot in zip(self.groups, self.optimizer.param_groups, strict=True):
+            slot["lr"] = rate_at(group, step, self.steps, self.plan.warmup)
+        started = sum(group.starts <= step for group in self.groups)
+        if self._trained is None or started != self._started:
+            self._trained = self._unfreeze(step)
+            self._started = started
+        return self._trained
+
+    def _unfreeze(self, step: int) -> list[nn.Parameter]:
+        module = self.objective.module
+        trained = [
+            one
+            for group in self.groups
+            if group.starts <= step
+            for one in group.parameters.values()
+        ]
+        module.requires_grad_(False)
+        for one in trained:
+            one.requires_grad_(True)
+        module.train()
+        for part in module.modules():
+            # running statistics are no parameters, but they are part of a frozen layer
+            frozen = not any(one.requires_grad for one in part.parameters(recurse=False))
+            if isinstance(part, _BatchNorm) and frozen:
+                part.eval()
+        return trained
+
+
+def precision_of(precision: Precision, device: torch.device) -> torch.dtype | None:
+    """The type of autocast; None: everything in the weights' own type.
+
+    `auto` is bfloat16 on a CUDA device that computes in it, float16 on another, else float32.
+    """
+    if precision == "auto":
+        if device.type != "cuda":
+            return None
+        major, _ = torch.cuda.get_device_capability(device)
+        return torch.bfloat16 if major >= 8 else torch.float16
+    return _TYPES.get(precision)
+
+
+def identity_of(
+    objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, examples: Examples
+) -> str:
+    """Sha256 over all that decides the weights of a fit; ConfigurationError for doubled weights."""
+    ids = [id(one) for group in groups for one in group.parameters.values()]
+    if len(ids) != len(set(ids)):
+        raise ConfigurationError("a parameter is in two groups; put it into one")
+    if not groups or min(group.starts for group in groups) > 0:
+        raise ConfigurationError("nothing is trained at the first step; start a group at 0")
+    described = [
+        [group.name, list(group.parameters), group.learning_rate, group.weight_decay, group.starts]
+        for group in groups
+    ]
+    parts = (plan.identity, described, dict(objective.identity), examples.digest)
+    return digest_of(*parts, digest_of_module(objective.module))

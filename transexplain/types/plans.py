@@ -1,0 +1,283 @@
+"""The nouns of an audit: what is audited, how, and what one shard of it gives back."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from transexplain.errors import ConfigurationError
+from transexplain.types.findings import Correction, Practical
+from transexplain.types.items import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
+from transexplain.types.scores import (
+    Approximation,
+    EvaluationPlan,
+    ExactPlan,
+    MethodSpec,
+    MetricScore,
+)
+
+Modality = Literal["text", "image", "nodes"]
+Payload = Literal["float16", "float32"]
+RunState = Literal["running", "done", "cancelled"]
+LongTexts = Literal["truncate", "window", "error"]
+Join = Literal["mean", "sum"]
+#: near-duplicates among texts are looked for, or not
+Duplicates = Literal["auto", "off"]
+#: terms that are ordinary words too count with a cue, always, or never
+AmbiguityPolicy = Literal["cue", "always", "never"]
+#: a term's capitals have to be there, its letters as they are, or letters in any case
+CasePolicy = Literal["smart", "exact", "ignore"]
+#: an evaluation measures explanations of every item and stores none of them; imported ones were
+#: made elsewhere, and no model is loaded
+Task = Literal["audit", "evaluation", "imported"]
+#: what the store keeps of texts: all of them, keyed hashes of their words, or nothing
+StoreText = Literal["full", "hashed", "none"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """A file that an audit was made from, and its bytes' digest when the audit was planned."""
+
+    path: str  #: absolute; of a model the name within it; `builtin:NAME` of what is shipped
+    sha256: str  #: of its bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRef:
+    """Which model, how loaded, and the digest that says it is still the same one."""
+
+    source: str  #: directory, hub id, or `timm:NAME?checkpoint=FILE`
+    dtype: str = "float32"  #: float64 | float32 | bfloat16 | float16
+    device: str = "cpu"  #: torch device
+    modality: Modality = "text"
+    classes: tuple[str, ...] = ()  #: class names by index
+    digest: str = ""  #: sha256 over weights, config and tokenizer; "" = not resolved yet
+    files: tuple[SourceFile, ...] = ()  #: those that the digest covers, by name
+    attention: str = ""  #: kernel: sdpa, eager, ...; "": the model names none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetSpec:
+    """Where items come from and how their columns are read, as the user wrote it."""
+
+    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR` or `eraser:DIR#split`
+    text: str | None = None  #: column of the text; default: `text`, else `sentence`
+    image: str | None = None  #: column of the image path, relative to the file's folder
+    label: str | None = None  #: column of the label; default: `label` where it exists
+    id: str | None = None  #: column of the item id; default: the row number
+    meta: tuple[str, ...] = ()  #: further columns kept with each item
+    evidence: str | None = None  #: column of what people marked: spans, boxes or a mask's path
+    spans: str | None = None  #: column of entities that are marked in each item
+    cluster: str | None = None  #: column of what makes items alike: author, thread, source
+    template: str | None = None  #: column of the template that each text was made from
+    duplicates: Duplicates = "auto"  #: whether texts that are nearly the same are made clusters
+    quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
+    limit: int | None = None  #: keep only the first rows
+    sample: int | None = None  #: of those draw so many
+    seed: int = 0  #: of the drawing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetRef:
+    """A dataset made ready for sharding: a Parquet file that opens at any row."""
+
+    source: str  #: as the user wrote it
+    modality: Modality
+    snapshot: str  #: absolute path of the Parquet snapshot
+    fingerprint: str  #: sha256 of the snapshot's bytes, verified by workers
+    rows: int
+    root: str = ""  #: folder that image paths are relative to
+    #: of attributions made elsewhere: sha256 over ids and texts alone; "": the fingerprint says it
+    corpus: str = ""
+    #: what the snapshot was read from; empty for pictures, which the snapshot has digests of, and
+    #: for a source of very many files
+    files: tuple[SourceFile, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """What two runs over the same items have in common."""
+        return self.corpus or self.fingerprint
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """Rows `start` (inclusive) to `stop` (exclusive) of the dataset."""
+
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classification:
+    """A user's own class: the sum of the logits of the model classes it names."""
+
+    name: str
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ShardResult:
+    """Everything one shard produced; saved in one transaction."""
+
+    shard: Shard
+    outcomes: tuple[ItemOutcome, ...]
+    attributions: tuple[Attribution, ...]
+    failures: tuple[ItemFailure, ...]
+    mentions: tuple[Mention, ...]
+    aggregate: Mapping[str, Any]  #: JSON-able; see bias.aggregates
+    seconds: float  #: wall clock inside explain_shard
+    scores: tuple[MetricScore, ...] = ()  #: of the items that were evaluated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """How the terms of a lexicon are found in texts, and which items are groups as a whole."""
+
+    ambiguous: AmbiguityPolicy = "cue"
+    case: CasePolicy = "smart"
+    #: metadata columns whose values are groups of whole items; one alone is a text
+    column: str | tuple[str, ...] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns as a list."""
+        return (self.column,) if isinstance(self.column, str) else self.column or ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckPlan:
+    """Which items that mention somebody are looked at again, and in which ways.
+
+    A mention is removed from each text that is drawn; the rest is asked for.
+    """
+
+    share: float  #: of the rows that are drawn; those that mention nobody are passed over
+    seed: int = 0
+    whole: bool = False  #: items that are in a group by other than their text count, too
+    swap: bool = True  #: a mention is replaced by one of another group
+    randomised: bool = True  #: explained by the model with its weights drawn anew
+    draws: int = 1  #: of the weights; each explains its part of the items
+    counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
+    #: group -> share of the texts that mention it in which the mention is swapped
+    swaps: Mapping[str, float] = field(default_factory=dict)
+    swap_passes: int = 0  #: forward passes that these take, about
+    regions: bool = False  #: every marked region of a picture that is drawn is hidden
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivacyPlan:
+    """What becomes of texts before they are stored; see docs/privacy.md."""
+
+    store_text: StoreText = "full"
+    redact: str | None = None  #: `package.module:function` that says which characters are blanked
+    key: str = ""  #: fingerprint of the key that words are hashed with; "": they are not
+    redact_file: str = ""  #: where that function's module lies; "": who works on it allows its name
+    redact_sha256: str = ""  #: of that file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditPlan:
+    """A resolved audit: everything a worker needs besides the shard, and nothing else."""
+
+    name: str
+    model: ModelRef
+    dataset: DatasetRef
+    method: MethodSpec = field(default_factory=MethodSpec)
+    targets: tuple[str, ...] = ("predicted",)
+    classifications: tuple[Classification, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  #: dataset label -> class name
+    long_text: LongTexts = "truncate"
+    max_length: int | None = None  #: positions; default: what the model takes
+    window: int | None = None  #: positions of a window; default: where texts would be cut
+    stride: int | None = None  #: positions of text between windows; default: no overlap
+    long_text_join: Join = "mean"  #: of the windows' logits
+    batch_tokens: int = 2048  #: positions per batch, padding included
+    shard_size: int = 256
+    payload: Payload = "float16"  #: stored relevance
+    groups: tuple[EntityGroup, ...] = ()
+    lexicons: tuple[SourceFile, ...] = ()  #: files that groups were read from
+    matching: Matching = field(default_factory=Matching)
+    #: a group for all, or one for some families; None: all other groups of a group's family
+    reference: str | Mapping[str, str] | None = None
+    practical: float = 0.1  #: smallest difference that matters, in logits
+    correction: Correction = "bh"  #: of p-values for the number of comparisons
+    slice: str | None = None  #: metadata column that the statistics are also split by
+    check: CheckPlan | None = None  #: None: no item is looked at again
+    planted: float | None = None  #: size of a planted difference, in the unit; None: none
+    tolerance: float = 0.0  #: share of failed items above which a run exits with 3
+    max_attempts: int = 3  #: attempts of a shard before it is dead
+    evaluation: EvaluationPlan | None = None  #: what is measured about explanations
+    task: Task = "audit"
+    second: tuple[EntityGroup, ...] = ()  #: by another lexicon, for robustness rows only
+    privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
+    exact: ExactPlan | None = None  #: None: the method explains alone
+    approximates: Approximation | None = None  #: None: the method computes what it says
+    #: families, or columns of `matching`, whose meetings are groups; see `bias.intersections`
+    intersections: tuple[tuple[str, ...], ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()  #: words that take each other's place in swaps
+    limits: Practical | None = None  #: of answers; None: those of `practical` and the usual ones
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values; without what is not asked and was not there before, so digests hold."""
+        later = ("privacy", "exact", "approximates", "intersections", "pairs", "limits")
+        found = asdict(self)
+        if found["privacy"] is not None and not found["privacy"]["redact_file"]:
+            del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
+        if (check := found["check"]) is not None:
+            usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
+            for name in [name for name, value in usual.items() if check[name] == value]:
+                del check[name]
+        return {n: value for n, value in found.items() if value or n not in later}
+
+    @property
+    def matters(self) -> Practical:
+        """The smallest differences that matter."""
+        return self.limits or Practical(logit=self.practical)
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the canonical JSON: names what was audited and how."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_long_texts(
+    long_text: str,
+    *,
+    max_length: int | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    join: str = "mean",
+) -> None:
+    """Raise ConfigurationError for parameters of long texts that contradict each other."""
+    for key, word, known in (("long_text", long_text, LongTexts), ("long_text_join", join, Join)):
+        if word not in get_args(known):
+            raise ConfigurationError(f"{key}={word!r} is none of {', '.join(get_args(known))}")
+    given = {"window": window, "stride": stride, "long_text_join": None if join == "mean" else join}
+    for name, value in given.items():
+        if value is not None and long_text != "window":
+            raise ConfigurationError(
+                f'{name}={value} is for long_text="window", but long_text is "{long_text}"'
+            )
+        if isinstance(value, int) and value < 1:
+            raise ConfigurationError(f"{name}={value} must be at least 1")
+    if window is not None and max_length is not None:
+        raise ConfigurationError(
+            f"window={window} and max_length={max_length} both say how many positions are read at "
+            "once; give one of them"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRun:
+    """One execution of a plan, as the store records it."""
+
+    id: str
+    plan: AuditPlan
+    state: RunState
+    created: float  #: seconds since the epoch, database time
+    finished: float | None
+    shards: Mapping[str, int]  #: state -> count
+    previous: str | None = None  #: id of the run to compare with

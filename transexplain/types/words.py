@@ -1,0 +1,119 @@
+"""The words of an explained text as stretches of its characters, with what each adds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError
+from transexplain.types.items import Attribution, PatchGrid, Token
+
+UNKNOWN = "\N{BLACK VERTICAL RECTANGLE}"  #: stands for a word whose text is not stored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A stretch of text that the model read as one word; spans never overlap."""
+
+    start: int  #: character offset into the text
+    end: int
+    relevance: float  #: sum over its word pieces
+
+
+def spans_of(attribution: Attribution) -> tuple[str, tuple[Span, ...]]:
+    """The text and its words; without a stored text, the tokens put side by side.
+
+    Special tokens are no text and have no span. White space at a word's edges stays outside.
+    Raises TypeError for the attribution of an image, ConfigurationError for NaN or infinity.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        raise TypeError("this attribution is of an image: draw it with reports.heatmap")
+    if not np.isfinite(attribution.relevance).all():
+        raise ConfigurationError(f"the relevance of item {attribution.item_id!r} is not finite")
+    tokens: Sequence[Token] = attribution.features
+    text = attribution.text
+    if text is None:
+        text, tokens = _side_by_side(tokens)
+    return text, tuple(_spans(text, _words(tokens, attribution.relevance)))
+
+
+def largest(spans: Iterable[Span]) -> float:
+    """The largest |relevance|; 0 where there are none."""
+    return max((abs(span.relevance) for span in spans), default=0.0)
+
+
+def size_of(attribution: Attribution) -> float:
+    """The largest |relevance| of a word (texts) or patch (images); raises as `spans_of`."""
+    if isinstance(attribution.features, PatchGrid):
+        return float(np.abs(attribution.relevance).max(initial=0.0))
+    return largest(spans_of(attribution)[1])
+
+
+def _words(tokens: Sequence[Token], relevance: NDArray[np.floating[Any]]) -> Iterator[Span]:
+    """One span per run of tokens that belong to one word."""
+    open_word: int | None = None
+    held: Span | None = None
+    for token, value in zip(tokens, relevance.tolist(), strict=True):
+        if token.special:
+            continue
+        if held is not None and token.word is not None and token.word == open_word:
+            start, end = min(held.start, token.start), max(held.end, token.end)
+            held = Span(start=start, end=end, relevance=held.relevance + value)
+            continue
+        if held is not None:
+            yield held
+        open_word, held = token.word, Span(start=token.start, end=token.end, relevance=value)
+    if held is not None:
+        yield held
+
+
+def _spans(text: str, words: Iterable[Span]) -> Iterator[Span]:
+    """In reading order, inside the text, without white space at the edges, overlaps joined.
+
+    Byte-level tokenizers give several tokens the characters of one emoji: those are one span.
+    """
+    held: Span | None = None
+    for word in sorted(words, key=lambda span: (span.start, span.end)):
+        trimmed = _trimmed(text, word)
+        if held is not None and trimmed.start < held.end:
+            held = Span(
+                start=held.start,
+                end=max(held.end, trimmed.end),
+                relevance=held.relevance + trimmed.relevance,
+            )
+            continue
+        if held is not None and held.end > held.start:
+            yield held
+        held = trimmed
+    if held is not None and held.end > held.start:
+        yield held
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    start = min(max(span.start, 0), len(text))
+    end = min(max(span.end, start), len(text))
+    if not text[start:end].isspace():  # a token of white space alone keeps its place
+        while start < end and text[start].isspace():
+            start += 1
+        while end > start and text[end - 1].isspace():
+            end -= 1
+    return Span(start=start, end=end, relevance=span.relevance)
+
+
+def _side_by_side(tokens: Sequence[Token]) -> tuple[str, list[Token]]:
+    """A text made of the tokens, a blank between words, where the text was not stored."""
+    text, placed, last = "", [], None
+    for token in tokens:
+        if token.special:  # keeps its place among the relevance
+            placed.append(token)
+            continue
+        if text and (token.word is None or token.word != last):
+            text += " "
+        start, begins = len(text), token.word is None or token.word != last
+        last = token.word
+        # a word whose text is not stored still has its place
+        text += token.text or (UNKNOWN if begins else "")
+        placed.append(Token(text=token.text, start=start, end=len(text), word=token.word))
+    return text, placed
