@@ -65,10 +65,17 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
 def register(app: Celery, duties: Mapping[str, Duty]) -> None:
     """Make these the tasks of the application's schedule, by their names."""
     for name, duty in duties.items():
-        app.task(duty.call, name=name)
+        app.task(_task(duty.call), name=name)
     app.conf.beat_schedule = {
         name: {"task": name, "schedule": duty.seconds} for name, duty in duties.items()
     }
+
+
+def _task(call: Callable[[], object]) -> Callable[[], None]:
+    def periodic() -> None:  # Celery reads a function's definition, and cannot a lambda's
+        call()
+
+    return periodic
 
 
 def run_beat(settings: Settings, duties: Mapping[str, Duty]) -> None:

@@ -11,6 +11,7 @@ from celery import Celery
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from workers.app import PERIODIC, make_app
+from workers.beat import Duty, PeriodicScheduler, register
 from workers.message_guard import TASK
 
 MODULE = """
@@ -87,3 +88,22 @@ def test_tick_and_sweep_are_in_the_schedule_of_beat() -> None:
         name: name for name in PERIODIC
     }
     assert PERIODIC.keys() == {"transexplain.tick", "transexplain.sweep"}
+
+
+def test_beat_carries_out_the_tasks_of_its_schedule(caplog: pytest.LogCaptureFixture) -> None:
+    """What goes wrong is logged, and the next is carried out all the same."""
+    app = make_app(Settings())
+    called: list[str] = []
+
+    def fails() -> None:
+        called.append("sweep")
+        raise ConfigurationError("nothing works")
+
+    calls = {"transexplain.sweep": fails, "transexplain.tick": lambda: called.append("tick")}
+    register(app, {name: Duty(call=call, seconds=5.0) for name, call in calls.items()})
+    scheduler = PeriodicScheduler(app=app)
+    for name in calls:
+        assert name in app.tasks
+        scheduler.apply_async(scheduler.schedule[name])
+    assert called == ["sweep", "tick"]
+    assert "transexplain.sweep: nothing works" in caplog.text

@@ -1,0 +1,1 @@
+"""Statistics on attributions: groups of entities, and strategies by which a model decides."""

@@ -1,0 +1,1 @@
+"""The nouns of the software: frozen records with units."""
