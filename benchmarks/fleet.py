@@ -31,13 +31,13 @@ from benchmarks import services
 from benchmarks.fleet_claimers import Load, Times, work
 from benchmarks.fleet_figures import Figures, summarise, told
 from benchmarks.fleet_results import plan_of, texts
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue as sweep
 from transexplain.data.shard_reader import make_shards
 from transexplain.data.snapshot import prepare
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.types.plans import DatasetSpec
 from workers.app import queue_of
 

@@ -20,10 +20,10 @@ from sqlalchemy import text
 
 from benchmarks import services
 from benchmarks.fleet_results import plan_of
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue
 from transexplain.store import hints, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 _SIZE = 100  #: items of a shard
 _LEFT = 1_000
@@ -86,8 +86,8 @@ def _operations(db: Database, run_id: str) -> dict[str, Callable[[], object]]:
         "give_back": lambda: shards.give_back(db, given.pop()),
         "finalise": lambda: runs.finalise(db, run_id),
         "exhausted": lambda: hints.exhausted(db),
-        "waiting": lambda: hints.waiting(db, [run_id], sweep.BOUND),
-        "take": lambda: hints.take(db, [run_id], sweep.BOUND, 0.0),
+        "waiting": lambda: hints.waiting(db, [run_id], queue.BOUND),
+        "take": lambda: hints.take(db, [run_id], queue.BOUND, 0.0),
         "progress": lambda: runs.progress(db, run_id),
     }
 

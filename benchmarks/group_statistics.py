@@ -29,7 +29,7 @@ from transexplain.randomness import generator
 from transexplain.reports.tallies import groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import EntityGroup, ItemOutcome, Mention
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec

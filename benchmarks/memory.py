@@ -29,16 +29,16 @@ from sqlalchemy import func, select
 from benchmarks import services
 from benchmarks.pipeline import SHARED
 from benchmarks.pipeline_lanes import workers
-from orchestrator.demo import corpus
+from orchestrator.demo import text_model
 from orchestrator.demo.text_model import train
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue
 from orchestrator.dispatch.local import run_processes
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard
 
 AIM = 0.05  #: growth after the first tenth
@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def _prepared(options: argparse.Namespace, folder: Path, settings: Settings) -> Prepared:
     data, model = folder / "short.tsv", options.model
     if options.tiny:
-        written = corpus.letters(20, seed=0)
+        written = text_model.letters(20, seed=0)
         model = train(written, folder / "tiny", seed=0)
         texts = [" ".join(one.text.split()[:_WORDS]) for one in written]
     else:
@@ -113,7 +113,7 @@ def _worked(
 ) -> list[Sample]:
     samples: list[Sample] = []
     if executor == "fleet":
-        sweep.top_up(db, settings)
+        queue.top_up(db, settings)
         with workers(settings, folder, "--device", "cpu", "--threads", "1"):
             _watch(db, run_id, settings, samples)
         return samples
@@ -138,14 +138,14 @@ def _watch(db: Database, run_id: str, settings: Settings, samples: list[Sample])
         if worker and items > seen:
             seen = int(items)
             samples.append((seen, resident(int(worker.split(":")[-2]))))
-        if settings.broker_url and time.monotonic() - swept > sweep.EVERY and len(samples) > 0:
+        if settings.broker_url and time.monotonic() - swept > queue.EVERY and len(samples) > 0:
             swept = time.monotonic()
             _sweep(db, settings)
 
 
 def _sweep(db: Database, settings: Settings) -> None:
     if settings.queue != Settings().queue:  # a queue of our own: a fleet
-        sweep.sweep(db, settings)
+        queue.sweep(db, settings)
 
 
 def resident(pid: int) -> int:

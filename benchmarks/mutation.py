@@ -159,7 +159,7 @@ def _names() -> Iterator[str]:
 def _make_template(path: Path) -> None:
     from simulated_fleet import WEATHERS, Fleet
 
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     path.unlink(missing_ok=True)
     os.environ["MUTANT_UNDER_TEST"] = ""
@@ -238,7 +238,7 @@ def _dotted(module: str) -> str:
 def _schedules_hold(url: str, seeds: range) -> bool:
     from simulated_fleet import WEATHERS, Fleet
 
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     try:
         with open_database(url, upgrade=True) as db:

@@ -33,8 +33,8 @@ from benchmarks.pipeline_log import Measured, prepare_log
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 SHARED = Path(os.environ.get("TRANSEXPLAIN_SHARED", _BESIDE)) / "real"

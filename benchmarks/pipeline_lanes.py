@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.pipeline_log import Measured, measured, wait_until_done
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue
 from orchestrator.dispatch.local import run_processes
 from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
@@ -76,7 +76,7 @@ def fleet(
 ) -> Measured:
     """A run by `transexplain worker --devices cpu:2 --threads 1`, messages from the sweep."""
     run_id = runs.create(db, plan, shards)
-    sweep.top_up(db, settings)
+    queue.top_up(db, settings)
     started = time.time()
     with workers(settings, folder, "--devices", "cpu:2", "--threads", "1"):
         wait_until_done(db, run_id, _PATIENCE)

@@ -17,7 +17,7 @@ from transexplain.analysis.groups.group_table import Rules
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 
 def main() -> None:

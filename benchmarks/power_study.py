@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from orchestrator.demo import corpus
+from orchestrator.demo import text_model
 from orchestrator.demo.demo_run import text_spec
 from orchestrator.demo.text_model import TextDemo, make_text_demo
 from orchestrator.dispatch.local import run_here
@@ -36,7 +36,7 @@ from transexplain.randomness import generator
 from transexplain.reports.tallies import merged, rules_of
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.findings import GroupStatistic
 
 _TRAINING, _AUDIT = 2000, 240  #: letters, each in every village
@@ -66,11 +66,11 @@ def study(folder: Path, seed: int, strength: float, relabellings: int) -> Studie
     cell, rows, relabelled = _audited(demo, folder, relabellings)
     effects = swap_effects(demo, seed)
     relevance = {row.entity: row.mean for of in cell.groups.values() for row in of}
-    planted = [name for name in corpus.NAMES[corpus.PLANTED] if name in relevance]
+    planted = [name for name in text_model.NAMES[text_model.PLANTED] if name in relevance]
     return Studied(
         swapped=float(np.mean([effects[name] for name in planted])),
-        planted=rows[corpus.PLANTED],
-        innocent=rows[corpus.INNOCENT],
+        planted=rows[text_model.PLANTED],
+        innocent=rows[text_model.INNOCENT],
         ranks=_ranks(relevance, effects, sorted(relevance)),
         within=_ranks(relevance, effects, planted),
         relabelled=relabelled,
@@ -100,12 +100,12 @@ def swap_effects(demo: TextDemo, seed: int) -> Effects:
 
     tokenizer = AutoTokenizer.from_pretrained(demo.model_dir)
     model = AutoModelForSequenceClassification.from_pretrained(demo.model_dir).eval()
-    written = corpus.letters(_TRAINING + _AUDIT, seed=seed)[len(corpus.NAMES) * _TRAINING :]
-    letters = [one for one in written if one.group == corpus.REFERENCE]
-    names = [name for group in corpus.NAMES.values() for name in group]
+    written = text_model.letters(_TRAINING + _AUDIT, seed=seed)[len(text_model.NAMES) * _TRAINING :]
+    letters = [one for one in written if one.group == text_model.REFERENCE]
+    names = [name for group in text_model.NAMES.values() for name in group]
     texts = [one.text.replace(one.name, name) for one in letters for name in names]
     asked = _differences(model, tokenizer, texts).reshape(len(letters), len(names))
-    reference = [names.index(name) for name in corpus.NAMES[corpus.REFERENCE]]
+    reference = [names.index(name) for name in text_model.NAMES[text_model.REFERENCE]]
     effects = (asked - asked[:, reference].mean(axis=1, keepdims=True)).mean(axis=0)
     return dict(zip(names, effects.tolist(), strict=True))
 
@@ -113,7 +113,9 @@ def swap_effects(demo: TextDemo, seed: int) -> Effects:
 def _differences(model: Any, tokenizer: Any, texts: Sequence[str]) -> NDArray[np.float64]:
     import torch
 
-    positive, negative = (corpus.CLASSES.index(one) for one in (corpus.POSITIVE, corpus.NEGATIVE))
+    positive, negative = (
+        text_model.CLASSES.index(one) for one in (text_model.POSITIVE, text_model.NEGATIVE)
+    )
     found = []
     with torch.inference_mode():
         for start in range(0, len(texts), _BATCH):

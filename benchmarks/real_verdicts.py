@@ -29,7 +29,7 @@ from transexplain.reports.report_verdict import verdict
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan, Shard
 from transexplain.types.scores import MethodSpec

@@ -33,8 +33,8 @@ from transexplain.reports.summary import GALLERY
 from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import attribution, item, mention, shard, shard_aggregate
 
 

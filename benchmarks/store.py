@@ -21,9 +21,9 @@ import numpy as np
 from sqlalchemy import Column, Connection, Table, insert, text, update
 
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
 from transexplain.store.results import write_rows
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention, Token
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult

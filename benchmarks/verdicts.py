@@ -143,7 +143,7 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     from transexplain.reports.summary import summarise
     from transexplain.settings import Settings
     from transexplain.store import runs
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     settings = Settings(
         database_url=f"sqlite:///{folder / 'runs.db'}", snapshot_dir=folder / "snapshots"

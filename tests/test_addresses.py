@@ -7,12 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.dispatch.queue import check_broker
-from orchestrator.schedule import webhook
+from orchestrator.schedule import verdict_posts
 from transexplain.addresses import check_broker_url, shown_url, without_secrets
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 #: ports that nobody listens at, and addresses that nobody has
 DATABASES = (
@@ -65,9 +65,9 @@ def said_of_broker(url: str) -> str:
 
 def said_of_webhook(url: str) -> str:
     try:
-        webhook.post(url, {}, key=b"key", delivery="once")
+        verdict_posts.post(url, {}, key=b"key", delivery="once")
     except TransExplainError as error:
-        return f"{webhook.shown(url)} {error}"
+        return f"{verdict_posts.shown(url)} {error}"
     raise AssertionError("nobody listens there")
 
 
@@ -262,15 +262,15 @@ def test_a_database_that_cannot_be_is_named(url: str, said: str) -> None:
 )
 def test_a_webhook_that_cannot_be_is_named(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        webhook.check(url)
+        verdict_posts.check(url)
     with pytest.raises(ConfigurationError, match=said):  # one that an earlier version stored
-        webhook.post(url, {}, key=b"key", delivery="once")
+        verdict_posts.post(url, {}, key=b"key", delivery="once")
 
 
 def test_webhooks_that_can_be() -> None:
-    webhook.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
-    webhook.check("http://[::1]:8080/x")
-    assert webhook.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"
+    verdict_posts.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
+    verdict_posts.check("http://[::1]:8080/x")
+    assert verdict_posts.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"
 
 
 def test_messages_of_drivers_lose_the_pieces_of_secrets() -> None:

@@ -15,7 +15,7 @@ from benchmarks import fleet_results, memory, pipeline_log, services
 from transexplain.data.shard_reader import make_shards
 from transexplain.engine.composites import COMPOSITES
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 ROOT = Path(__file__).resolve().parents[1]
 AIMS = {"lrp": 1.9, "attnlrp": 2.4, "lrp-gamma": 4.0, "chefer-lrp": 6.0}

@@ -26,7 +26,7 @@ from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.models.text_length import cut
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.scores import MethodSpec

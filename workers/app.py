@@ -98,7 +98,7 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     for name, value in _transport(settings, refused).items():
         kept = app.conf[name] if isinstance(value, dict) and app.conf[name] else {}
         app.conf[name] = {**kept, **value} if isinstance(value, dict) else value
-    app.steps["worker"].add("workers.celery_worker:ShardStep")
+    app.steps["worker"].add("workers.device_worker:ShardStep")
     app.user_options["worker"].update(_WORKER_OPTIONS)
     return app
 
@@ -111,7 +111,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         ],
         "task_default_queue": settings.queue,
         "task_default_delivery_mode": "transient",  # a message that is lost is sent again
-        "worker_pool": "workers.device_pool:DevicePool",
+        "worker_pool": "workers.device_worker:DevicePool",
         "worker_concurrency": 1,
         "worker_send_task_events": True,
         "worker_hijack_root_logger": False,

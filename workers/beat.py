@@ -17,13 +17,13 @@ from kombu.utils.imports import symbol_by_name
 
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from workers.app import PERIODIC, make_app
 
 log = logging.getLogger(__name__)
 
 #: what the tasks do is the orchestrator's, which stands above this package
-_TASKS = "orchestrator.schedule.beating:duties"
+_TASKS = "orchestrator.schedule.tick:duties"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from transexplain.audit.privacy import guard_of
-from transexplain.data.attribution_shards import read_attributions
+from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import InfrastructureError
 from transexplain.methods.learned_facts import check_at_hand

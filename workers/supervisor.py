@@ -18,7 +18,7 @@ from transexplain.errors import ConfigurationError, DatabaseError, TransExplainE
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
-from workers.celery_worker import WorkerOptions, run_worker
+from workers.device_worker import WorkerOptions, run_worker
 from workers.worker_names import worker_prefix
 
 log = logging.getLogger(__name__)

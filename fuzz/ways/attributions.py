@@ -13,7 +13,7 @@ from fuzz.guard import promise
 from fuzz.ways.tables import options_of
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.audit.imported_shard import import_shard
-from transexplain.data.attribution_shards import GivenItem, read_attributions
+from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
 from transexplain.store.rows import rows_of
 from transexplain.types.plans import Shard

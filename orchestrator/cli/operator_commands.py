@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transexplain.store.database import Database
     from transexplain.store.upkeep import Old
     from transexplain.types.plans import Modality
-    from workers.celery_worker import WorkerOptions
+    from workers.device_worker import WorkerOptions
 
 
 _MAX_SHARDS = 200
@@ -70,7 +70,7 @@ def worker(
     """
     from orchestrator.dispatch.queue import check_broker
     from workers import logs
-    from workers.celery_worker import WorkerOptions, run_worker
+    from workers.device_worker import WorkerOptions, run_worker
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")
@@ -94,7 +94,7 @@ def worker(
 def _supervise(
     settings: Settings, devices: str, options: "WorkerOptions", max_shards: int | None
 ) -> int:
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
     from workers import logs
     from workers.supervisor import crew_of, free, supervise
 
@@ -157,7 +157,7 @@ def database_group() -> typer.Typer:
 
 def upgrade(*, db: opt.DatabaseUrl = None) -> None:
     """Create the tables, or bring them to this version; with PostgreSQL make partitions, too."""
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     with open_database(opt.settings_with(db).database_url, upgrade=True) as store:
         typer.echo(f"database {store.name} is at this version")
@@ -166,7 +166,7 @@ def upgrade(*, db: opt.DatabaseUrl = None) -> None:
 
 def check(*, db: opt.DatabaseUrl = None) -> None:
     """Say whether the tables are at this version (exit code 4 if not)."""
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     with open_database(opt.settings_with(db).database_url) as store:
         typer.echo(f"database {store.name} is at this version")
@@ -229,7 +229,7 @@ def backup(
 ) -> None:
     """Copy the SQLite database while workers go on (PostgreSQL: use pg_dump)."""
     from transexplain.store import upkeep
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     with open_database(opt.settings_with(db).database_url) as store:
         size = upkeep.backup(store, file)

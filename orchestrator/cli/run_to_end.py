@@ -90,14 +90,14 @@ def work_here(
 
 def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
     """Send hints for free shards at once, then watch the workers, sending what is lost or left."""
-    from orchestrator.dispatch import sweep
+    from orchestrator.dispatch import queue
     from orchestrator.dispatch.follow import follow
     from orchestrator.dispatch.queue import send_messages
     from transexplain.store import hints, runs
     from workers.app import queue_of
 
     # a large run's other hints are for the sweeps: a broker is no store
-    indices = hints.take(store, [run_id], sweep.BOUND, patience=0.0).get(run_id, [])
+    indices = hints.take(store, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
     send_messages(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
     return lambda on_items, stop: follow(store, run_id, settings, on_items, warn, stop)
 

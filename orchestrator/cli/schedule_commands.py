@@ -160,7 +160,7 @@ def sweep(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Send messages again for shards that nobody holds, and close runs that are through."""
-    from orchestrator.dispatch import sweep as sweeping
+    from orchestrator.dispatch import queue as sweeping
     from orchestrator.dispatch.queue import check_broker
     from workers.beat import Duty, run_beat
 
@@ -189,7 +189,7 @@ def beat(
     import logging
 
     from orchestrator.dispatch.queue import check_broker
-    from orchestrator.schedule.beating import duties
+    from orchestrator.schedule.tick import duties
     from workers.beat import run_beat
 
     settings = opt.settings_with(db)
@@ -205,8 +205,8 @@ def _dispatch(
     """Work the runs off here and report, or tell the workers; then post what is over."""
     from orchestrator.dispatch import finish
     from orchestrator.dispatch.local import run_local
+    from orchestrator.dispatch.queue import top_up
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.dispatch.sweep import top_up
     from orchestrator.schedule.verdict_posts import deliver
 
     for run_id in made:
@@ -221,7 +221,7 @@ def _dispatch(
 
 
 def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
-    from orchestrator.schedule.webhook import shown
+    from orchestrator.schedule.verdict_posts import shown
     from transexplain.store import schedules
 
     document = asdict(one)

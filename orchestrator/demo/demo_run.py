@@ -13,7 +13,7 @@ from orchestrator.spec import AuditSpec
 from transexplain.reports.report_records import Summary
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 Say = Callable[[str], None]
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import runs
@@ -52,6 +52,6 @@ def follow(
 
 def _sweep(db: Database, settings: Settings, warn: Callable[[str], None]) -> None:
     try:
-        sweep.sweep(db, settings)
+        queue.sweep(db, settings)
     except BrokerError as error:
         warn(str(error))

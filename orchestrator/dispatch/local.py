@@ -15,8 +15,8 @@ from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 from workers.heartbeat import end_process
 from workers.worker_names import free_dead, worker_prefix

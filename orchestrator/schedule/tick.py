@@ -1,21 +1,24 @@
-"""Schedules: how one is added, and the tick that makes the run of every fire once, however many
-processes tick.
+"""One look at the schedules: the runs that are due, begun once whoever looks, and the loop that
+looks again.
 """
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.dispatch import queue
 from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.schedule import cadence, webhook
+from orchestrator.schedule import cadence, verdict_posts
+from orchestrator.schedule.verdict_posts import deliver
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Schedule
+from workers.beat import Duty
 
 #: seconds after which an audit that could not be prepared is tried again
 RETRY = 300.0
@@ -126,7 +129,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
         )
     cadence.check(cron, time_zone)
     if webhook_url is not None:
-        webhook.check(webhook_url)
+        verdict_posts.check(webhook_url)
     audit = load_spec(spec, settings=overrides).absolute()
     log_warnings(name, prepare_audit(audit, settings).warnings)
     planned = Planned(
@@ -139,3 +142,18 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     )
     schedules.add(db, planned)
     return schedules.get(db, name)
+
+
+def duties(db: Database, settings: Settings, every: float) -> Mapping[str, Duty]:
+    """The tick every `every` seconds, the sweep as often as it may."""
+
+    def tick_and_tell() -> None:
+        made = any(fired.run_id for fired in tick(db, settings))
+        deliver(db)
+        if made:  # last: a broker that is away holds up no verdict, and the sweep sends it later
+            queue.top_up(db, settings)
+
+    return {
+        "transexplain.tick": Duty(call=tick_and_tell, seconds=every),
+        "transexplain.sweep": Duty(call=lambda: queue.sweep(db, settings), seconds=queue.EVERY),
+    }

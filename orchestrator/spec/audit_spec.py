@@ -17,7 +17,7 @@ from orchestrator.spec.spec_document import put_over, read_document, validated
 from orchestrator.spec.spec_section import Section, from_text
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import LEARNED, read_facts
-from transexplain.methods.method_facts import explainer_of
+from transexplain.methods.method_table import explainer_of
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
 from transexplain.types.scores import ExactPlan, MethodSpec

@@ -14,7 +14,7 @@ from orchestrator.spec.spec_section import Section, absolute_if_there
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, cost_of, facts_of, unit_of
 from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts
-from transexplain.methods.method_facts import explainer_of
+from transexplain.methods.method_table import explainer_of
 from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
 MethodOption = Annotated[str | None, typer.Option("--method", help="explanation method")]

@@ -9,9 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain.data.attribution_files import Prepared, prepare_attributions
+from transexplain.data.attribution_files import (
+    GivenItem,
+    Prepared,
+    prepare_attributions,
+    read_attributions,
+)
 from transexplain.data.attribution_rows import COLUMNS, AttributionColumns
-from transexplain.data.attribution_shards import GivenItem, read_attributions
 from transexplain.errors import DataSourceError
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain.data import snapshot, snapshot_rows, source_files
+from transexplain.data import snapshot, source_files
+from transexplain.data import snapshot as snapshot_rows
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetSpec
@@ -143,7 +144,7 @@ def test_duplicate_ids_are_found_across_row_groups(tmp_path: Path):
 
 
 def test_ids_whose_digests_collide_are_not_duplicates(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("transexplain.data.snapshot_rows._digest", len)
+    monkeypatch.setattr("transexplain.data.snapshot._digest", len)
     path = tmp_path / "x.csv"
     path.write_text("key,text\na,t\nb,t\nc,t\n")
     assert prepare(DatasetSpec(source=str(path), id="key"), tmp_path).rows == 3

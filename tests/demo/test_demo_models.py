@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from orchestrator.demo import corpus
+from orchestrator.demo import text_model
 from orchestrator.demo.image_model import ImageDemo, make_image_demo
 from orchestrator.demo.text_model import TextDemo, make_text_demo
 from transexplain.analysis.groups.lexicon import load_lexicon
@@ -67,7 +67,7 @@ def pictures(demo: ImageDemo) -> tuple[list, list[str]]:
 def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     demo = quick_text(tmp_path, seed=0)
     model = load_model(demo.model_dir)
-    assert (model.modality, model.classes) == ("text", corpus.CLASSES)
+    assert (model.modality, model.classes) == ("text", text_model.CLASSES)
     texts = [row["text"] for row in rows(demo)]
     assert len(texts) == 3 * 24
     assert logits(model, texts).shape == (72, 2)

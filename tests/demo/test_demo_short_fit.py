@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from orchestrator.demo import corpus, text_model
+from orchestrator.demo import text_model
+from orchestrator.demo import text_model as corpus
 from orchestrator.demo.short_fit import train_classifier
 from transexplain.data.snapshot import prepare
 from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import transexplain as te
 from orchestrator.cli import app
-from orchestrator.cli.verb_table import VERBS, Entry
+from orchestrator.cli.command_line import VERBS, Entry
 from transexplain import methods
 from transexplain.data import SOURCES
 from transexplain.engine import operators
@@ -25,7 +25,7 @@ from transexplain.evaluating import metrics
 from transexplain.evaluating.metrics import METRICS
 from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.methods import METHODS
-from transexplain.methods.method_facts import MethodFacts
+from transexplain.methods.method_table import MethodFacts
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports import exports
 from transexplain.reports.exports import EXPORTS, export_run

@@ -11,7 +11,7 @@ from report_samples import biased_run
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS
 from transexplain.reports.evaluation import tabulate
 from transexplain.reports.exports.export_run import export
-from transexplain.reports.exports.json_schemas import SCHEMAS, file_name, schema_text
+from transexplain.reports.exports.text_exports import SCHEMAS, file_name, schema_text
 from transexplain.reports.runs_compared import compare_runs
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database

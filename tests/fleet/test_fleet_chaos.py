@@ -16,8 +16,8 @@ from transexplain.explaining.item_loop import Silent
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.types.observer import Caution
 
 SEED = 20

@@ -13,8 +13,8 @@ from chaos_servers import OwnRedis, own_redis
 from tiny_audit import make_audit
 
 from transexplain.store import runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.heartbeat import EXIT_HUNG
 
 SLOWLY = 1.0  #: seconds that a batch takes at least

@@ -19,8 +19,8 @@ from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import Manifest, manifest_of, seeds
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.types.plans import EntityGroup
 
 

@@ -16,8 +16,8 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions, results, revisions, run_totals, runs, shards
 from transexplain.store.columns import DatabaseTime
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import run as runs_table
 
 DAY = 86_400.0

@@ -20,7 +20,7 @@ from transexplain.evaluating.metrics import METRICS, metric_facts
 from transexplain.reports.evaluation import tabulate
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.scores import RANDOM
 
 

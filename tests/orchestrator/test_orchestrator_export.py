@@ -10,7 +10,7 @@ import pytest
 from report_samples import biased_run
 from tiny_audit import make_audit_with_authors
 
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 URL = "sqlite:///transexplain.db"
 Call = Callable[..., tuple[int, str]]

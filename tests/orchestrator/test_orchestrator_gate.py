@@ -29,8 +29,8 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports.report_records import Faithfulness, FaithfulnessRow
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import run
 from transexplain.types.findings import Practical
 from transexplain.types.items import EntityGroup

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import app
 from orchestrator.gate import Check, Verdict, junit_xml
 from transexplain.errors import ConfigurationError
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 KEPT = Check(rule="max_failed", passed=True, measured=0.0, threshold=0.1, text="0 of 9")
 BROKEN = Check(rule="verdicts", passed=False, measured=1.0, threshold=0.0, text='<x> & "y"')

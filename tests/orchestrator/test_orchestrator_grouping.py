@@ -14,7 +14,7 @@ from transexplain.analysis.groups.swap_pairs import SHIPPED, load_pairs
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 Call = Callable[..., tuple[int, str]]
 NAMES = {

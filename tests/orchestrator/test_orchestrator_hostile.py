@@ -10,7 +10,7 @@ import pytest
 from orchestrator.schedule.tick import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Planned
 
 Call = Callable[..., tuple[int, str]]

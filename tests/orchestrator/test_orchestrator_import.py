@@ -22,7 +22,7 @@ from transexplain.reports.summary import summarise
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 
 URL = "sqlite:///transexplain.db"

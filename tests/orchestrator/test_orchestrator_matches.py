@@ -13,7 +13,7 @@ from orchestrator.spec import AuditSpec
 from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 
 def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from tiny_audit import make_audit
 
-from orchestrator.dispatch import queue, sweep
+from orchestrator.dispatch import queue
+from orchestrator.dispatch import queue as sweep
 from orchestrator.dispatch.follow import follow
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 
 

@@ -17,8 +17,8 @@ from orchestrator.dispatch import queue
 from orchestrator.schedule import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Fire
 from transexplain.store.schema import schedule
 from workers.app import queue_of

@@ -19,8 +19,8 @@ from orchestrator.schedule.tick import tick
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Schedule
 from transexplain.store.schema import schedule
 

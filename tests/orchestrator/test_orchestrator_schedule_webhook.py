@@ -18,7 +18,7 @@ from sqlalchemy import update
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.schedule import tick, webhook
+from orchestrator.schedule import tick, verdict_posts
 from orchestrator.schedule import verdict_posts as delivering
 from orchestrator.schedule.tick import run_now
 from orchestrator.schedule.verdict_posts import deliver
@@ -26,8 +26,8 @@ from transexplain.errors import ConfigurationError, WebhookError
 from transexplain.settings import Settings
 from transexplain.store import schedules
 from transexplain.store import schedules as verdicts
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import schedule_fire
 
 SECRET = "a very secret key"
@@ -62,7 +62,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setenv(webhook.SECRET, SECRET)
+    monkeypatch.setenv(verdict_posts.SECRET, SECRET)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.url = f"http://127.0.0.1:{server.server_port}"
@@ -224,32 +224,32 @@ def test_without_a_secret_nothing_is_posted(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.delenv(webhook.SECRET)
+    monkeypatch.delenv(verdict_posts.SECRET)
     finished(db, settings)
     assert deliver(db) == []
     assert receiver.posts == []
-    assert webhook.SECRET in (schedules.fires(db, "nightly")[0].post_error or "")
+    assert verdict_posts.SECRET in (schedules.fires(db, "nightly")[0].post_error or "")
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
-    monkeypatch.setenv(f"{webhook.SECRET}_FILE", str(file))
+    monkeypatch.setenv(f"{verdict_posts.SECRET}_FILE", str(file))
     skip_waiting(db)
     assert len(deliver(db)) == 1
     body, sent = receiver.posts[0][2], receiver.posts[0][1]["X-TransExplain-Signature"]
-    assert sent == webhook.sign(body, SECRET.encode())
+    assert sent == verdict_posts.sign(body, SECRET.encode())
     assert SECRET not in (tmp_path / "store.db").read_bytes().decode("latin-1")
 
 
 def test_an_absent_receiver_is_named_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(WebhookError, match=r"http://127.0.0.1:1 cannot be reached") as caught:
-        webhook.post("http://127.0.0.1:1/hidden?x=hidden", {}, key=b"k", delivery="d")
+        verdict_posts.post("http://127.0.0.1:1/hidden?x=hidden", {}, key=b"k", delivery="d")
     assert "hidden" not in str(caught.value)
 
 
 def test_a_secret_file_that_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(webhook.SECRET, raising=False)
-    monkeypatch.setenv(f"{webhook.SECRET}_FILE", str(tmp_path / "none"))
+    monkeypatch.delenv(verdict_posts.SECRET, raising=False)
+    monkeypatch.setenv(f"{verdict_posts.SECRET}_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigurationError, match="_FILE"):
-        webhook.secret()
+        verdict_posts.secret()

@@ -13,12 +13,13 @@ from store_samples import make_plan, make_result, make_shards
 from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
-from orchestrator.dispatch import queue, sweep
+from orchestrator.dispatch import queue
+from orchestrator.dispatch import queue as sweep
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import hints, results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.app import make_app, queue_of
 
 

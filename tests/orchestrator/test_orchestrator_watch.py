@@ -19,8 +19,8 @@ from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 from workers.message_guard import REASONS
 

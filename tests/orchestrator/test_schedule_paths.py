@@ -14,8 +14,8 @@ from orchestrator.dispatch.local import run_local
 from orchestrator.schedule.tick import add_schedule, tick
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import schedule
 
 UNMEASURED = {"items": 0}

@@ -7,8 +7,7 @@ from inspect import cleandoc
 import pytest
 from typer.main import get_command
 
-from orchestrator.cli.command_line import app
-from orchestrator.cli.verb_table import GROUPS, VERBS
+from orchestrator.cli.command_line import GROUPS, VERBS, app
 from transexplain.registry import load
 
 CHECK = """

@@ -33,7 +33,7 @@ from transexplain.reports.strategies_report import strategy_report
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 
 pytestmark = pytest.mark.exhaustive
 

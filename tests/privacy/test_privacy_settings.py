@@ -15,7 +15,7 @@ from transexplain.audit.text_redaction import TextKey, blanked, widened
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.observer import NO_CAUTION
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan, Shard

@@ -17,7 +17,7 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
 from transexplain.types.items import Attribution, ItemFailure
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from browser_pages import ASKED, FLAGS, Open, Opened
 
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -13,9 +13,9 @@ from test_reports_summary import image_run
 
 from transexplain.reports import gallery as survey
 from transexplain.reports.summary import summarise
-from transexplain.store import ranked, results
-from transexplain.store.connect import open_database
+from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import attribution, item, shard_aggregate
 from transexplain.types.items import ItemFailure
 
@@ -142,16 +142,16 @@ def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
     found = summarise(db, run)
     with db.begin() as connection:
         connection.execute(update(attribution).where(attribution.c.item == 5).values(size=None))
-    assert ranked.sized(db, run) == 59
+    assert noteworthy.sized(db, run) == 59
     assert summarise(db, run) == found and len(walks) == 2
 
 
 def test_other_runs_are_not_looked_at(db: Database) -> None:
     mixed_run(db)
     run = stored_run(db, [explained_text(0, "good", "negative"), explained_text(1, "bad", None)])
-    assert ranked.strongest(db, run, 9) == ["row-0", "row-1"]
-    assert ranked.wrong(db, run, 9) == ["row-0"] and ranked.first(db, run, 1) == ["row-0"]
-    assert ranked.failure_examples(db, run, 5) == {}
+    assert noteworthy.strongest(db, run, 9) == ["row-0", "row-1"]
+    assert noteworthy.wrong(db, run, 9) == ["row-0"] and noteworthy.first(db, run, 1) == ["row-0"]
+    assert noteworthy.failure_examples(db, run, 5) == {}
 
 
 def test_margins_and_failures(db: Database) -> None:
@@ -176,7 +176,7 @@ def test_margins_and_failures(db: Database) -> None:
             for n in range(9)
         ],
     )
-    assert ranked.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
+    assert noteworthy.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
     kinds = survey.failures(db, run)
     assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
     assert [one.item_id for one in kinds[0].examples] == ["1", "2", "3", "4", "5"]

@@ -14,8 +14,8 @@ from orchestrator.spec import load_spec
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemOutcome
 
 pytestmark = [pytest.mark.shared, pytest.mark.exhaustive]

@@ -12,7 +12,7 @@ from report_samples import Visible
 from transexplain.reports import EVALUATION_REPORTS, charts
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
-from transexplain.reports.evaluation.score_wording import change, decimals, span, value
+from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
 from transexplain.store.database import Database
 from transexplain.types.scores import MetricSpec
 

@@ -12,8 +12,8 @@ from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError, FencedError
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.run_records import Claim
 from transexplain.store.schema import metadata
 from transexplain.types.plans import AuditPlan, Shard

@@ -8,8 +8,8 @@ from sqlalchemy import event
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 pytestmark = pytest.mark.exhaustive
 

@@ -15,8 +15,8 @@ from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.store import results, runs
 from transexplain.store.codec import EncodedRelevance, decode, unpack
 from transexplain.store.columns import Doubles
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import attribution
 from transexplain.store.shards import claim
 

@@ -12,8 +12,8 @@ from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import revisions, runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
 
 

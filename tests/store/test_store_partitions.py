@@ -12,9 +12,9 @@ from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions, results, revisions, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
 from transexplain.store.partitions import Month
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import PARTITIONED
 
 

@@ -20,7 +20,7 @@ from store_samples import (
 )
 
 from transexplain.errors import ItemError
-from transexplain.store import ranked, readers, results, runs, shards
+from transexplain.store import noteworthy, readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.plans import Shard, ShardResult
@@ -173,7 +173,7 @@ def test_the_most_wrong_are_found_by_their_logits(db: Database) -> None:
     made = [
         make_result(one, failing=frozenset({one.start + 1, one.start + 3})) for one in make_shards()
     ]
-    assert ranked.wrong(db, saved(db, *made), 3) == ["id-10", "id-8", "id-6"]
+    assert noteworthy.wrong(db, saved(db, *made), 3) == ["id-10", "id-8", "id-6"]
 
 
 def test_conservation_sums_the_ledgers(db: Database) -> None:

@@ -177,7 +177,7 @@ def test_two_at_once_delete_each_run_once(db: Database) -> None:
 @pytest.fixture
 def months(postgres_url: str) -> Iterator[Database]:
     """A PostgreSQL database with runs of three past months in partitions."""
-    from transexplain.store.connect import open_database
+    from transexplain.store.revisions import open_database
 
     with open_database(postgres_url, upgrade=True) as database:
         for run_id, days in (

@@ -15,8 +15,8 @@ from store_samples import claimable, make_plan, make_result, make_shards, same
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions, results, revisions, runs, shards, upkeep
 from transexplain.store import upkeep as retention
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 
 def half_done(db: Database) -> str:

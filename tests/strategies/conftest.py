@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from local_audits import audited_in
 
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 Audit = Callable[..., tuple[Database, str]]
 

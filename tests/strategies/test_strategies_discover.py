@@ -15,8 +15,8 @@ from orchestrator.cli import app
 from transexplain.analysis.strategies.discover_strategies import ClassSample, discover
 from transexplain.analysis.strategies.strategy_records import ClassStrategies, Strategies
 from transexplain.errors import ConfigurationError
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemOutcome
 from transexplain.types.plans import DatasetRef, ModelRef
 

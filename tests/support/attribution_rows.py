@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemOutcome
 
 

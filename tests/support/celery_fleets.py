@@ -17,8 +17,8 @@ from tiny_audit import make_audit
 
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.app import make_app
 
 

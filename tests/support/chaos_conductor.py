@@ -14,7 +14,7 @@ from pathlib import Path
 from chaos_groups import Group, wait_for
 from chaos_servers import OwnPostgres, OwnRedis
 
-from orchestrator.dispatch import sweep
+from orchestrator.dispatch import queue
 from orchestrator.dispatch.queue import send_messages
 from transexplain.errors import BrokerError, DatabaseError
 from transexplain.settings import Settings
@@ -50,7 +50,7 @@ class Sweeper:
     def _go_on(self) -> None:
         while not self._end.wait(SWEEP_EVERY / 2):
             try:
-                swept = sweep.sweep(self._db, self._settings, every=SWEEP_EVERY)
+                swept = queue.sweep(self._db, self._settings, every=SWEEP_EVERY)
             except (BrokerError, DatabaseError):
                 self.vain += 1
             else:

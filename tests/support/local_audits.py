@@ -10,8 +10,8 @@ from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from sqlalchemy import text
 from tiny_audit import make_audit
 
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 
 @dataclass(frozen=True, kw_only=True)

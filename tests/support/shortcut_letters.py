@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.demo import corpus, text_model
+from orchestrator.demo import text_model
+from orchestrator.demo import text_model as corpus
 
 WORD = "PS"
 TRAINING = 1400  #: letters, each written once per village

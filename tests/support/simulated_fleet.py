@@ -22,7 +22,7 @@ from sqlalchemy import delete, func, select
 from store_samples import make_plan, make_result
 
 from orchestrator.dispatch import local
-from orchestrator.dispatch import sweep as sweeping
+from orchestrator.dispatch import queue as sweeping
 from orchestrator.schedule import tick as ticking
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped

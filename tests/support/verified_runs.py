@@ -17,8 +17,8 @@ from orchestrator.spec import load_spec
 from transexplain.provenance import Check, VerifyRequest, verify
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 
 #: a small audit: 20 items in 3 shards, nothing measured beside
 SMALL: dict[str, Any] = {"items": 20, "payload": "float16", "evaluation": {"items": 0}}

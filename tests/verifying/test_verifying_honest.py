@@ -23,7 +23,7 @@ from transexplain.provenance.explained_again import Largest, differences
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verify import drawn, input_checks
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.plans import AuditPlan, SourceFile
 
 ALL = {

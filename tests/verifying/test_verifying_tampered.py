@@ -230,9 +230,9 @@ def test_a_plan_that_cannot_be_read_fails_by_name(run: Run, tmp_path: Path, plan
 
 
 def digests_of(url: str, run_id: str) -> dict[int, str]:
-    from transexplain.store.connect import open_database
     from transexplain.store.recorded import recorded_shards
     from transexplain.store.results import stored_digest
+    from transexplain.store.revisions import open_database
 
     with open_database(url) as db:
         return {

@@ -18,7 +18,7 @@ from tiny_audit import make_audit
 
 from transexplain.settings import Settings
 from transexplain.store import results, runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from workers.app import make_app, queues_for
 

@@ -12,7 +12,7 @@ from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from poisoned_messages import Poison, Sent, frames, good, poisons
 
 from transexplain.store import fleet_state
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.message_guard import (
     LIMIT,
     REASONS,

@@ -9,7 +9,8 @@ import pytest
 from celery_fleets import CeleryFleet, celery_fleet
 from chaos_groups import wait_for
 
-from orchestrator.dispatch import queue, sweep
+from orchestrator.dispatch import queue
+from orchestrator.dispatch import queue as sweep
 from transexplain.store import runs, shards
 from workers.app import queue_of
 from workers.message_guard import TASK

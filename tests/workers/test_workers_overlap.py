@@ -22,8 +22,8 @@ from transexplain.errors import DatabaseError, ModelLoadError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.run_records import Claim
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Shard, ShardResult

@@ -13,7 +13,7 @@ import pytest
 from tiny_audit import make_audit
 
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemFailure
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,8 +23,8 @@ from transexplain.addresses import shown_url
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from workers.app import make_app, queue_of, queues_for
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK

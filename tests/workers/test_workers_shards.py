@@ -21,8 +21,8 @@ from transexplain.errors import InfrastructureError, ModelLoadError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
-from transexplain.store.connect import open_database
 from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
 from transexplain.store.run_records import Claim
 from workers import claim_to_commit, heartbeat, logs
 from workers.claim_to_commit import Workbench

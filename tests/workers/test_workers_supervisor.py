@@ -15,9 +15,9 @@ from store_samples import claimable, make_plan, make_shards
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
-from transexplain.store.connect import open_database
+from transexplain.store.revisions import open_database
 from workers import supervisor
-from workers.celery_worker import WorkerOptions
+from workers.device_worker import WorkerOptions
 from workers.supervisor import crew_of, supervise
 from workers.worker_names import worker_prefix
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.audit.shard_mentions import MentionCounter
-from transexplain.data.attribution_shards import GivenItem, read_attributions
+from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.explaining import Explained, Stopped
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.observer import Observer

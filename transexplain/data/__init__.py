@@ -13,7 +13,7 @@ SOURCES = Registry(
     "data source",
     {
         "files": "transexplain.data.table_source:FileSource",
-        "imagefolder": "transexplain.data.imagefolder:ImageFolderSource",
+        "imagefolder": "transexplain.data.image_files:ImageFolderSource",
         "eraser": "transexplain.data.eraser:EraserSource",
     },
 )
@@ -22,9 +22,9 @@ SOURCES = Registry(
 FORMATS = Registry(
     "file format",
     {
-        "csv": "transexplain.data.line_formats:open_csv",
-        "tsv": "transexplain.data.line_formats:open_tsv",
-        "jsonl": "transexplain.data.line_formats:open_jsonl",
-        "parquet": "transexplain.data.parquet_format:open_parquet",
+        "csv": "transexplain.data.file_formats:open_csv",
+        "tsv": "transexplain.data.file_formats:open_tsv",
+        "jsonl": "transexplain.data.file_formats:open_jsonl",
+        "parquet": "transexplain.data.file_formats:open_parquet",
     },
 )

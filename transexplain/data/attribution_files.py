@@ -1,9 +1,4 @@
-"""Attributions made elsewhere: jsonl and parquet files made ready as an audit's dataset.
-
-A row is one attribution; neighbouring rows of one id are attributions of one item for several
-targets. Reading writes the same snapshot as for data sets, with one column more, so that an
-import is cut into shards, resumed and verified as any audit is. `docs/import.md` has the columns.
-"""
+"""Files of attributions made elsewhere: opened, checked, and read shard by shard."""
 
 import hashlib
 import json
@@ -12,13 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
+from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.data.source_files import source_files
 from transexplain.data.source_records import Problem, RawRow, Record, printable
 from transexplain.data.table_source import expand, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.types.plans import DatasetRef, DatasetSpec, Modality
+from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Token, Unit
+from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
 
 _FORMATS = ("jsonl", "parquet")
 
@@ -236,3 +235,94 @@ def _document(rows: Sequence[GivenAttribution]) -> str:
         ],
     }
     return json.dumps(document, separators=(",", ":"))
+
+
+#: the leaf of relevance that was measured elsewhere
+LEAF = "imported"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenItem:
+    """An item with the attributions that another program gave it."""
+
+    item: Item
+    outcome: ItemOutcome
+    attributions: tuple[Attribution, ...]
+
+
+def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | ItemFailure]:
+    """The items of one shard in order, with a failure in the place of each bad row.
+
+    Raises DataSourceError, before the first item, as `reader.read_shard`.
+    """
+    for row in read_rows(plan.dataset, shard):
+        if row["error_kind"] is None:
+            yield _item(plan, row)
+        else:
+            yield ItemFailure(
+                item_id=row["id"], index=row["index"], kind=row["error_kind"], message=row["error"]
+            )
+
+
+def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
+    document = json.loads(row["attributions"])
+    tokens = tuple(
+        Token(text=text, start=start, end=end, special=special, word=word)
+        for text, start, end, special, word in document["tokens"]
+    )
+    content = Item(
+        id=row["id"],
+        index=row["index"],
+        content=row["content"],
+        label=row["label"],
+        meta=json.loads(row["meta"]),
+        cluster=row.get("cluster") or "",
+        template=row.get("template") or "",
+    )
+    return GivenItem(
+        item=content,
+        outcome=ItemOutcome(
+            item_id=content.id,
+            index=content.index,
+            label=content.label,
+            predicted=document["predicted"],
+            logits=tuple(document["logits"]),
+            truncated=False,
+            positions=len(tokens),
+            text=row["content"],
+            meta=content.meta,
+        ),
+        attributions=tuple(_attributions(plan, content, tokens, document["explained"])),
+    )
+
+
+def _attributions(
+    plan: AuditPlan, item: Item, tokens: tuple[Token, ...], rows: list[dict[str, Any]]
+) -> Iterator[Attribution]:
+    unit: Unit = plan.method.params["unit"]
+    for rank, one in _ranked(rows):
+        name = one["class_name"]
+        yield Attribution(
+            item_id=item.id,
+            method=plan.method.name,
+            target=one["target"],
+            rank=rank,
+            class_index=plan.model.classes.index(name) if one["of_class"] else None,
+            class_name=name,
+            logit=one["logit"],
+            relevance=np.array(one["scores"], dtype=np.float64),
+            unit=unit,
+            at=LEAF,
+            features=tokens,
+            ledger=None,
+            text=item.content,
+            notes=tuple(one["notes"]),
+        )
+
+
+def _ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each with its place among those of one target (`top:2` has two)."""
+    seen: dict[str, int] = {}
+    for row in rows:
+        seen[row["target"]] = seen.get(row["target"], -1) + 1
+        yield seen[row["target"]], row

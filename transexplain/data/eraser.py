@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transexplain.data.file_formats import open_jsonl
 from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
-from transexplain.data.line_formats import open_jsonl
 from transexplain.data.mapped_columns import spelled, text_of
 from transexplain.data.source_files import inside
 from transexplain.data.source_records import Problem, RawRow, Record, printable

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from transexplain.data.image_files import load_image
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
-from transexplain.data.snapshot_rows import FOUND
+from transexplain.data.snapshot import FOUND
 from transexplain.data.source_files import inside, verify
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.types.items import Item, ItemFailure

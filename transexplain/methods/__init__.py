@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.method_facts import Cost, MethodFacts
-from transexplain.methods.method_table import TABLE
+from transexplain.methods.method_table import TABLE, Cost, MethodFacts
 from transexplain.registry import Registry, require
 from transexplain.types.items import Unit
 from transexplain.types.scores import MethodSpec

@@ -9,7 +9,7 @@ import torch
 
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.item_generator import generator_of
-from transexplain.methods.method_facts import default_samples
+from transexplain.methods.method_table import default_samples
 from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel

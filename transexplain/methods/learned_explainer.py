@@ -22,7 +22,7 @@ from transexplain.methods.batch_explanation import (
 )
 from transexplain.methods.learned_facts import Facts, digest_of, read_facts
 from transexplain.methods.learned_network import Explainer, load
-from transexplain.methods.method_facts import explainer_of
+from transexplain.methods.method_table import explainer_of
 from transexplain.models.hidden_states import read_states
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.variants import kept

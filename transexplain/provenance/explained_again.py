@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transexplain.data.attribution_shards import GivenItem, read_attributions
+from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DamagedRowError, TransExplainError
 from transexplain.explaining import Explained, Request

@@ -1,26 +1,91 @@
-"""Which items are worth a look, found by index or by one walk over the rows, and made ready to be
-shown.
-"""
+"""Gallery pictures with their heatmaps, opened again from the dataset and embedded."""
 
 import heapq
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.analysis.groups.exact_totals import Histogram, outer_edge
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.data.image_files import load_image
+from transexplain.data.source_files import inside
+from transexplain.errors import ItemError
+from transexplain.reports.heatmap import data_uri, muted, overlay, resized, tile
 from transexplain.reports.report_records import FailureExample, FailureKind
 from transexplain.reports.row_records import Explanation, Gallery, GalleryItem, Grid, Reason
-from transexplain.store import ranked, results
+from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import margin_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditRun
 from transexplain.types.words import Span, largest, size_of, spans_of
+
+_SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
+_ALPHA = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One explanation as pictures, each a `data:` address."""
+
+    shared: str  #: on the scale that all examples share
+    own: str  #: on its own scale
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One gallery item as pictures."""
+
+    original: str | None
+    missing: str  #: why there is no original; heatmaps then stand alone
+    drawn: tuple[Drawn, ...]
+
+
+def show(item: GalleryItem, root: str, scale: float) -> Shown:
+    """Open the picture of `item` and draw its explanations."""
+    try:
+        image = _open(item.source, root)
+    except ItemError as error:
+        drawn = tuple(_alone(one, scale) for one in item.explanations)
+        return Shown(None, str(error), drawn)
+    image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
+    ground = muted(image)
+    drawn = tuple(_over(ground, one, scale) for one in item.explanations)
+    return Shown(data_uri(image), "", drawn)
+
+
+def mean_heatmap(grid: Grid, scale: float) -> str:
+    """The mean heatmap of a class as a `data:` address."""
+    return data_uri(tile(np.asarray(grid), width=208, scale=scale))
+
+
+def _open(source: str | None, root: str) -> Image.Image:
+    if source is None:
+        raise ItemError("missing-image", "no file of this picture was recorded")
+    if not root:
+        raise ItemError("missing-image", "the dataset's folder was not recorded")
+    return load_image(inside(Path(root), source), name=source)
+
+
+def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:
+    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
+    return Drawn(
+        shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale, box=box)),
+        own=data_uri(overlay(image, grid, alpha=_ALPHA, box=box)),
+    )
+
+
+def _alone(one: Explanation, scale: float) -> Drawn:
+    grid = np.asarray(one.grid or ((0.0,),))
+    return Drawn(shared=data_uri(tile(grid, scale=scale)), own=data_uri(tile(grid)))
+
 
 SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does not saturate
 _EXAMPLES = 5
@@ -82,8 +147,8 @@ def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> S
 
     Either way gives the same survey, bit for bit.
     """
-    first = ranked.first(db, run.id, places)
-    if total.seen is None or ranked.sized(db, run.id) != total.seen.count.total():
+    first = noteworthy.first(db, run.id, places)
+    if total.seen is None or noteworthy.sized(db, run.id) != total.seen.count.total():
         attributions = AttributionSurvey(strongest=Best(places))
         attributions.walk(results.iter_attributions(db, run.id))
         return Survey(
@@ -96,15 +161,15 @@ def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> S
     return Survey(
         seen=total.seen,
         scale=_scale(db, run.id, total.seen.count.total()),
-        strongest=ranked.strongest(db, run.id, places),
-        wrong=ranked.wrong(db, run.id, places),
+        strongest=noteworthy.strongest(db, run.id, places),
+        wrong=noteworthy.wrong(db, run.id, places),
         first=first,
     )
 
 
 def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
     """By kind, the most frequent first, with the first items of each."""
-    found = ranked.failure_examples(db, run_id, _EXAMPLES)
+    found = noteworthy.failure_examples(db, run_id, _EXAMPLES)
     return tuple(
         FailureKind(
             kind=kind,
@@ -148,7 +213,7 @@ def _wrong(
 def _scale(db: Database, run_id: str, count: int) -> float:
     """`Sizes.quantile` of all sizes, of which one is read."""
     below = max(1, math.ceil(SHARE * count - 1e-9))  # as `Histogram.bin_of`
-    found = ranked.sizes_at(db, run_id, count - below + 1)
+    found = noteworthy.sizes_at(db, run_id, count - below + 1)
     if found is None:
         return 0.0
     sizes = Sizes()

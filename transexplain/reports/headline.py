@@ -6,7 +6,7 @@ from transexplain.analysis.groups.group_verdicts import GroupFinding
 from transexplain.evaluating.metrics.class_sensitivity import HARDLY
 from transexplain.reports.approximating import approximation_sentences
 from transexplain.reports.controls import learnt
-from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import named, number, power, spoken, things
 from transexplain.reports.report_records import (
     Audited,
@@ -30,7 +30,7 @@ _KINDS: dict[GroupFinding, StatementKind] = {
     "explained differently": "fact",
     "equivalent": "clear",
 }
-_TOLD = 6  #: of one kind
+_NAMED_OF_A_KIND = 6  #: of one kind
 RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin
 _NEVER_NAMED = 4
 
@@ -104,9 +104,9 @@ def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
         return
     by = by_verdict(groups)
     for word, kind in _KINDS.items():
-        for one in by[word][:_TOLD]:
+        for one in by[word][:_NAMED_OF_A_KIND]:
             yield Statement(kind=kind, text=verdict_sentence(one))
-        if rest := by[word][_TOLD:]:
+        if rest := by[word][_NAMED_OF_A_KIND:]:
             names = named([one.group for one in rest])
             yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
     yield from _relevance(audited, groups)
@@ -118,9 +118,9 @@ def _relevance(audited: Audited, groups: Groups) -> Iterator[Statement]:
     rows = sorted(
         (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
     )
-    for row in rows[:_TOLD]:
+    for row in rows[:_NAMED_OF_A_KIND]:
         yield Statement(kind="fact", text=f"{_finding(row, audited)}{_unlearnt(row, groups)}")
-    if (rest := len(rows) - _TOLD) > 0:
+    if (rest := len(rows) - _NAMED_OF_A_KIND) > 0:
         more = "comparison" if rest == 1 else "comparisons"
         yield Statement(
             kind="fact", text=f"Relevance differs in {rest} more {more}; see the table."

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from transexplain.reports import forest
-from transexplain.reports.evaluation.score_wording import change, probability, span, value
+from transexplain.reports.evaluation.evaluation_text import change, probability, span, value
 from transexplain.reports.phrasing import named, number, percent, power, signed, tone
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -10,7 +10,7 @@ from transexplain.reports.sections.cheap_and_exact import mixture_sentence
 
 #: shares of the items above which a verdict without them cannot be *clear*
 _FAILED, _CUT = 0.02, 0.05
-_TOLD = 2  #: verdicts that the sentence gives the numbers of
+_WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
 
 
 def verdict(summary: Summary) -> Statement:
@@ -88,7 +88,7 @@ def _different(by: dict[GroupFinding, list[GroupVerdict]], total: int) -> Iterat
         if len(found) == 1:
             yield f"{word.capitalize()} for {_share(found, total)}: {found[0].reasons[0]}."
         elif found:
-            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_TOLD])
+            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_WITH_NUMBERS])
             yield f"{word.capitalize()} for {_share(found, total)}. {shown}."
     if by["inconclusive"]:
         yield f"Inconclusive: {named([one.group for one in by['inconclusive']])}."

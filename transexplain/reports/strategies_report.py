@@ -14,7 +14,7 @@ from transexplain.analysis.strategies.strategy_records import (
     Strategies,
     WordEvidence,
 )
-from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.gallery import CHARACTERS, grid_of, outcomes_of
 from transexplain.reports.phrasing import named, spoken, things
 from transexplain.reports.report_records import Statement

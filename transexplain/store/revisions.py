@@ -1,4 +1,6 @@
-"""Which revision the tables are at, and the way to the one that this package needs."""
+"""Which revision the tables are at, the way to the one that this package needs, and opening a
+database there.
+"""
 
 import io
 from pathlib import Path
@@ -117,3 +119,21 @@ def _config() -> Config:
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
+
+
+def open_database(url: str, *, upgrade: bool = False) -> Database:
+    """A database that is reachable and at the revision of this package's tables.
+
+    With `upgrade` an absent or older one is brought there first (safe to call concurrently).
+    Raises DatabaseError where it is unreachable or, without `upgrade`, at another revision.
+    """
+    database = Database(url)
+    try:
+        if upgrade:
+            bring_to_head(database)
+        else:
+            require_head(database)
+    except BaseException:
+        database.close()
+        raise
+    return database

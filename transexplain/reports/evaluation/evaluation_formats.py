@@ -19,9 +19,16 @@ from transexplain.reports.evaluation.evaluation_records import (
     Row,
     Table,
 )
-from transexplain.reports.evaluation.evaluation_text import baseline, notes
+from transexplain.reports.evaluation.evaluation_text import (
+    baseline,
+    change,
+    notes,
+    p_value,
+    scale,
+    span,
+    value,
+)
 from transexplain.reports.evaluation.score_statistics import FEWEST
-from transexplain.reports.evaluation.score_wording import change, p_value, scale, span, value
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import named, things
 from transexplain.reports.report_formats import plain

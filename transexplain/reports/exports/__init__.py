@@ -13,7 +13,7 @@ EXPORTS = Registry(
         "parquet": "transexplain.reports.exports.attribution_export:write_parquet",
         "jsonl": "transexplain.reports.exports.attribution_export:write_jsonl",
         "csv": "transexplain.reports.exports.csv_tables:write",
-        "schema": "transexplain.reports.exports.json_schemas:render",
+        "schema": "transexplain.reports.exports.text_exports:render",
         "markdown": "transexplain.reports.exports.text_exports:markdown",
         "model-card": "transexplain.reports.exports.text_exports:model_card",
         "annex-iv": "transexplain.reports.exports.text_exports:annex_iv",

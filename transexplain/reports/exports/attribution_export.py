@@ -13,8 +13,12 @@ import pyarrow.parquet as pq
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.escaping import encodable
-from transexplain.reports.exports.export_run import Redaction, check_explained, check_over
-from transexplain.reports.exports.whole_files import replacing
+from transexplain.reports.exports.export_run import (
+    Redaction,
+    check_explained,
+    check_over,
+    replacing,
+)
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid, Token

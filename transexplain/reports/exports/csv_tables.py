@@ -21,8 +21,7 @@ from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.reports.escaping import encodable, spreadsheet_safe
-from transexplain.reports.exports.export_run import Redaction, check_over, summary_of
-from transexplain.reports.exports.whole_files import new_folder
+from transexplain.reports.exports.export_run import Redaction, check_over, new_folder, summary_of
 from transexplain.reports.report_records import FaithfulnessRow, Groups, Summary
 from transexplain.reports.row_records import QualityScore
 from transexplain.reports.tallies import merged

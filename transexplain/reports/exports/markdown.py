@@ -8,7 +8,7 @@ from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.reports.approximating import method_of
 from transexplain.reports.controls import sentences
 from transexplain.reports.escaping import markdown_text
-from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
 from transexplain.reports.headline import RELEVANCE
 from transexplain.reports.phrasing import percent, short, signed, spoken

@@ -7,7 +7,7 @@ from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.outcomes import Side
 from transexplain.reports.approximating import approximation_sentences
 from transexplain.reports.controls import sentences
-from transexplain.reports.evaluation.score_wording import probability
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import number, percent, signed, spoken, things
 from transexplain.reports.report_records import Audited, Groups, Summary
 from transexplain.reports.report_verdict import by_verdict, verdict_sentence

@@ -12,8 +12,8 @@ from transexplain.analysis.groups.intervals import t_interval
 from transexplain.analysis.groups.paired_runs import shift_table
 from transexplain.analysis.groups.reference_groups import reference_name
 from transexplain.errors import ConfigurationError
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
-from transexplain.reports.evaluation.score_wording import probability
 from transexplain.reports.phrasing import named, number, signed, things
 from transexplain.reports.report_records import Statement
 from transexplain.reports.runs_compared import compared_items

@@ -6,7 +6,7 @@ from typing import Any
 
 from transexplain.reports import class_charts
 from transexplain.reports import class_charts as word_plane
-from transexplain.reports.pictures import mean_heatmap
+from transexplain.reports.gallery import mean_heatmap
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.reports.report_section import Section
 from transexplain.reports.row_records import ClassView, Overlap, PositionPart, RareWord, WordRow

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from transexplain.reports.coloured_text import marked_html
-from transexplain.reports.pictures import Shown, show
+from transexplain.reports.gallery import Shown, show
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.report_section import Section
 from transexplain.reports.row_records import Explanation, Gallery, GalleryItem, Reason
