@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
-from test_bias_counterfactuals import ANSWER
-from test_bias_group_verdicts import even
-from test_bias_outcomes import CLASSES, INVITED
+from test_groups_counterfactuals import ANSWER
+from test_group_verdicts import even
+from test_groups_outcomes import CLASSES, INVITED
 
 from transexplain.analysis.groups.aggregate_form import check_form
 from transexplain.analysis.groups.counterfactuals import Counterfactual

@@ -17,7 +17,7 @@ from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.scores import MetricSpec
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "schema"
+PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "schema"
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -9,7 +9,7 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
-from test_bias_aggregates import image, outcome, text
+from test_groups_aggregates import image, outcome, text
 
 from transexplain.analysis.groups.class_totals import ALL, GapTotals
 from transexplain.analysis.groups.merged_aggregates import ExactColumn, merged_aggregates

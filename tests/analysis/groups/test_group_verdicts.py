@@ -5,8 +5,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from test_bias_counterfactuals import ANSWER, drawn, seen
-from test_bias_outcomes import CLASSES, INVITED, counted
+from test_groups_counterfactuals import ANSWER, drawn, seen
+from test_groups_outcomes import CLASSES, INVITED, counted
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
