@@ -1,8 +1,6 @@
 """TransExplain: bulk audits of transformer classifiers by layer-wise relevance propagation."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from transexplain.version import __version__
@@ -54,15 +52,3 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'transexplain' has no attribute {name!r}")
-
-
-class _Package(ModuleType):
-    """Keeps public functions in front of the rooms that have their names (`te.explain`)."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # an import of the room `transexplain.explain` would put it in the place of the function
-        if not (name in _PUBLIC and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
