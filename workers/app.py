@@ -24,7 +24,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.types.plans import AuditPlan, Modality
 from workers.control_guard import EVENTS
-from workers.guarded_connections import GuardedAmqp, OnRefused, tell
+from workers.guarded_connections import GuardedAmqp, OnRefused, log_refusal
 from workers.message_guard import Refusal
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
@@ -86,7 +86,7 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     check_broker_url(settings.broker_url)
     app = Celery("transexplain", broker=settings.broker_url, amqp=GuardedAmqp)
     app.settings = settings
-    app.on_refused = on_refused or tell
+    app.on_refused = on_refused or log_refusal
     app.conf.update(_defaults(settings))
     if module := os.environ.get("CELERY_CONFIG_MODULE"):
         app.conf.update(_settings_in(module))

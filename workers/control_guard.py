@@ -65,7 +65,7 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True):
     reply_to: _ReplyTo | None = None
 
 
-_Told = dict[str, Any] | list[dict[str, Any]]  # a reply or an event; events that were gathered
+_Content = dict[str, Any] | list[dict[str, Any]]  # a reply or an event; events that were gathered
 
 
 def is_control(name: str) -> bool:
@@ -88,7 +88,7 @@ def read_control(
         return Refusal(reason="content-type", detail=found)
     is_command = name.endswith(_MAILBOX) and ".reply." not in name
     try:
-        content: Any = msgspec.json.decode(body, type=_Command if is_command else _Told)
+        content: Any = msgspec.json.decode(body, type=_Command if is_command else _Content)
     except UNREADABLE as error:
         return Refusal(reason="arguments", detail=f"{shown(str(error))}; remote control")
     if isinstance(content, _Command) and content.method not in COMMANDS:

@@ -35,7 +35,7 @@ _UNPACKED = 12  #: bytes of a content header before the sender's properties
 Frame = tuple[int, int, bytes]  #: kind, channel, payload
 
 
-def tell(refusal: Refusal) -> None:
+def log_refusal(refusal: Refusal) -> None:
     """What is done about a refusal where nobody counts them."""
     log.warning("message refused, %s", refusal)
 
@@ -89,7 +89,7 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
 
     QoS = _RedisQoS
     from_transport_options = (*redis.Channel.from_transport_options, "on_refused")
-    on_refused: OnRefused = staticmethod(tell)
+    on_refused: OnRefused = staticmethod(log_refusal)
 
     def _handle_message(self, client: Any, r: Any) -> Any:
         """What was published to all: remote control and events; nothing where it is refused."""
@@ -186,7 +186,7 @@ class AmqpConnection(pyamqp.Connection):  # type: ignore[misc]
 
     Channel = AmqpChannel
 
-    def __init__(self, *args: Any, on_refused: OnRefused = tell, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, on_refused: OnRefused = log_refusal, **kwargs: Any) -> None:
         self.on_refused = on_refused
         super().__init__(*args, frame_handler=_bounded_frames, **kwargs)
 

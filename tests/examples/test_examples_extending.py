@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from jinja2 import ChoiceLoader, FileSystemLoader
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 import transexplain as te
 from orchestrator.cli import app
-from orchestrator.cli.command_line import VERBS, Entry
+from orchestrator.cli.verb_table import VERBS, Entry
 from transexplain import methods
 from transexplain.data import SOURCES
 from transexplain.engine import operators
@@ -29,6 +30,11 @@ from transexplain.methods.method_table import MethodFacts
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports import exports
 from transexplain.reports.exports import EXPORTS, export_run
+from transexplain.reports.page import environment
+from transexplain.reports.redaction import gaps
+from transexplain.reports.sections import SECTIONS
+from transexplain.store.readers import iter_items
+from transexplain.store.revisions import open_database
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "extending"
@@ -195,6 +201,24 @@ def test_an_export(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "text-table" not in exports.FILES
 
 
+def test_a_section(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import close_answers
+
+    monkeypatch.setitem(SECTIONS._table, "close_answers", "close_answers:SECTION")
+    here = [environment().loader, FileSystemLoader(EXAMPLES)]
+    monkeypatch.setattr(environment(), "loader", ChoiceLoader(here))
+    call("run", str(make_audit(tmp_path, evaluation={"items": 0})))
+    (page,) = (tmp_path / "audits").glob("*.html")
+    report = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    found = report["sections"]["close_answers"]
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}") as db:
+        pairs = [sorted(one.logits)[-2:] for one in iter_items(db, report["audited"]["run_id"])]
+    close = sum(high - low < close_answers.MARGIN for low, high in pairs)
+    assert found == {"items": 40, "close": close}
+    assert f"{close} of 40 answers would be others" in page.read_text(encoding="utf-8")
+    assert list(gaps(close_answers.CloseAnswers, close_answers.SECTION.redaction)) == []
+
+
 def test_a_data_source(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_audit(tmp_path, items=1)
     folder = tmp_path / "letters"
@@ -220,7 +244,7 @@ def test_a_data_source(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     help_ = "List the items whose two highest logits are nearest to each other."
     monkeypatch.setitem(VERBS, "close-calls", Entry("close_calls:close_calls", help_))
-    again = runpy.run_path(str(ROOT / "orchestrator" / "cli" / "main.py"))["app"]
+    again = runpy.run_path(str(ROOT / "orchestrator" / "cli" / "command_line.py"))["app"]
     assert help_ in CliRunner().invoke(again, ["--help"], env={"COLUMNS": "120"}).output
 
     def verb(*words: str) -> str:

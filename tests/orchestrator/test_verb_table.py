@@ -7,7 +7,8 @@ from inspect import cleandoc
 import pytest
 from typer.main import get_command
 
-from orchestrator.cli.command_line import GROUPS, VERBS, app
+from orchestrator.cli.command_line import app
+from orchestrator.cli.verb_table import GROUPS, VERBS
 from transexplain.registry import load
 
 CHECK = """

@@ -146,7 +146,7 @@ def test_every_connection_is_guarded_even_after_a_switch() -> None:
 
 
 def test_a_refusal_that_nobody_counts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    guarded_connections.tell(Refusal(reason="json", detail="it begins b'x'"))
+    guarded_connections.log_refusal(Refusal(reason="json", detail="it begins b'x'"))
     assert caplog.messages == ["message refused, json: it begins b'x'"]
 
 

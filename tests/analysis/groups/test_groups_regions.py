@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
-from test_groups_counterfactuals import ANSWER
 from test_group_verdicts import even
+from test_groups_counterfactuals import ANSWER
 from test_groups_outcomes import CLASSES, INVITED
 
 from transexplain.analysis.groups.aggregate_form import check_form
