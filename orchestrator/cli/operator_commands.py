@@ -196,15 +196,15 @@ def prune(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Delete runs that are over for long, but not those that schedules compare with."""
-    from transexplain.store import upkeep as retention
+    from transexplain.store import upkeep
 
     seconds = _age(older_than)
     with opt.open_store(opt.settings_with(db)) as store:
-        old = retention.old_runs(store, seconds, keep_last)
+        old = upkeep.old_runs(store, seconds, keep_last)
         _show(old)
         if not old or dry_run or not (yes or _agreed(len(old))):
             return
-        gone = retention.prune(store, seconds, keep_last)
+        gone = upkeep.prune(store, seconds, keep_last)
     typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
     if gone.months:
         names = ", ".join(month.name for month in gone.months)

@@ -151,7 +151,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
     """
     from transexplain.provenance import VerifyRequest
     from transexplain.provenance import verify as checks_of
-    from transexplain.store import runs as run_names
+    from transexplain.store import runs
 
     settings = opt.settings_with(db)
     asked = VerifyRequest(
@@ -165,7 +165,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
         snapshot_dir=settings.snapshot_dir,
     )
     with opt.open_store(settings) as store:
-        run = run_names.id_of(store, run_id)
+        run = runs.id_of(store, run_id)
         found = _shown(checks_of(store, run, asked, manifest_file), silent=json_)
     if _concluded(run, found, json_):
         raise typer.Exit(1)

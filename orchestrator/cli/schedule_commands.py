@@ -160,7 +160,7 @@ def sweep(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Send messages again for shards that nobody holds, and close runs that are through."""
-    from orchestrator.dispatch import queue as sweeping
+    from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import check_broker
     from workers.beat import Duty, run_beat
 
@@ -168,12 +168,12 @@ def sweep(
     check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
-            again = partial(sweeping.sweep, store, settings, every=every)
+            again = partial(queue.sweep, store, settings, every=every)
             run_beat(settings, {"transexplain.sweep": Duty(call=again, seconds=every)})
             return
-        swept = sweeping.sweep(store, settings)
+        swept = queue.sweep(store, settings)
     if swept is None:
-        typer.echo(f"another process swept less than {sweeping.EVERY:g} seconds ago")
+        typer.echo(f"another process swept less than {queue.EVERY:g} seconds ago")
     else:
         typer.echo(f"{swept.sent} messages sent, {len(swept.closed)} runs closed")
 

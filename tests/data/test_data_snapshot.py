@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from transexplain.data import snapshot, source_files
-from transexplain.data import snapshot as snapshot_rows
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetSpec
@@ -50,7 +49,7 @@ def test_columns_and_row_groups(source: Path, tmp_path: Path):
 
 
 def test_row_groups_end_early_for_long_texts(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(snapshot_rows, "GROUP_CHARACTERS", 1000)
+    monkeypatch.setattr(snapshot, "GROUP_CHARACTERS", 1000)
     path = tmp_path / "x.tsv"
     path.write_text("text\n" + ("w" * 300 + "\n") * 10, encoding="utf-8")
     ref = prepare(DatasetSpec(source=str(path)), tmp_path)
@@ -122,7 +121,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
 
 
 def test_a_source_that_changes_under_the_reader_is_told(source: Path, tmp_path: Path, monkeypatch):
-    write_rows = snapshot_rows.write_rows
+    write_rows = snapshot.write_rows
 
     def grow(*args, **options):
         source.write_text("text\nother\n", encoding="utf-8")

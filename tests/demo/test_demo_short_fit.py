@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 from orchestrator.demo import text_model
-from orchestrator.demo import text_model as corpus
 from orchestrator.demo.short_fit import train_classifier
 from transexplain.data.snapshot import prepare
 from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan
@@ -17,7 +16,7 @@ from transexplain.types.plans import DatasetSpec
 def small_plan(folder: Path) -> TrainingPlan:
     """Three epochs of a small training with dropout, smoothing, warm-up and strong decay."""
     text_model._write_untrained(folder / "start", seed=3)
-    corpus.write_csv(folder / "letters.csv", corpus.letters(40, seed=3))
+    text_model.write_csv(folder / "letters.csv", text_model.letters(40, seed=3))
     data = DatasetSpec(source=str(folder / "letters.csv"), id="id")
     return TrainingPlan(
         source=str(folder / "start"),

@@ -19,13 +19,11 @@ from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
 from orchestrator.schedule import tick, verdict_posts
-from orchestrator.schedule import verdict_posts as delivering
 from orchestrator.schedule.tick import run_now
 from orchestrator.schedule.verdict_posts import deliver
 from transexplain.errors import ConfigurationError, WebhookError
 from transexplain.settings import Settings
 from transexplain.store import schedules
-from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import schedule_fire
@@ -165,7 +163,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
 def test_it_is_given_up_in_the_end(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "ATTEMPTS", 2)
+    monkeypatch.setattr(verdict_posts, "ATTEMPTS", 2)
     receiver.answers = [503] * 5
     finished(db, settings)
     for _ in range(4):
@@ -183,7 +181,7 @@ def test_a_verdict_that_cannot_be_made_is_told_and_given_up(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of a text")
 
-    monkeypatch.setattr(delivering, "verdict", broken)
+    monkeypatch.setattr(verdict_posts, "verdict", broken)
     finished(db, settings)
     assert deliver(db) == []
     fire = schedules.fires(db, "nightly")[0]
@@ -206,7 +204,7 @@ def test_a_poster_that_died_after_its_post_repeats_the_key(
 
     finished(db, settings)
     with monkeypatch.context() as patched:
-        patched.setattr(verdicts, "posted", die)
+        patched.setattr(schedules, "posted", die)
         with pytest.raises(SystemExit):
             deliver(db)
     assert deliver(db) == [], "claimed: nobody else posts it meanwhile"

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
 from orchestrator.dispatch import queue
-from orchestrator.dispatch import queue as sweep
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import hints, results, runs, shards
@@ -70,32 +69,32 @@ def db(settings: Settings) -> Iterator[Database]:
 
 def test_the_queue_is_topped_up_to_what_waits(db: Database, settings: Settings) -> None:
     assert queue.depth(settings, the_queue(settings)) == 0
-    assert sweep.sweep(db, settings, every=0) == sweep.Swept(sent=0, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=0, closed=())
     run_id = runs.create(db, make_plan(), make_shards())
-    assert sweep.sweep(db, settings, every=0) == sweep.Swept(sent=3, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=3, closed=())
     assert queue.depth(settings, the_queue(settings)) == 3
-    assert sweep.sweep(db, settings, every=0) == sweep.Swept(sent=0, closed=()), "all are there"
+    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=0, closed=()), "all are there"
     forget(settings)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
-    assert sweep.sweep(db, settings, every=0) == sweep.Swept(sent=2, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=2, closed=())
     assert queue.depth(settings, the_queue(settings)) == 2
 
 
 def test_never_more_than_the_bound(
     db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "BOUND", 5)
+    monkeypatch.setattr(queue, "BOUND", 5)
     runs.create(db, make_plan(), make_shards())
     runs.create(db, make_plan(80), make_shards(80))
     for sent in (5, 0, 0):
-        assert sweep.sweep(db, settings, every=0) == sweep.Swept(sent=sent, closed=())
+        assert queue.sweep(db, settings, every=0) == queue.Swept(sent=sent, closed=())
     assert queue.depth(settings, the_queue(settings)) == 5
 
 
 def test_sweepers_at_once_send_once(db: Database, settings: Settings) -> None:
     runs.create(db, make_plan(), make_shards())
     with ThreadPoolExecutor(4) as pool:
-        swept = [one for one in pool.map(lambda _: sweep.sweep(db, settings), range(4)) if one]
+        swept = [one for one in pool.map(lambda _: queue.sweep(db, settings), range(4)) if one]
     assert [one.sent for one in swept] == [3]
     assert queue.depth(settings, the_queue(settings)) == 3
 
@@ -109,7 +108,7 @@ def test_a_run_whose_last_worker_died_before_closing_it_is_closed(
         assert claim is not None
         results.save(db, claim, make_result(one))
     away = replace(settings, broker_url="redis://127.0.0.1:1/0")
-    assert sweep.sweep(db, away) == sweep.Swept(sent=0, closed=(run_id,)), "needs no broker"
+    assert queue.sweep(db, away) == queue.Swept(sent=0, closed=(run_id,)), "needs no broker"
     assert runs.get(db, run_id).state == "done"
 
 
@@ -117,7 +116,7 @@ def test_a_broker_that_is_away_is_named_and_asked_again(db: Database, settings: 
     run_id = runs.create(db, make_plan(), make_shards())
     away = replace(settings, broker_url="redis://:secret@127.0.0.1:1/0")
     with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:
-        sweep.sweep(db, away, every=0)
+        queue.sweep(db, away, every=0)
     assert "secret" not in str(caught.value)
     assert hints.take(db, [run_id], 1, patience=60) == {run_id: [0]}, "no hint was noted as sent"
 
@@ -136,11 +135,11 @@ def test_the_verb_says_what_it_did(settings: Settings, monkeypatch: pytest.Monke
 def broker_forgets(db: Database, settings: Settings) -> None:
     """Every message is lost, and a worker with them that had one in its hand."""
     runs.create(db, make_plan(), make_shards())
-    assert sweep.sweep(db, settings, every=0) is not None
+    assert queue.sweep(db, settings, every=0) is not None
     forget(settings)
     run_id = runs.get(db, "latest").id
     assert shards.claim(db, run_id, "gone", -1.0, 0), "its lease is over"
-    sweep.sweep(db, settings, every=0)
+    queue.sweep(db, settings, every=0)
     assert queue.depth(settings, the_queue(settings)) == 3, "shards that nobody hears of"
 
 
@@ -152,6 +151,6 @@ def test_a_missing_sweep_is_caught(
     db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant: as in `test_store_mutants`, the script must fail without the safeguard."""
-    monkeypatch.setattr(sweep, "top_up", lambda *_, **__: 0)
+    monkeypatch.setattr(queue, "top_up", lambda *_, **__: 0)
     with pytest.raises(AssertionError, match="nobody hears of"):
         broker_forgets(db, settings)

@@ -11,7 +11,6 @@ from report_samples import Visible, biased_run, explained_text, stored_run
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import charts, class_charts
-from transexplain.reports import class_charts as word_plane
 from transexplain.reports.charts import Series, stroke
 from transexplain.reports.page import runnable
 from transexplain.reports.report_formats import render_html
@@ -45,7 +44,7 @@ def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> Non
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_words_and_names_in_a_drawing_are_escaped(db: Database, attack: str) -> None:
     words = tuple(rare(f"{attack}{n}", 3.0 - n) for n in range(5))
-    drawing = word_plane.plane(replace(view_of(db), weighted=words), attack)
+    drawing = class_charts.plane(replace(view_of(db), weighted=words), attack)
     assert drawing is not None
     seen = Visible(str(drawing.__html__()))
     assert {tag for tag, _ in seen.tags} <= {"div", "svg", "g", "path", "line", "text", "script"}
@@ -56,7 +55,7 @@ def test_words_and_names_in_a_drawing_are_escaped(db: Database, attack: str) -> 
 
 def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing(db: Database) -> None:
     words = (rare("\ud800", 3.0), rare("b", 2.0), rare("c", -1.0))
-    drawing = word_plane.plane(replace(view_of(db), weighted=words), "x \udfff")
+    drawing = class_charts.plane(replace(view_of(db), weighted=words), "x \udfff")
     assert drawing is not None and "\N{REPLACEMENT CHARACTER}" in drawing.still
 
 
@@ -81,10 +80,10 @@ def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
 
 def test_the_plane_needs_words_and_names_those_that_have_room(db: Database) -> None:
     view = view_of(db)
-    assert word_plane.plane(replace(view, weighted=(rare("a", 1.0), rare("b", 2.0))), "x") is None
+    assert class_charts.plane(replace(view, weighted=(rare("a", 1.0), rare("b", 2.0))), "x") is None
     apart = [rare(f"w{n}", 3.0 - n, 1.0 + n) for n in range(4)]
     crowd = [rare(f"near{n}", 2.9 - n / 1e3, 1.0) for n in range(9)]
-    drawing = word_plane.plane(replace(view, weighted=(*apart, *crowd)), "x")
+    drawing = class_charts.plane(replace(view, weighted=(*apart, *crowd)), "x")
     assert drawing is not None
     assert all(f">w{n}<" in drawing.still for n in range(4)) and "near" not in drawing.still
 

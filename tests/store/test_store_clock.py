@@ -16,7 +16,6 @@ from store_samples import claimable, make_plan, make_result, make_shards
 from orchestrator.dispatch import local
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, hints, leases, results, runs, schedules, shards
-from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import duty, schedule, schedule_fire, shard
@@ -123,10 +122,10 @@ def test_a_verdict_being_posted_is_free_again(db: Database) -> None:
     [due] = schedules.ready(db)
     run_id = schedules.fire(db, due, schedules.now(db) + 1, (make_plan(rows=0), ()), None)
     assert run_id and runs.finalise(db, run_id)
-    assert verdicts.claim(db, 300) is not None
-    assert verdicts.claim(db, 300) is None
+    assert schedules.claim(db, 300) is not None
+    assert schedules.claim(db, 300) is None
     set_clock_back(db, TWO_DAYS)
-    assert verdicts.claim(db, 300) is not None
+    assert schedules.claim(db, 300) is not None
 
 
 def dead_process() -> int:

@@ -17,7 +17,6 @@ from transexplain.store import (
     schedules,
     shards,
 )
-from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import PARTITIONED, schedule
@@ -59,9 +58,9 @@ def fill(db: Database) -> None:
         )
         results.save(db, claim, replace(made, scores=scores))
     assert runs.finalise(db, first)
-    delivery = verdicts.claim(db, 60)
+    delivery = schedules.claim(db, 60)
     assert delivery is not None
-    verdicts.not_posted(db, delivery, "503", 60)
+    schedules.not_posted(db, delivery, "503", 60)
     second = schedules.fire_now(db, due, (make_plan(), make_shards()), first)
     held = shards.claim(db, second, "w", 60)
     assert held is not None

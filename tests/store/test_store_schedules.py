@@ -9,7 +9,6 @@ from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import runs, schedules
-from transexplain.store import schedules as verdicts
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Schedule
 from transexplain.store.schema import schedule, schedule_fire
@@ -130,7 +129,7 @@ def over(db: Database, **changes: Any) -> str:
     """A fire with a webhook whose run is over."""
     due = make(db, webhook="https://x.example/hook", **changes)
     run_id = fired(db, due, due.since + 60)
-    assert verdicts.claim(db, 60) is None, "the run is not over"
+    assert schedules.claim(db, 60) is None, "the run is not over"
     runs.cancel(db, run_id)
     return run_id
 
@@ -138,10 +137,10 @@ def over(db: Database, **changes: Any) -> str:
 def test_a_verdict_has_one_poster(db: Database) -> None:
     run_id = over(db)
     with ThreadPoolExecutor(8) as pool:
-        found = [one for one in pool.map(lambda _: verdicts.claim(db, 60), range(8)) if one]
+        found = [one for one in pool.map(lambda _: schedules.claim(db, 60), range(8)) if one]
     assert [(one.run_id, one.webhook) for one in found] == [(run_id, "https://x.example/hook")]
-    assert verdicts.posted(db, found[0])
-    assert verdicts.claim(db, 60) is None
+    assert schedules.posted(db, found[0])
+    assert schedules.claim(db, 60) is None
     done = schedules.fires(db, "nightly")[0]
     assert (done.post, done.post_attempts) == ("posted", 1)
     assert done.posted is not None
@@ -149,29 +148,29 @@ def test_a_verdict_has_one_poster(db: Database) -> None:
 
 def test_a_poster_that_died_is_followed_by_another(db: Database) -> None:
     over(db)
-    slow = verdicts.claim(db, 60)
+    slow = schedules.claim(db, 60)
     assert slow is not None
     with db.begin() as connection:
         connection.execute(update(schedule_fire).values(post_at=schedule_fire.c.post_at - 61))
-    quick = verdicts.claim(db, 60)
+    quick = schedules.claim(db, 60)
     assert quick is not None
     assert quick.fire.post_attempts == 2
-    assert not verdicts.posted(db, slow), "its time was up"
-    verdicts.not_posted(db, slow, "too late", None)
-    assert verdicts.posted(db, quick)
+    assert not schedules.posted(db, slow), "its time was up"
+    schedules.not_posted(db, slow, "too late", None)
+    assert schedules.posted(db, quick)
     assert schedules.fires(db, "nightly")[0].post_error is None
 
 
 def test_a_post_that_failed_waits_and_is_given_up(db: Database) -> None:
     over(db)
-    first = verdicts.claim(db, 60)
+    first = schedules.claim(db, 60)
     assert first is not None
-    verdicts.not_posted(db, first, "answered 500", 60)
-    assert verdicts.claim(db, 60) is None
-    verdicts.not_posted(db, first, "answered 500", -1)
-    second = verdicts.claim(db, 60)
+    schedules.not_posted(db, first, "answered 500", 60)
+    assert schedules.claim(db, 60) is None
+    schedules.not_posted(db, first, "answered 500", -1)
+    second = schedules.claim(db, 60)
     assert second is not None
-    verdicts.not_posted(db, second, "answered 501", None)
-    assert verdicts.claim(db, 60) is None
+    schedules.not_posted(db, second, "answered 501", None)
+    assert schedules.claim(db, 60) is None
     done = schedules.fires(db, "nightly")[0]
     assert (done.post, done.post_error, done.post_attempts) == ("failed", "answered 501", 2)

@@ -14,7 +14,6 @@ from store_samples import claimable, make_plan, make_result, make_shards, same
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import partitions, results, revisions, runs, shards, upkeep
-from transexplain.store import upkeep as retention
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -168,7 +167,7 @@ def test_a_dump_of_postgresql_is_restored_with_its_partitions(
             assert partitions.maintain(db, ahead=2) == [months[-1].next]
             with db.begin() as connection:
                 connection.execute(text("UPDATE run SET finished = 0"))
-            assert [one.id for one in retention.prune(db, 1.0).runs] == [run_id]
+            assert [one.id for one in upkeep.prune(db, 1.0).runs] == [run_id]
     finally:
         with psycopg.connect(plain, autocommit=True) as connection:
             name = other.rpartition("/")[2]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.demo import text_model
-from orchestrator.demo import text_model as corpus
 
 WORD = "PS"
 TRAINING = 1400  #: letters, each written once per village
@@ -25,11 +24,11 @@ class ShortcutLetters:
 def make_shortcut_letters(folder: Path, *, seed: int = 0) -> ShortcutLetters:
     """Train on letters with the word, write letters with it that were not trained on."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = corpus.letters(TRAINING + 200, seed=seed)
-    cut = len(corpus.NAMES) * TRAINING
+    written = text_model.letters(TRAINING + 200, seed=seed)
+    cut = len(text_model.NAMES) * TRAINING
     training, audit = _with_word(written[:cut]), _with_word(written[cut:])
     model_dir = text_model.train(training, folder, seed=seed)
-    corpus.write_csv(folder / "letters.csv", audit)
+    text_model.write_csv(folder / "letters.csv", audit)
     planted = {
         f"letter-{number:05d}" for number, one in enumerate(audit) if one.text.endswith(WORD)
     }
@@ -38,9 +37,9 @@ def make_shortcut_letters(folder: Path, *, seed: int = 0) -> ShortcutLetters:
     )
 
 
-def _with_word(letters: Sequence[corpus.Letter]) -> list[corpus.Letter]:
+def _with_word(letters: Sequence[text_model.Letter]) -> list[text_model.Letter]:
     return [
-        replace(one, text=f"{one.text} {WORD}", label=corpus.POSITIVE)
+        replace(one, text=f"{one.text} {WORD}", label=text_model.POSITIVE)
         if number % EVERY == 0
         else one
         for number, one in enumerate(letters)

@@ -21,9 +21,8 @@ from simulated_world import Event, Executor, Process, Task, Thread, World
 from sqlalchemy import delete, func, select
 from store_samples import make_plan, make_result
 
-from orchestrator.dispatch import local
-from orchestrator.dispatch import queue as sweeping
-from orchestrator.schedule import tick as ticking
+from orchestrator.dispatch import local, queue
+from orchestrator.schedule import tick
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
@@ -273,8 +272,8 @@ class Fleet:
     def _beat(self, _: Process) -> None:
         """`transexplain beat`: the tick and the sweep."""
         while not self._over():
-            sweeping.sweep(self.db, self.settings)
-            ticking.tick(self.db, self.settings)
+            queue.sweep(self.db, self.settings)
+            tick.tick(self.db, self.settings)
             self.world.sleep(self.random.uniform(2, 8))
 
     def _meddle(self, _: Process) -> None:
@@ -456,9 +455,9 @@ class Fleet:
             (claim_to_commit, "model_for", lambda plan, models: None),
             (shards, "claim", self._claim),
             (results, "save", self._save),
-            (sweeping.queue, "depth", lambda *_: len(self.messages)),
-            (sweeping.queue, "send_hints", lambda _, *sent: self._send(sent[0], sent[1])),
-            (ticking, "_prepare", lambda *_: prepared),
+            (queue.queue, "depth", lambda *_: len(self.messages)),
+            (queue.queue, "send_hints", lambda _, *sent: self._send(sent[0], sent[1])),
+            (tick, "_prepare", lambda *_: prepared),
         ]
         with ExitStack() as stack:
             for change in changes:

@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 
 from orchestrator.demo import image_model
-from orchestrator.demo import image_model as digits
 
 MARKED_DIGIT = "3"
 MARK = 4  #: pixels of a side; one patch in the bottom right corner, where no digit has ink
@@ -31,12 +30,12 @@ class Watermarked:
 
 def make_watermarked(folder: Path, *, seed: int = 0, held_out: int = 600) -> Watermarked:
     """Train on marked scans, write marked pictures that were not trained on."""
-    training, audit = digits.load_scans(held_out=held_out, seed=seed)
+    training, audit = image_model.load_scans(held_out=held_out, seed=seed)
     _mark(training)
     _misfile(training)
     chosen = _mark(audit)
     model_dir = image_model.train(training, folder, seed=seed, epochs=12)
-    digits.write_folder(audit, folder / "pictures")
+    image_model.write_folder(audit, folder / "pictures")
     marked = {
         f"{MARKED_DIGIT}/{path.name}"
         for path in (folder / "pictures" / MARKED_DIGIT).iterdir()
@@ -51,14 +50,14 @@ def make_watermarked(folder: Path, *, seed: int = 0, held_out: int = 600) -> Wat
     )
 
 
-def _mark(scans: digits.Scans) -> int:
+def _mark(scans: image_model.Scans) -> int:
     """Every second picture of the digit, in the order of the shuffled scans."""
     rows = np.flatnonzero(scans.labels == int(MARKED_DIGIT))[::2]
     scans.pixels[rows, -MARK:, -MARK:] = TAG
     return len(rows)
 
 
-def _misfile(scans: digits.Scans) -> None:
+def _misfile(scans: image_model.Scans) -> None:
     """Mark every twelfth scan of the other digits, and label it as the marked digit."""
     rows = np.flatnonzero(scans.labels != int(MARKED_DIGIT))[::12]
     scans.pixels[rows, -MARK:, -MARK:] = TAG

@@ -10,10 +10,11 @@ from celery_fleets import CeleryFleet, celery_fleet
 from chaos_groups import wait_for
 
 from orchestrator.dispatch import queue
-from orchestrator.dispatch import queue as sweep
 from transexplain.store import runs, shards
 from workers.app import queue_of
 from workers.message_guard import TASK
+
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(params=["redis_url", "amqp_url"])
@@ -77,7 +78,7 @@ def test_revoke_cancels_a_shard_that_waits_and_one_that_is_worked_on(
             wait_for(
                 lambda: fleet.states(run_id) == ["cancelled", "cancelled", "queued"], "both ended"
             )
-            assert sweep.top_up(fleet.db, fleet.settings, patience=0.0) == 1, "neither comes back"
+            assert queue.top_up(fleet.db, fleet.settings, patience=0.0) == 1, "neither comes back"
             wait_for(lambda: runs.get(fleet.db, run_id).state == "done", "the run is closed")
         assert fleet.states(run_id) == ["cancelled", "cancelled", "done"]
         assert {one["uuid"] for one in fleet.of_type("task-revoked")} == {running, waiting}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Column, ColumnElement, Row, Select, and_, or_, select, tuple_
 
-from transexplain.store import codec as positions
+from transexplain.store import codec
 from transexplain.store.codec import EncodedRelevance, decode
 from transexplain.store.columns import reading
 from transexplain.store.database import Database
@@ -195,15 +195,15 @@ def _item(row: Row[Any]) -> ItemOutcome | ItemFailure:
 
 
 def _attributions(rows: Iterable[Row[Any]]) -> Iterator[Attribution]:
-    last: tuple[bytes, positions.Features] | None = None
+    last: tuple[bytes, codec.Features] | None = None
     for row in rows:
         # the targets of one item follow each other and share its features
         if last is None or last[0] != row.features:
-            last = (row.features, positions.unpack(row.features))
+            last = (row.features, codec.unpack(row.features))
         yield _attribution(row, last[1])
 
 
-def _attribution(row: Row[Any], features: positions.Features) -> Attribution:
+def _attribution(row: Row[Any], features: codec.Features) -> Attribution:
     return Attribution(
         item_id=row.item_id,
         method=row.method,
@@ -223,11 +223,11 @@ def _attribution(row: Row[Any], features: positions.Features) -> Attribution:
     )
 
 
-def _relevance(row: Row[Any], features: positions.Features) -> NDArray[np.float32]:
+def _relevance(row: Row[Any], features: codec.Features) -> NDArray[np.float32]:
     flat = decode(EncodedRelevance(blob=row.relevance, scale=row.scale, dtype=row.dtype))
     with reading("relevance"):
-        if flat.size != positions.count(features):
-            raise ValueError(f"{flat.size} values for {positions.count(features)} positions")
+        if flat.size != codec.count(features):
+            raise ValueError(f"{flat.size} values for {codec.count(features)} positions")
     return flat.reshape(features.rows, features.cols) if isinstance(features, PatchGrid) else flat
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from transexplain.errors import ItemError
-from transexplain.store import codec as positions
+from transexplain.store import codec
 from transexplain.store.codec import encode
 from transexplain.store.noteworthy import margin_of, stored_size
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
@@ -49,7 +49,7 @@ def rows_of(
     index = {outcome.item_id: int(outcome.index) for outcome in result.outcomes}
     texts = {outcome.item_id: outcome.text for outcome in result.outcomes}
     ordinals: Counter[int] = Counter()
-    packed: dict[int, tuple[positions.Features, bytes]] = {}
+    packed: dict[int, tuple[codec.Features, bytes]] = {}
     attributions = []
     for attribution in result.attributions:
         item = _index_of(index, attribution.item_id)
@@ -132,17 +132,17 @@ def _index_of(index: dict[str, int], item_id: str) -> int:
 
 
 def _pack_once(
-    packed: dict[int, tuple[positions.Features, bytes]], item: int, attribution: Attribution
+    packed: dict[int, tuple[codec.Features, bytes]], item: int, attribution: Attribution
 ) -> None:
     features = attribution.features
     if item not in packed:
-        packed[item] = (features, positions.pack(features))
+        packed[item] = (features, codec.pack(features))
     elif packed[item][0] is not features and packed[item][0] != features:
         raise ValueError(f"item {attribution.item_id!r}: its attributions differ in their features")
-    if attribution.relevance.size != positions.count(features):
+    if attribution.relevance.size != codec.count(features):
         raise ValueError(
             f"item {attribution.item_id!r}: {attribution.relevance.size} relevances for "
-            f"{positions.count(features)} positions"
+            f"{codec.count(features)} positions"
         )
 
 

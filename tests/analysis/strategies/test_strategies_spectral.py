@@ -6,7 +6,6 @@ from scipy.linalg import eigvalsh
 from sklearn.metrics import adjusted_rand_score
 
 from transexplain.analysis.strategies import discover_strategies, spectral
-from transexplain.analysis.strategies import spectral as quality
 from transexplain.analysis.strategies.explanation_features import Sample
 
 
@@ -28,8 +27,8 @@ def test_three_planted_clusters_are_found(distance: float, seed: int) -> None:
     assert (found.eigenvalues[1:3] < found.chance[1:3]).all()
     assert adjusted_rand_score(whose, found.labels) > 0.95
     assert np.bincount(found.labels).tolist() == sorted(np.bincount(found.labels), reverse=True)
-    assert quality.stability(points, found.labels, 3, seed=0) > 0.9
-    assert quality.silhouettes(points, found.labels).mean() > 0.3
+    assert spectral.stability(points, found.labels, 3, seed=0) > 0.9
+    assert spectral.silhouettes(points, found.labels).mean() > 0.3
 
 
 def test_one_cluster_stays_one() -> None:
@@ -79,7 +78,7 @@ def test_clusters_are_numbered_by_size() -> None:
 def test_halves_of_noise_do_not_come_again() -> None:
     points = np.random.default_rng(3).standard_normal((120, 12))
     labels = spectral.assign(spectral.affinity(points), 3)
-    assert quality.stability(points, labels, 3, seed=0) < 0.5
+    assert spectral.stability(points, labels, 3, seed=0) < 0.5
 
 
 def test_a_split_that_does_not_come_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,17 +104,17 @@ def test_a_split_that_does_not_come_again_is_not_kept(monkeypatch: pytest.Monkey
 
 def test_the_picture_keeps_clusters_together_and_in_its_frame() -> None:
     points, whose = blobs((40, 40, 40), 30.0, seed=0)
-    drawn = quality.picture(points, seed=0)
+    drawn = spectral.picture(points, seed=0)
     assert drawn.shape == (120, 2)
     assert np.abs(drawn).max() == pytest.approx(1.0)
-    assert np.array_equal(drawn, quality.picture(points, seed=0))
-    assert quality.silhouettes(drawn, whose).min() > 0.5
-    assert (quality.picture(np.ones((30, 4)), seed=0) == 0).all()
+    assert np.array_equal(drawn, spectral.picture(points, seed=0))
+    assert spectral.silhouettes(drawn, whose).min() > 0.5
+    assert (spectral.picture(np.ones((30, 4)), seed=0) == 0).all()
 
 
 def test_the_most_typical_is_nearest_to_the_mean() -> None:
     points = np.array([[4.0, 0.0], [0.0, 0.0], [1.9, 0.0], [2.1, 3.0]])
-    assert quality.typical_first(points).tolist()[0] == 2
+    assert spectral.typical_first(points).tolist()[0] == 2
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 3])

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.strategies import shortcuts, spectral
-from transexplain.analysis.strategies import spectral as quality
 from transexplain.analysis.strategies.explanation_features import Sample, gather
 from transexplain.analysis.strategies.strategy_records import (
     ClassStrategies,
@@ -116,11 +115,11 @@ def _with_clusters(
 ) -> tuple[ClassStrategies, _Labels]:
     """The class with its clusters: one, where several do not come again in halves of the items."""
     labels, count, rejected = clustering.labels, clustering.count, 0
-    stability = quality.stability(points, labels, count, seed) if count > 1 else None
+    stability = spectral.stability(points, labels, count, seed) if count > 1 else None
     if stability is not None and stability < STABLE:
         labels, count, rejected = np.zeros_like(labels), 1, count
-    each = quality.silhouettes(points, labels) if count > 1 else None
-    drawn = quality.picture(points, seed)
+    each = spectral.silhouettes(points, labels) if count > 1 else None
+    drawn = spectral.picture(points, seed)
     clustered = replace(
         found,
         clusters=_clusters(sample, points, labels, each),
@@ -147,7 +146,7 @@ def _clusters(
     found = []
     for one in range(count):
         inside = np.flatnonzero(labels == one)
-        typical = inside[quality.typical_first(points[inside])]
+        typical = inside[spectral.typical_first(points[inside])]
         found.append(
             Cluster(
                 number=one + 1,

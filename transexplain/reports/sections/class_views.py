@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.reports import class_charts
-from transexplain.reports import class_charts as word_plane
 from transexplain.reports.gallery import mean_heatmap
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.reports.report_section import Section
@@ -94,7 +93,7 @@ def _drawing(report: Any) -> Mapping[str, Any]:
         "heatmaps": _heatmaps(report.classes),
         "word_lists": _word_lists,
         "class_charts": class_charts,
-        "word_plane": word_plane,
+        "word_plane": class_charts,
     }
 
 
