@@ -164,7 +164,7 @@ def vit_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run the command line in this process and in a folder of its own."""
-    from orchestrator.cli import command_line
+    from orchestrator.cli import main
 
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "BROKER_URL", "SNAPSHOT_DIR"):
@@ -174,7 +174,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         monkeypatch.setattr(sys, "argv", ["transexplain", *words])
         code = 0
         try:
-            command_line()
+            main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         finally:

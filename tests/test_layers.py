@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "version"),
-    ("parsing", "addresses", "randomness", "rank_correlation", "atomic_write"),
+    ("parsing", "addresses", "privacy", "randomness", "rank_correlation", "atomic_write"),
     ("types",),
     ("registry", "settings", "environment"),
     ("migrations",),
@@ -37,6 +37,7 @@ TORCH_FREE = {
     "environment",
     "addresses",
     "parsing",
+    "privacy",
     "randomness",
     "rank_correlation",
     "atomic_write",

@@ -254,7 +254,7 @@ def retry(
 
 def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
     """Refuse to work here without the key or the hook of the run; workers refuse by themselves."""
-    from transexplain.audit.privacy import guard_of
+    from transexplain.audit.text_guard import guard_of
     from transexplain.store import runs
 
     if here:

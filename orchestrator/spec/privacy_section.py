@@ -27,7 +27,7 @@ class RedactSection(Section):
 
         Raises SpecError where the file was given: only one that was found is run.
         """
-        from transexplain.audit.redaction_hooks import hook_file
+        from transexplain.privacy import hook_file
 
         if self.file is not None or self.sha256 is not None:
             raise SpecError("redact.file and redact.sha256 are found, not given; leave them out")
@@ -45,8 +45,8 @@ def privacy_plan(
         ConfigurationError: the key is missing or short, the hook cannot be loaded.
         SpecError: the data name entities, which the tables need and the setting would take away.
     """
-    from transexplain.audit.redaction_hooks import load_hook
     from transexplain.audit.text_redaction import TextKey
+    from transexplain.privacy import load_hook
 
     if store_text == "full" and redact is None:
         return None

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.spec import AuditSpec, load_spec
-from transexplain.audit.privacy import Guard, guard_of
-from transexplain.audit.redaction_hooks import MODULES, hook_file, load_hook, spans_by
+from transexplain.audit.text_guard import Guard, guard_of
 from transexplain.errors import ConfigurationError, SpecError
+from transexplain.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan
 
 #: leaves a trace wherever it is run
 HOOK = """
 from pathlib import Path
-from transexplain.audit.privacy import redaction_hook
+from transexplain.privacy import redaction_hook
 
 Path({trace!r}).touch()
 

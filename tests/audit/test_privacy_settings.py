@@ -9,10 +9,10 @@ from secret_texts import KEY, REDACT, names, secret_audit
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.audit.privacy import guard_of
-from transexplain.audit.redaction_hooks import load_hook
+from transexplain.audit.text_guard import guard_of
 from transexplain.audit.text_redaction import TextKey, blanked, widened
 from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.privacy import load_hook
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database

@@ -45,7 +45,7 @@ def test_hints_are_sent_again_until_the_run_ends(
 
         monkeypatch.setattr(sweep.sweep, "__kwdefaults__", {"every": 0.6})
         monkeypatch.setattr(queue, "depth", lambda *_: 0)
-        monkeypatch.setattr(queue, "send_hints", deliver)
+        monkeypatch.setattr(queue, "send_messages", deliver)
         follow(db, run_id, settings, counted.append, warnings.append)
         assert runs.get(db, run_id).state == "done"
     assert rounds == [[0, 1, 2, 3, 4]] * 3

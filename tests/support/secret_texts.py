@@ -12,7 +12,7 @@ from typing import Any
 
 from tiny_audit import make_audit
 
-from transexplain.audit.redaction_hooks import redaction_hook
+from transexplain.privacy import redaction_hook
 
 os.environ["TRANSEXPLAIN_REDACT_MODULES"] = "secret_texts"  # as an operator would allow it
 

@@ -456,7 +456,7 @@ class Fleet:
             (shards, "claim", self._claim),
             (results, "save", self._save),
             (queue.queue, "depth", lambda *_: len(self.messages)),
-            (queue.queue, "send_hints", lambda _, *sent: self._send(sent[0], sent[1])),
+            (queue.queue, "send_messages", lambda _, *sent: self._send(sent[0], sent[1])),
             (tick, "_prepare", lambda *_: prepared),
         ]
         with ExitStack() as stack:

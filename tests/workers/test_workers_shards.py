@@ -130,7 +130,7 @@ def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
     versions = {run_id: {1}}
     monkeypatch.setattr(
-        claim_to_commit.totals, "aggregate_versions", lambda _, run: versions.get(run, set())
+        claim_to_commit.run_totals, "aggregate_versions", lambda _, run: versions.get(run, set())
     )
     monkeypatch.setattr(claim_to_commit, "compute", pytest.fail)
     assert bench.work(run_id) == "failed"

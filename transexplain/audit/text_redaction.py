@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from transexplain.audit.redaction_hooks import Hook, Span, spans_by
 from transexplain.errors import ConfigurationError
+from transexplain.privacy import Hook, Span, spans_by
 from transexplain.settings import secret
 from transexplain.types.items import Token
 

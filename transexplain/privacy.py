@@ -189,5 +189,5 @@ def _shows_mark(data: bytes, attribute: str) -> bool:
 def _unmarked(name: str) -> ConfigurationError:
     return ConfigurationError(
         f"redact: {name} is not marked as a redaction hook; put @redaction_hook of "
-        "transexplain.audit.privacy above it"
+        "transexplain.privacy above it"
     )

@@ -6,9 +6,9 @@ from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.audit.redaction_hooks import load_hook
 from transexplain.audit.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
 from transexplain.errors import TransExplainError
+from transexplain.privacy import load_hook
 from transexplain.types.items import (
     Attribution,
     Item,
