@@ -455,8 +455,8 @@ class Fleet:
             (claim_to_commit, "model_for", lambda plan, models: None),
             (shards, "claim", self._claim),
             (results, "save", self._save),
-            (queue.queue, "depth", lambda *_: len(self.messages)),
-            (queue.queue, "send_messages", lambda _, *sent: self._send(sent[0], sent[1])),
+            (queue, "depth", lambda *_: len(self.messages)),
+            (queue, "send_messages", lambda _, *sent: self._send(sent[0], sent[1])),
             (tick, "_prepare", lambda *_: prepared),
         ]
         with ExitStack() as stack:
