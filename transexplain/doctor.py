@@ -176,23 +176,25 @@ def examine(
         item: a text, a picture, encoded inputs or an `Item`; default: a plain sentence or a
             picture of colour gradients.
         method: a method that propagates relevance (the name of a composite).
-        at: the leaf; default: the model's.
+        at: the input layer; default: the model's.
         params: parameters of the method, such as `gamma`.
 
     Raises:
-        ConfigurationError: an unknown method or leaf, or a model without an encoder for `item`.
+        ConfigurationError: an unknown method or input layer, or no encoder for `item`.
         ItemError: the item cannot be encoded, or the model itself fails on it.
     """
     composite(method)  # an unknown method is refused before anything runs
-    encoded = _encoded(model, item)  # before the leaf: a graph model finds its own at a graph
-    leaf = at or model.default_at
-    spec = MethodSpec(name=method, params={**params, "at": leaf})
-    explain, rules = bound(spec), rules_of(method, leaf, params)
-    if leaf not in model.input_layers:
+    encoded = _encoded(
+        model, item
+    )  # before the input layer: a graph model finds its own at a graph
+    at = at or model.default_at
+    spec = MethodSpec(name=method, params={**params, "at": at})
+    explain, rules = bound(spec), rules_of(method, at, params)
+    if at not in model.input_layers:
         known = ", ".join(model.input_layers) or "none"
-        raise ConfigurationError(f"{model.ref.source} has no input layer {leaf!r}; it has: {known}")
+        raise ConfigurationError(f"{model.ref.source} has no input layer {at!r}; it has: {known}")
     batch = model.collate([encoded])
-    case = _Case(model, batch, explain, rules, leaf, _plain_logits(model, batch))
+    case = _Case(model, batch, explain, rules, at, _plain_logits(model, batch))
     census = Census(root=model.module)
     logits, faults = case.counted(census)
     if faults:
@@ -211,7 +213,7 @@ class _Case:
     batch: Batch  #: of one item
     method: Callable[..., BatchExplanation]  #: as audits call it
     rules: Composite
-    leaf: str
+    at: str
     plain: Array  #: (1, C) of the untouched model
 
     @property
@@ -223,7 +225,7 @@ class _Case:
         logits: list[Array] = []
         try:
             passes = propagate(
-                lambda taps: self.model.run(self.batch, at=self.leaf, taps=taps),
+                lambda taps: self.model.run(self.batch, at=self.at, taps=taps),
                 self.rules,
                 1,
                 module=self.model.module,
@@ -306,7 +308,7 @@ def _diagnosis(
         model=model.ref,
         method=case.rules.name,
         unit=case.rules.unit,
-        at=case.leaf,
+        at=case.at,
         positions=encoded.length,
         target=model.classes[case.index],
         operators=census.operators,

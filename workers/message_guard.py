@@ -87,8 +87,8 @@ def read_kept(delivery: bytes) -> ShardMessage | Refusal:
     try:
         frame, _, _ = msgspec.json.decode(delivery, type=_Kept)
     except UNREADABLE as error:
-        told = f"{_line(error)}; a delivery that begins {shown(delivery)}"
-        return Refusal(reason="envelope", detail=told)
+        detail = f"{_line(error)}; a delivery that begins {shown(delivery)}"
+        return Refusal(reason="envelope", detail=detail)
     return read_frame(bytes(frame))
 
 
@@ -108,8 +108,8 @@ def read_message(
             reason="compressed", detail=f"by {shown(headers['compression'])}; ours never are"
         )
     if (content_type, content_encoding) != (JSON, UTF_8):
-        told = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
-        return Refusal(reason="content-type", detail=told)
+        detail = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
+        return Refusal(reason="content-type", detail=detail)
     task_id = headers.get("id")
     if headers.get("task") != TASK:
         return Refusal(reason="task", detail=f"{shown(headers.get('task'))} is not {TASK}")
@@ -195,13 +195,13 @@ def _read_body(body: bytes, task_id: str) -> ShardMessage | Refusal:
 
 def too_large(content: bytes, size: int) -> Refusal:
     """The refusal of what has so many bytes."""
-    told = f"{size} bytes or more, the limit is {LIMIT}; it begins {shown(content)}"
-    return Refusal(reason="too-large", detail=told)
+    detail = f"{size} bytes or more, the limit is {LIMIT}; it begins {shown(content)}"
+    return Refusal(reason="too-large", detail=detail)
 
 
 def _options(asked: list[str]) -> Refusal:
-    told = ", ".join(map(shown, asked[:3]))
-    return Refusal(reason="options", detail=f"it asks Celery for {told}; ours ask for nothing")
+    names = ", ".join(map(shown, asked[:3]))
+    return Refusal(reason="options", detail=f"it asks Celery for {names}; ours ask for nothing")
 
 
 def _line(error: Exception) -> str:
@@ -254,8 +254,8 @@ class RefusalCounts:
         """Log and count one message that was refused."""
         with self._lock:
             self._counts[refusal.reason] += 1
-            told = self._counts.total()
-        if told <= SHOWN:
+            refused = self._counts.total()
+        if refused <= SHOWN:
             log.warning("message refused and dropped, %s", refusal)
 
     def _keep(self) -> None:

@@ -56,7 +56,7 @@ def compute(
         return guard.storable(result)
     except (Stopped, InfrastructureError):
         raise
-    except Exception as error:  # noqa: BLE001 - told anew, without what it may quote
+    except Exception as error:  # noqa: BLE001 - raised again without what it may quote
         raise guard.untold(error) from None
 
 

@@ -32,7 +32,7 @@ def import_shard(
     """
     begun = time.perf_counter()
     aggregate = ShardAggregate()
-    mentioning = MentionCounter(plan) if plan.groups else None
+    counter = MentionCounter(plan) if plan.groups else None
     outcomes: list[ItemOutcome] = []
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
@@ -49,8 +49,8 @@ def import_shard(
                 outcomes.append(one.outcome)
                 attributions += one.attributions
                 aggregate.add(one.outcome, one.attributions)
-                if mentioning is not None:
-                    mentions += mentioning.of(_explained(one), aggregate)[1]
+                if counter is not None:
+                    mentions += counter.of(_explained(one), aggregate)[1]
             observer.item_done(_id_of(one))
     return ShardResult(
         shard=shard,

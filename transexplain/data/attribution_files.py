@@ -237,8 +237,8 @@ def _document(rows: Sequence[GivenAttribution]) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-#: the leaf of relevance that was measured elsewhere
-LEAF = "imported"
+#: the input layer of relevance that was measured elsewhere
+MADE_ELSEWHERE = "imported"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -312,7 +312,7 @@ def _attributions(
             logit=one["logit"],
             relevance=np.array(one["scores"], dtype=np.float64),
             unit=unit,
-            at=LEAF,
+            at=MADE_ELSEWHERE,
             features=tokens,
             ledger=None,
             text=item.content,

@@ -59,7 +59,7 @@ def nonzero_part(gradient: Tensor) -> NonZero:
 
 
 def _nonzero_rows(flat: Tensor) -> Tensor | None:
-    # one column is cheap to read and nearly always tells
+    # one column is cheap to read and nearly always shows a difference
     if 2 * int(flat[:, 0].count_nonzero()) > flat.shape[0]:
         return None
     nonzero = flat.count_nonzero(dim=1).nonzero().flatten()

@@ -43,7 +43,7 @@ class Request:
     batch_tokens: int = 2048
 
     def __post_init__(self) -> None:
-        """Told before anything is computed."""
+        """Refuse a wrong request before anything is computed."""
         check_long_texts(
             self.long_text,
             max_length=self.max_length,

@@ -38,7 +38,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
-        at: the leaf; default: the input of the first block, where there is one.
+        at: the input layer; default: the input of the first block, where there is one.
         samples: points for every item.
         baseline: see `baseline_of`; default: the first that the model can make.
         sigma: the noise around the baseline, as a share of the range of an item's values.

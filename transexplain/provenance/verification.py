@@ -45,7 +45,7 @@ class VerifyRequest:
     snapshot_dir: Path | None = None  #: looked into where a snapshot is not where it was
 
     def __post_init__(self) -> None:
-        """Told before anything is read."""
+        """Refuse a wrong request before anything is read."""
         if self.items < 0:
             raise ConfigurationError(f"items={self.items} cannot be; 0 explains nothing again")
         if self.tolerance is not None and not self.tolerance >= 0:

@@ -93,7 +93,7 @@ def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
     )
     if not live:
         return found
-    told = found.encode(
+    chart = found.encode(
         tooltip=[
             alt.Tooltip("word:N", title="word"),
             alt.Tooltip("y:Q", title="mean relevance", format="+.3f"),
@@ -101,7 +101,7 @@ def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
             alt.Tooltip("texts:Q", title="texts", format=","),
         ]
     )
-    return told.add_params(charts.zoom())
+    return chart.add_params(charts.zoom())
 
 
 def _names(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":

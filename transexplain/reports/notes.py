@@ -53,7 +53,7 @@ _METHODS = {
     "normalisation held constant and activations passed through in proportion, so that relevance "
     "is neither made nor lost",
 }
-_LEAVES = {
+_INPUT_LAYERS = {
     "inputs": "the input positions",
     "attention": "the positions of the attention maps",
     "encoder": "the input of the first layer",
@@ -72,25 +72,25 @@ _PERTURBED = (
 
 
 def notes(
-    run: AuditRun, leaves: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
+    run: AuditRun, layers: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
 ) -> tuple[str, ...]:
     """One paragraph each on what the numbers are and what they rest on."""
     return (
-        *_relevance(run, leaves, unit),
+        *_relevance(run, layers, unit),
         *_sensitivity(sensitivity),
         *_pooling(run),
         *privacy_notes(run.plan.privacy),
         *_groups(run),
-        *_reading(run, leaves, unit),
+        *_reading(run, layers, unit),
     )
 
 
-def _reading(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
+def _reading(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
     if run.plan.task != "imported":  # else who made them knows what they say
-        yield _PERTURBED if "inputs" in leaves and unit == "logits" else _READING
+        yield _PERTURBED if "inputs" in layers and unit == "logits" else _READING
 
 
-def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[str]:
+def _relevance(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
     name = run.plan.method.name
     if run.plan.task == "imported":
         yield (
@@ -102,33 +102,35 @@ def _relevance(run: AuditRun, leaves: tuple[str, ...], unit: str) -> Iterator[st
         yield from _stored(run)
         return
     meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
-    where = " and ".join(_LEAVES.get(leaf, leaf) for leaf in leaves) or "not measured yet"
-    told = run.plan.approximates
-    how = f"predicted, not computed, with {name}" if told else f"computed with {name}"
+    where = " and ".join(_INPUT_LAYERS.get(layer, layer) for layer in layers) or "not measured yet"
+    approximation = run.plan.approximates
+    how = f"predicted, not computed, with {name}" if approximation else f"computed with {name}"
     yield (
         f"Relevance is {how}{meaning}. It is measured at {where}, in {unit}, and "
         "signed: positive raises the explained class, negative lowers it."
     )
-    if told is not None:
-        yield from _predicted(run, told)
+    if approximation is not None:
+        yield from _predicted(run, approximation)
     yield from _stored(run)
 
 
-def _predicted(run: AuditRun, told: Approximation) -> Iterator[str]:
-    teacher = told.teacher
+def _predicted(run: AuditRun, approximation: Approximation) -> Iterator[str]:
+    teacher = approximation.teacher
     meaning = f": {_METHODS[teacher]}" if teacher in _METHODS else ""
-    trained = "together with the model" if told.mode == "joint" else "beside the finished model"
+    trained = (
+        "together with the model" if approximation.mode == "joint" else "beside the finished model"
+    )
     here = (
         "How near it comes on items of this audit is in the section on the cheap method."
         if run.plan.exact
-        else f"How near it comes on items of this audit was not measured; {sampled(told)} would "
-        "tell."
+        else f"How near it comes on items of this audit was not measured; "
+        f"{sampled(approximation)} would tell."
     )
     yield (
         f"The explainer is a small network, trained {trained}, that reads the model's hidden "
         f"states in the pass that predicts. It approximates {teacher}{meaning}. It came as near as "
-        f"this: {nearness(told)}. There is no ledger: nothing says where a logit went, or whether "
-        f"an explanation adds up to it. {here}"
+        f"this: {nearness(approximation)}. There is no ledger: nothing says where a "
+        f"logit went, or whether an explanation adds up to it. {here}"
     )
 
 

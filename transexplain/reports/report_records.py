@@ -294,6 +294,8 @@ class Summary:
     provenance: Provenance | None = None
     mixed: Mixed | None = None  #: None: the method explained alone
     approximates: Approximation | None = None  #: None: the method computes what it says
-    fewest: int | None = None  #: items that a row of a redacted report rests on; None: all are told
+    fewest: int | None = (
+        None  #: items that a row of a redacted report rests on; None: nothing is left out
+    )
     sections: Mapping[str, Any] = field(default_factory=dict)  #: name -> record of a section
     schema_version: int = SCHEMA_VERSION

@@ -241,7 +241,7 @@ def train_explainer(
     teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
     first = prepared.training.batch([0]).batch
     explainer = fresh_explainer(model, first, plan, seed=seed)
-    observer.began(f"asking {plan.teacher.name} about every example")
+    observer.began(f"explaining every example by {plan.teacher.name}")
     lessons = Lessons(teacher, _watched(prepared.training, observer))
     scales, constants = lessons.scales_and_constants()
     device = first.lengths.device

@@ -117,7 +117,7 @@ class ExplainerPlan:
     fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate training
 
     def __post_init__(self) -> None:
-        """Told before anything is computed."""
+        """Refuse a wrong plan before anything is computed."""
         for name in ("weight", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(

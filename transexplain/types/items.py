@@ -176,7 +176,7 @@ class Attribution:
     logit: float  #: the explained (sum of) logit(s)
     relevance: NDArray[np.floating[Any]]  #: (T,) for text, (rows, cols) for images; signed
     unit: Unit
-    at: str  #: the leaf that was measured
+    at: str  #: the input layer at which relevance was measured
     features: tuple[Token, ...] | PatchGrid
     ledger: Ledger | None  #: None for methods without conservation
     text: str | None = None  #: original text

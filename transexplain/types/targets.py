@@ -101,8 +101,8 @@ def short_form(spec: str | Mapping[str, Any], names: ClassNames) -> str:
     """
     meant = parse_target(spec, names)
     kind, argument = _split(spec)
-    told = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
-    short = kind if told is None else f"{kind}:{told}"
+    value = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
+    short = kind if value is None else f"{kind}:{value}"
     try:
         same = replace(parse_target(short, names), spec=meant.spec) == meant
     except TargetError:

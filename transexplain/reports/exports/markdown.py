@@ -121,10 +121,10 @@ def _verdict(one: GroupVerdict) -> tuple[str, ...]:
 
 def _unlearnt(row: GroupStatistic, found: RandomisedRow | None) -> str:
     shown = found.shown(row.difference or 0.0) if found else "unknown"
-    told = {"material": "yes", "small": "no", "unknown": "not known"}[shown]
+    word = {"material": "yes", "small": "no", "unknown": "not known"}[shown]
     if found is None or found.ratio is None or shown == "unknown":
-        return told
-    return f"{told} ({100 * found.ratio:.0f} %)"
+        return word
+    return f"{word} ({100 * found.ratio:.0f} %)"
 
 
 def _controls(groups: Groups | None) -> Iterator[str]:

@@ -79,12 +79,12 @@ def accuracy(summary: Summary) -> str | None:
 
 def errors(groups: Groups | None) -> Iterator[str]:
     """Error rates over the items of each group and of its reference."""
-    told: dict[str, Side] = {}
+    sides: dict[str, Side] = {}
     for one in groups.outcomes if groups else ():
         if not one.stratum:
-            told.setdefault(one.reference, one.other)
-            told.setdefault(one.group, one.own)
-    for name, side in told.items():
+            sides.setdefault(one.reference, one.other)
+            sides.setdefault(one.group, one.own)
+    for name, side in sides.items():
         if side.error is not None:
             yield f"Items with {name}: {_error(side)}."
 

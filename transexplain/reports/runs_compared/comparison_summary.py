@@ -164,13 +164,13 @@ def _agreement(changes: Sequence[ClassChange]) -> Iterator[Statement]:
         return
     least, place = min(known, key=lambda one: one[0])
     most = max(mean for mean, _ in known)
-    told = f"a mean correlation of {correlation(least)}"
+    agreement = f"a mean correlation of {correlation(least)}"
     if len(known) > 1:
         where = f"{place.class_name}, {place.target}"
-        told = f"mean correlations of {correlation(least)} ({where}) to {correlation(most)}"
+        agreement = f"mean correlations of {correlation(least)} ({where}) to {correlation(most)}"
     yield Statement(
         kind="fact",
-        text=f"Explanations of one item rank its positions with {told}; 1 is the same order.",
+        text=f"Explanations of one item rank its positions with {agreement}; 1 is the same order.",
     )
 
 

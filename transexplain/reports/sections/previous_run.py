@@ -73,17 +73,17 @@ def differences(previous: Previous | None, counts: Counts) -> Iterator[Statement
     """The sentences of the headline about the run before."""
     if previous is None:
         return
-    told = [f"{_changed(previous)} since run {previous.run_id}"]
+    changes = [f"{_changed(previous)} since run {previous.run_id}"]
     if previous.common:
         both = "with the same text in both" if previous.data_changed else "in both"
-        told.append(
+        changes.append(
             f"{previous.other_prediction:,} of {previous.common:,} items {both} are predicted "
             "differently"
         )
     was, now = previous.counts.accuracy, counts.accuracy
     if was is not None and now is not None:
-        told.append(f"accuracy was {was:.3f} and is {now:.3f}")
-    yield Statement(kind="fact", text=f"{'; '.join(told)}.")
+        changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
+    yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
     for verb, groups in (("newly flagged", newly(previous)), ("no longer flagged", gone(previous))):
         if names := list(dict.fromkeys(one.group for one in groups)):
             yield Statement(

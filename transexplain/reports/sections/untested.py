@@ -98,12 +98,13 @@ def _explanations(summary: Summary) -> _Found:
 
 
 def _approximation(summary: Summary) -> _Found:
-    told, mixed = summary.approximates, summary.mixed
-    if told is not None and (mixed is None or mixed.exact != told.teacher):
+    approximation, mixed = summary.approximates, summary.mixed
+    if approximation is not None and (mixed is None or mixed.exact != approximation.teacher):
         yield (
-            f"What {told.teacher} says of these items",
-            f"The explainer approximates it, and no item was explained by both; {nearness(told)}.",
-            sampled(told),
+            f"What {approximation.teacher} says of these items",
+            "The explainer approximates it, and no item was explained by both; "
+            f"{nearness(approximation)}.",
+            sampled(approximation),
         )
 
 
@@ -174,7 +175,7 @@ def _open(groups: Groups) -> _Found:
 
 
 def _unchecked(summary: Summary, groups: Groups) -> _Found:
-    imported, told = summary.audited.task == "imported", summary.approximates
+    imported, approximation = summary.audited.task == "imported", summary.approximates
     if not groups.counterfactuals and summary.audited.modality == "image":
         yield (
             "A region hidden, another answer",
@@ -191,8 +192,12 @@ def _unchecked(summary: Summary, groups: Groups) -> _Found:
         yield (
             "What the words alone bring",
             "No model with randomised weights was asked whether it shows the same differences"
-            f"{': the explainer cannot read one' if told else ''}.",
-            "" if imported else f"method: {told.teacher}" if told else "groups.randomised: true",
+            f"{': the explainer cannot read one' if approximation else ''}.",
+            ""
+            if imported
+            else f"method: {approximation.teacher}"
+            if approximation
+            else "groups.randomised: true",
         )
     if not groups.planted:
         yield (
