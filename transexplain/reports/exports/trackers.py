@@ -6,9 +6,8 @@ import re
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from transexplain.errors import ConfigurationError
+from transexplain.registry import require
 from transexplain.reports.exports import csv_tables, text_exports
 from transexplain.reports.exports.export_run import (
     Redaction,
@@ -26,16 +25,6 @@ from transexplain.types.plans import AuditRun
 
 #: what MLflow takes in the name of a metric; W&B takes more
 _STRANGE = re.compile(r"[^0-9A-Za-z_\-. /]")
-
-
-def require(extra: str) -> Any:
-    """The tracker's module; raises ConfigurationError naming the extra that brings it."""
-    try:
-        return import_module(extra)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{extra} is not installed ({error}); pip install 'transexplain[{extra}]'"
-        ) from error
 
 
 def metrics_of(summary: Summary) -> dict[str, float]:
@@ -125,7 +114,8 @@ def log_mlflow(db: Database, run: AuditRun, redaction: Redaction | None = None) 
     """
     check_explained(run, "log for MLflow")
     check_over(run, "log for MLflow")
-    mlflow = require("mlflow")
+    require("mlflow", "mlflow")
+    mlflow = import_module("mlflow")
     with TemporaryDirectory() as name:
         summary = findings(db, run, Path(name), redaction)
         with mlflow.start_run(run_name=f"{run.plan.name}-{run.id}") as made:
@@ -143,7 +133,8 @@ def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -
     """
     check_explained(run, "log for Weights & Biases")
     check_over(run, "log for Weights & Biases")
-    wandb = require("wandb")
+    require("wandb", "wandb")
+    wandb = import_module("wandb")
     with TemporaryDirectory() as name:
         summary = findings(db, run, Path(name), redaction)
         with wandb.init(
