@@ -1,6 +1,5 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
-import atexit
 import gc
 import os
 import signal
@@ -12,14 +11,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# What is imported and collected stays, and searching it for garbage again and again takes seconds.
+# What is imported and collected stays: searching it for garbage again and again takes seconds.
 gc.disable()
-atexit.register(gc.unfreeze)  # else libraries report at the end what they take for leaks
 
 
 def pytest_collection_finish() -> None:
-    """From here on there is garbage, and only what comes now is searched for it."""
-    gc.freeze()
+    """From here on there is garbage."""
     gc.enable()
 
 
