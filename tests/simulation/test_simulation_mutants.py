@@ -77,13 +77,6 @@ FAULTS = (
         "",
         "backlog",
     ),
-    Fault(
-        "to wait for the device is no progress",
-        claim_to_commit,
-        "for keeper in tuple(self._waiting):",
-        "for keeper in ():",
-        "patient",
-    ),
 )
 
 
