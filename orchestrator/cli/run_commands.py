@@ -117,10 +117,10 @@ def prepare(
 
 ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the report is written")]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="watch until the end, re-send lost hints, report")
+    bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
 ]
 Queue = Annotated[
-    bool, typer.Option("--queue", help="send hints to workers instead of working here")
+    bool, typer.Option("--queue", help="send messages to workers instead of working here")
 ]
 
 

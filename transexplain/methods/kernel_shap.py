@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 import torch
 
+from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.item_generator import generator_of
 from transexplain.methods.method_table import default_samples
-from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -44,7 +45,7 @@ def explain(
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
     if samples is not None:
-        whole_number("samples", samples)
+        check_count("samples", samples)
     estimator = partial(_estimates, samples=samples, seed=seed, purpose=method)
     return explain_presence(
         model, batch, resolve, estimator, method=method, baseline=baseline, over=over

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from transexplain.errors import ConfigurationError
+from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.item_generator import generator_of
-from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -44,7 +45,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
-    whole_number("samples", samples)
+    check_count("samples", samples)
     if not kernel_width > 0 or not ridge >= 0:
         raise ConfigurationError(
             f"kernel_width is above 0 and ridge at least 0, not {kernel_width} and {ridge}"

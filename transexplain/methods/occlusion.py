@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
+from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
-from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -42,8 +43,8 @@ def explain(
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
-    whole_number("window", window)
-    if whole_number("stride", stride) > window:
+    check_count("window", window)
+    if check_count("stride", stride) > window:
         raise ConfigurationError(
             f"stride={stride} leaves positions between windows of {window} out; use at most "
             f"{window}"

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
 from transexplain.methods.batch_explanation import (
     Array,
@@ -77,13 +76,6 @@ def _of_seed(
     ]
     notes = [_notes(presence.absent.note, one, wanted) for one, wanted in pairs]
     return SeedRelevance(np.stack(positions), notes=notes)
-
-
-def whole_number(name: str, value: int) -> int:
-    """A parameter that counts; raises ConfigurationError where it is less than 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} is a whole number of at least 1, not {value!r}")
-    return value
 
 
 def _classes(targets: Sequence[Sequence[ResolvedTarget]]) -> list[int]:

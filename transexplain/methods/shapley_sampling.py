@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.item_generator import generator_of
-from transexplain.methods.perturbation import Estimate, explain_presence, whole_number
+from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -46,7 +47,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
-    whole_number("samples", samples)
+    check_count("samples", samples)
     estimator = partial(
         _estimates, samples=samples, antithetic=antithetic, seed=seed, purpose=method
     )
