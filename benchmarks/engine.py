@@ -121,11 +121,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _print_environment(told: dict[str, Any]) -> None:
-    packages = ", ".join(f"{name} {found or '-'}" for name, found in told["versions"].items())
-    print(f"{told['device']} ({told['processor']}, {told['cores']} cores), {told['dtype']}")
-    print(f"{packages}; batch {told['batch']}, at most {told['rounds']} interleaved rounds")
-    if told["quick"]:
+def _print_environment(facts: dict[str, Any]) -> None:
+    packages = ", ".join(f"{name} {found or '-'}" for name, found in facts["versions"].items())
+    print(f"{facts['device']} ({facts['processor']}, {facts['cores']} cores), {facts['dtype']}")
+    print(f"{packages}; batch {facts['batch']}, at most {facts['rounds']} interleaved rounds")
+    if facts["quick"]:
         print("toy shapes: these figures show that everything runs, nothing else")
 
 

@@ -77,8 +77,8 @@ def explain(model: LoadedModel, batch: Batch, method: str, classes: int = 1) -> 
         seed = torch.nn.functional.one_hot(target.long(), logits.shape[1])
         relevance = passes.relevance(seed, last=turn == classes - 1).sum(dim=-1)
         shares = relevance.cpu().numpy()
-        asked = (seed * logits).sum(dim=1).tolist()
-        passes.book.close(shares, 0 * shares, asked)
+        requested = (seed * logits).sum(dim=1).tolist()
+        passes.book.close(shares, 0 * shares, requested)
         found.append(relevance)
     return found
 
@@ -118,14 +118,14 @@ def _captum(model: LoadedModel, batch: Batch) -> list[Contender]:
         return [Contender(name, None, why) for name in (CAPTUM_GRADIENT, CAPTUM_INTEGRATED)]
     function, inputs, further = _from_embeddings(model, batch)
     target = forward(model, batch).argmax(dim=1)
-    asked: dict[str, Any] = {"target": target, "additional_forward_args": further}
+    requested: dict[str, Any] = {"target": target, "additional_forward_args": further}
 
     def gradient() -> object:
-        return InputXGradient(function).attribute(inputs, **asked)
+        return InputXGradient(function).attribute(inputs, **requested)
 
     def integrated() -> object:
         bounded = {"n_steps": STEPS, "internal_batch_size": len(batch.encoded)}
-        return IntegratedGradients(function).attribute(inputs, **bounded, **asked)
+        return IntegratedGradients(function).attribute(inputs, **bounded, **requested)
 
     return [
         Contender(CAPTUM_GRADIENT, gradient),

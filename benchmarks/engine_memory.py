@@ -69,8 +69,8 @@ def _measured(method: str, tokens: int, setting: Setting, threads: int) -> dict[
         command, env=environment, cwd=root, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        told = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        return {"status": f"failed: {told[0]}"}
+        reported = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return {"status": f"failed: {reported[0]}"}
     return {"status": "measured", **json.loads(done.stdout)}
 
 

@@ -9,8 +9,8 @@ import transformers
 from torch import nn
 
 import transexplain as te
+from transexplain.models.calling import torch_dtype
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
-from transexplain.models.placement import torch_dtype
 from transexplain.types.items import Item
 
 MODELS = ("bert-base", "vit-b16")

@@ -22,8 +22,8 @@ import torch
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
-from transexplain.evaluating import Evaluation, evaluate_items
-from transexplain.evaluating.evaluation_bench import MethodBench
+from transexplain.evaluating.evaluate_items import evaluate_items
+from transexplain.evaluating.evaluation_bench import Evaluation, MethodBench
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.settings import Settings

@@ -29,7 +29,7 @@ from sqlalchemy import text
 
 from benchmarks import services
 from benchmarks.fleet_claimers import Load, Times, work
-from benchmarks.fleet_figures import Figures, summarise, told
+from benchmarks.fleet_figures import Figures, reported, summarise
 from benchmarks.fleet_results import plan_of, texts
 from orchestrator.dispatch import queue as sweep
 from transexplain.data.shard_reader import make_shards
@@ -54,7 +54,7 @@ def main() -> None:
     except services.MissingServerError as missing:
         raise SystemExit(f"not measured: {missing}") from missing
     summary = summarise(figures, vars(options))
-    for line in told(summary):
+    for line in reported(summary):
         print(line)
     if options.json:
         Path(options.json).write_text(json.dumps(summary, indent=1), encoding="utf-8")

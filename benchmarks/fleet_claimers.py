@@ -24,7 +24,7 @@ from benchmarks.fleet_results import MadeUp
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from transexplain.types.plans import Shard, ShardResult
 from workers.app import make_app
 from workers.claim_to_commit import Device, Watch, Workbench

@@ -24,9 +24,9 @@ class Figures:
     statements: dict[str, float] = field(default_factory=dict)  #: of the server, per second
 
 
-def summarise(figures: Figures, asked: dict[str, Any]) -> dict[str, Any]:
+def summarise(figures: Figures, chosen: dict[str, Any]) -> dict[str, Any]:
     """The figures as they are printed and kept."""
-    shards = -(-asked["items"] // asked["shard_size"])
+    shards = -(-chosen["items"] // chosen["shard_size"])
     worked = [one for one in figures.times if one.computed]
     span = max(one.last for one in worked) - min(one.first for one in worked)
     walls = np.array([one.last - one.first for one in worked])
@@ -34,13 +34,13 @@ def summarise(figures: Figures, asked: dict[str, Any]) -> dict[str, Any]:
     commits = [second for one in worked for second in one.commits]
     written = sum(size for name, size in figures.sizes.items() if name != "database")
     return {
-        "asked": {name: value for name, value in asked.items() if name != "json"},
+        "asked": {name: value for name, value in chosen.items() if name != "json"},
         "environment": figures.environment,
         "plan": figures.plan,
         "shards": shards,
         "committed": len(commits),
         "seconds": span,
-        "items_per_second": asked["items"] / span,
+        "items_per_second": chosen["items"] / span,
         "shards_per_second": shards / span,
         "claim": _spread([second for one in figures.times for second in one.claims]),
         "claim in vain": _spread([second for one in figures.times for second in one.vain]),
@@ -57,7 +57,7 @@ def summarise(figures: Figures, asked: dict[str, Any]) -> dict[str, Any]:
         "connections": figures.connections,
         "opened": figures.opened,
         "sizes": figures.sizes,
-        "bytes_per_item": written / asked["items"],
+        "bytes_per_item": written / chosen["items"],
         "errors": [error for one in figures.times for error in one.errors],
     }
 
@@ -74,13 +74,13 @@ def _spread(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def told(summary: dict[str, Any]) -> Iterator[str]:
+def reported(summary: dict[str, Any]) -> Iterator[str]:
     """The lines to print."""
-    asked, plan = summary["asked"], summary["plan"]
+    chosen, plan = summary["asked"], summary["plan"]
     shown = ", ".join(f"{name} {value}" for name, value in summary["environment"].items())
     yield (
-        f"{asked['items']} items, {summary['shards']} shards of {asked['shard_seconds']:g} s, "
-        f"{asked['claimers']} claimers in {asked['processes']} processes, rows: {asked['write']}"
+        f"{chosen['items']} items, {summary['shards']} shards of {chosen['shard_seconds']:g} s, "
+        f"{chosen['claimers']} claimers in {chosen['processes']} processes, rows: {chosen['write']}"
     )
     yield f"server: {shown}"
     yield (
@@ -106,7 +106,7 @@ def told(summary: dict[str, Any]) -> Iterator[str]:
     yield f"messages: {summary['hints']} sent, {summary['messages']} taken"
     yield (
         f"connections: {summary['connections']} at most, "
-        f"{summary['connections'] / asked['claimers']:.1f} a claimer; {summary['opened']} opened"
+        f"{summary['connections'] / chosen['claimers']:.1f} a claimer; {summary['opened']} opened"
     )
     sizes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in summary["sizes"].items())
     yield f"size: {sizes}; {summary['bytes_per_item']:.0f} bytes an item"

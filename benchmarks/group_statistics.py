@@ -26,7 +26,8 @@ from transexplain.analysis.groups.entity_totals import Stratum
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.data import shard_reader
 from transexplain.randomness import generator
-from transexplain.reports.tallies import groups_of, merged
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_section import groups_of
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.revisions import open_database
@@ -90,8 +91,10 @@ def _items(
     drawn = iter(random.choice(corpus.entities, size=int(counts.sum()), p=chances).tolist())
     noise = iter(random.normal(size=int(counts.sum())).tolist())
     answers = random.integers(2, size=(_ITEMS, 2)).tolist()
-    for count, (said, label) in zip(counts.tolist(), answers, strict=True):
-        stratum = Stratum("contrast:positive-negative", "positive", _CLASSES[said], _CLASSES[label])
+    for count, (answer, label) in zip(counts.tolist(), answers, strict=True):
+        stratum = Stratum(
+            "contrast:positive-negative", "positive", _CLASSES[answer], _CLASSES[label]
+        )
         yield (
             stratum,
             [_mention(corpus, next(drawn), next(noise), effects) for _ in range(count)],

@@ -57,7 +57,7 @@ def main(words: list[str] | None = None) -> None:
         found = measure(options)
     except services.MissingServerError as missing:
         raise SystemExit(f"not measured: {missing}") from missing
-    for line in told(found):
+    for line in reported(found):
         print(line)
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -177,7 +177,7 @@ def summary(samples: list[Sample], rows: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def told(found: dict[str, Any]) -> Iterator[str]:
+def reported(found: dict[str, Any]) -> Iterator[str]:
     """The lines to print."""
     mega = {name: found[name] / 2**20 for name in ("tenth", "end", "highest")}
     met = "met" if found["growth"] < AIM else "missed"

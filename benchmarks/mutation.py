@@ -33,7 +33,7 @@ def _store(names: str) -> list[str]:
     return [f"tests/store/test_store_{name}.py" for name in names.split()]
 
 
-_OF_CLAIMS = _store("claims breadcrumbs clock hints mutants runs results")
+_OF_CLAIMS = _store("claims breadcrumbs clock mutants runs shard_messages results")
 
 
 def _workers(names: str) -> list[str]:
@@ -45,9 +45,8 @@ MUTATED = {
     "transexplain/store/shards.py": _OF_CLAIMS,
     "transexplain/store/leases.py": _OF_CLAIMS,
     "transexplain/store/results.py": _store("results claims runs shard_digests"),
-    "workers/heartbeat.py": _workers("lease shards"),
+    "workers/heartbeat.py": _workers("lease shards") + _store("clock"),
     "workers/claim_to_commit.py": _workers("overlap shards"),
-    "workers/worker_names.py": _store("clock"),
 }
 LIMIT = 200.0  #: seconds for one stage of one mutant
 _PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")

@@ -133,7 +133,7 @@ def summary(rounds: list[dict[str, Measured]]) -> dict[str, Any]:
     return {"lanes": lanes, "ratios": ratios}
 
 
-def told(found: dict[str, Any]) -> Iterator[str]:
+def reported(found: dict[str, Any]) -> Iterator[str]:
     """The lines to print."""
     yield f"{'':12}{'items/s':>9} {'seconds':>8} {'a shard':>8} {'start-up':>9} {'loading':>8}"
     for name, lane in found["lanes"].items():
@@ -166,7 +166,7 @@ def main(words: list[str] | None = None) -> None:
     print(
         f"{rows} items, {cut} shards, {options.repeats} interleaved rounds, {os.cpu_count()} cores"
     )
-    for line in told(figures):
+    for line in reported(figures):
         print(line)
     if options.json:
         kept = [{name: asdict(one) for name, one in each.items()} for each in rounds]

@@ -1,4 +1,4 @@
-"""Lexicons drawn by lot over the stored relevance of a real run: how often they accuse.
+"""Randomly sampled lexicons over the stored relevance of a real run: how often they accuse.
 
     python -m benchmarks.placebo RUN [--db URL] [--lexicons N] [--permutations N]
 
@@ -14,7 +14,7 @@ import time
 from transexplain.analysis.groups.group_cells import cells_of
 from transexplain.analysis.groups.group_controls import placebo
 from transexplain.analysis.groups.group_table import Rules
-from transexplain.reports.tallies import merged
+from transexplain.reports.report_section import merged
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
@@ -42,7 +42,7 @@ def main() -> None:
     begun = time.perf_counter()
     found = placebo(cells, rules, options.lexicons)
     print(
-        f"run {run.id}: {found.lexicons} lexicons by lot, {found.comparisons} comparisons, "
+        f"run {run.id}: {found.lexicons} random lexicons, {found.comparisons} comparisons, "
         f"{time.perf_counter() - begun:.0f} s"
     )
     print(f"unadjusted p at most 0.05   {_share(found.below, found.comparisons)}   aim 3 to 8 %")

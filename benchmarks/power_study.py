@@ -9,7 +9,7 @@ all names of the reference. *Relevance* is the audit's difference for the same g
 is no finite difference, so their ratio is printed and not judged. *Ranks* is Spearman's correlation
 over names of mean relevance and effect, with percentiles of 2,000 bootstrap samples of names.
 *Innocent accused* is how often the other village gets the verdict *difference* when its names and
-the reference's are dealt out anew.
+the reference's are dealt out again.
 """
 
 import argparse
@@ -33,7 +33,8 @@ from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_controls import Placebo, placebo
 from transexplain.analysis.groups.group_table import table_of
 from transexplain.randomness import generator
-from transexplain.reports.tallies import merged, rules_of
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_relevance import rules_of
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
@@ -70,7 +71,7 @@ def study(folder: Path, seed: int, strength: float, relabellings: int) -> Studie
     return Studied(
         swapped=float(np.mean([effects[name] for name in planted])),
         planted=rows[text_model.PLANTED],
-        innocent=rows[text_model.INNOCENT],
+        innocent=rows[text_model.UNBIASED],
         ranks=_ranks(relevance, effects, sorted(relevance)),
         within=_ranks(relevance, effects, planted),
         relabelled=relabelled,
@@ -90,7 +91,7 @@ def _audited(
         (cell,) = cells_of(merged(db, run_id).entities)
     rules = rules_of(prepared.plan)
     rows = {row.group: row for row in table_of([cell], rules)}
-    alike = {group: cell.groups[group] for group in (*demo.innocent_groups, demo.reference)}
+    alike = {group: cell.groups[group] for group in (*demo.unbiased_groups, demo.reference)}
     return cell, rows, placebo([replace(cell, groups=alike)], rules, relabellings)
 
 
@@ -104,9 +105,9 @@ def swap_effects(demo: TextDemo, seed: int) -> Effects:
     letters = [one for one in written if one.group == text_model.REFERENCE]
     names = [name for group in text_model.NAMES.values() for name in group]
     texts = [one.text.replace(one.name, name) for one in letters for name in names]
-    asked = _differences(model, tokenizer, texts).reshape(len(letters), len(names))
+    requested = _differences(model, tokenizer, texts).reshape(len(letters), len(names))
     reference = [names.index(name) for name in text_model.NAMES[text_model.REFERENCE]]
-    effects = (asked - asked[:, reference].mean(axis=1, keepdims=True)).mean(axis=0)
+    effects = (requested - requested[:, reference].mean(axis=1, keepdims=True)).mean(axis=0)
     return dict(zip(names, effects.tolist(), strict=True))
 
 

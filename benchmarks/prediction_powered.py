@@ -66,8 +66,8 @@ def cells(found: Population) -> list[Cell]:
     for item, key, relevance in zip(found.item, found.key, found.relevance, strict=True):
         by_item[int(item)].append((found.names[int(key)], float(relevance)))
     for item, mentions in by_item.items():
-        told = [_mention(str(item), names, relevance) for names, relevance in mentions]
-        totals.add(Stratum(_TARGET, _TARGET), told, 1.0)
+        reported = [_mention(str(item), names, relevance) for names, relevance in mentions]
+        totals.add(Stratum(_TARGET, _TARGET), reported, 1.0)
     return cells_of(totals)
 
 
@@ -152,10 +152,10 @@ def table(means: dict[str, Coverage], differences: dict[str, Coverage], resample
     kept = {name: one for name, one in means.items() if one.used >= resamples / 2}
     for name, one in kept.items():
         other = differences.get(name, Coverage())
-        said = f"{other.covered / other.used:.1%} of {other.used}" if other.used else "-"
+        printed = f"{other.covered / other.used:.1%} of {other.used}" if other.used else "-"
         lines.append(
             f"| {name} | {one.items / one.used:.0f} | {one.covered / one.used:.1%} | "
-            f"{one.alone / one.used:.1%} | {one.width / one.alone_width:.2f} | {said} |"
+            f"{one.alone / one.used:.1%} | {one.width / one.alone_width:.2f} | {printed} |"
         )
     used = sum(one.used for one in kept.values())
     if used:
@@ -198,26 +198,26 @@ def parameters(given: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     """Explain, draw, print."""
-    asked = parsed()
-    asked.out.mkdir(parents=True, exist_ok=True)
+    chosen = parsed()
+    chosen.out.mkdir(parents=True, exist_ok=True)
     corpus = Corpus(
-        model=asked.model,
-        data=asked.data,
-        lexicon=asked.lexicon,
-        target=asked.target,
-        folder=asked.out,
+        model=chosen.model,
+        data=chosen.data,
+        lexicon=chosen.lexicon,
+        target=chosen.target,
+        folder=chosen.out,
     )
-    exact = population(corpus, method_of(asked.exact, {}))
-    for name in asked.cheap:
-        cheap = population(corpus, method_of(name, parameters(asked.params)))
-        for share in asked.shares:
+    exact = population(corpus, method_of(chosen.exact, {}))
+    for name in chosen.cheap:
+        cheap = population(corpus, method_of(name, parameters(chosen.params)))
+        for share in chosen.shares:
             begun = time.perf_counter()
-            found = study(cheap, exact, share, asked.resamples, asked.tables)
+            found = study(cheap, exact, share, chosen.resamples, chosen.tables)
             took = time.perf_counter() - begun
             print(
-                f"\n{name} for {asked.exact}, exact_sample {share:g}, {asked.resamples:,} samples"
+                f"\n{name} for {chosen.exact}, exact_sample {share:g}, {chosen.resamples:,} samples"
             )
-            print(f"({took:.0f} s)\n\n{table(*found, asked.resamples)}", flush=True)
+            print(f"({took:.0f} s)\n\n{table(*found, chosen.resamples)}", flush=True)
 
 
 if __name__ == "__main__":

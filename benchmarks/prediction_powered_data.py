@@ -136,7 +136,7 @@ def _mentions(prepared: "Prepared") -> Iterator[tuple[int, str, str, float]]:
 
     Only items that mention somebody are explained: the others bring nothing to any mean.
     """
-    from transexplain.audit.shard_mentions import MentionCounter
+    from transexplain.auditing.shard_mentions import MentionCounter
     from transexplain.data.shard_reader import read_shard
     from transexplain.explaining import Request, explain_items
     from transexplain.types.items import Item

@@ -2,14 +2,15 @@
 
     python -m benchmarks.rare_errors [--corpora 1000] [--items 45 100 300]
 
-Every corpus is drawn anew: two groups of 30 entities with 50 mentions each, one in an item, and no
-difference between them. Entities vary around 0 and mentions around their entity; *spread* is the
-standard deviation of the exact relevance. The cheap method has a little noise and is off by some
-logits for a share of the mentions of one group; so many items of each group are drawn. Printed per
-design: how often the interval of that group's mean holds what the exact method gives on the whole
-corpus, as prediction-powered inference has it without room for errors that were not seen (*plain*),
-by the exact sample alone, and as reports have it; how often these fall back on the exact sample;
-widths over that of the exact sample alone; and how often the interval of the difference holds 0.
+Every corpus is a new random sample: two groups of 30 entities with 50 mentions each, one in an
+item, and no difference between them. Entities vary around 0 and mentions around their entity;
+*spread* is the standard deviation of the exact relevance. The cheap method has a little noise and
+is off by some logits for a share of the mentions of one group; so many items of each group are
+drawn. Printed per design: how often the interval of that group's mean holds what the exact method
+gives on the whole corpus, as prediction-powered inference has it without room for errors that were
+not seen (*plain*), by the exact sample alone, and as reports have it; how often these fall back on
+the exact sample; widths over that of the exact sample alone; and how often the interval of the
+difference holds 0.
 """
 
 import argparse
@@ -202,12 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--corpora", type=int, default=1_000)
     parser.add_argument("--items", nargs="+", type=int, default=[45, 100, 300])
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     heads = "errors|spread|items|plain|alone|reported|fallen back|width, plain|width|difference"
     print(f"| {heads.replace('|', ' | ')} |\n|{' --- |' * 10}")
     for design in designs():
-        for items in asked.items:
-            print(row_of(design, items, measure(design, items, asked.corpora)), flush=True)
+        for items in requested.items:
+            print(row_of(design, items, measure(design, items, requested.corpora)), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request, explain_items
+from transexplain.reports.headline import verdict
 from transexplain.reports.report_records import Summary
-from transexplain.reports.report_verdict import verdict
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import runs

@@ -28,9 +28,14 @@ from sqlalchemy import Table, Text, cast, func, literal, select
 from benchmarks.report_rows import SHARD, Corpus, shard_of
 from benchmarks.services import end_cleanly, own_database
 from transexplain.provenance.manifest import manifest_of
-from transexplain.reports.gallery import choose, collect, failures, survey
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.failed_items import failures
+from transexplain.reports.sections.gallery_items import collect
+from transexplain.reports.sections.group_section import groups_of
+from transexplain.reports.sections.item_fates import counts_of
+from transexplain.reports.sections.measured_faithfulness import conservation_of
 from transexplain.reports.summary import GALLERY
-from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged
+from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.audit.shard_mentions import MentionCounter
+from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.explaining import Explained
 from transexplain.randomness import generator
 from transexplain.types.items import (
@@ -122,13 +122,13 @@ def _explained(
     text = " ".join(words[place] for place in order)
     relevance = np.concatenate([[0.1], values[order], [0.2]]).astype(np.float32)
     logit = float(relevance.sum(dtype=np.float64))
-    said = _CLASSES[logit > 0]
+    printed = _CLASSES[logit > 0]
     other = _CLASSES[logit <= 0]
     outcome = ItemOutcome(
         item_id=f"row-{index}",
         index=index,
-        label=other if random.random() < 0.1 else said,
-        predicted=said,
+        label=other if random.random() < 0.1 else printed,
+        predicted=printed,
         logits=(-logit / 2, logit / 2),
         truncated=index % 50 == 0,
         positions=len(relevance),

@@ -103,9 +103,9 @@ def own_postgres(connections: int) -> Iterator[str]:
         if who:
             shutil.chown(data, "postgres")
         run(initdb, "-D", data, "-U", "postgres", "-A", "trust", cwd=data, **who)
-        asked = f"-p {port} -c max_connections={connections} -c unix_socket_directories={data}"
+        flags = f"-p {port} -c max_connections={connections} -c unix_socket_directories={data}"
         log = data / "log"
-        run(pg_ctl, "-D", data, "-w", "-l", log, "-o", asked, "start", cwd=data, **who)
+        run(pg_ctl, "-D", data, "-w", "-l", log, "-o", flags, "start", cwd=data, **who)
         try:
             yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
         finally:
@@ -115,10 +115,10 @@ def own_postgres(connections: int) -> Iterator[str]:
 def run(*command: object, **options: Any) -> None:
     """Run a program that has to succeed; its own words are the error otherwise."""
     # a server keeps what it inherits open: its output goes to a file that nobody waits for
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as printed:
         done = subprocess.run(
-            [str(word) for word in command], stdout=said, stderr=said, check=False, **options
+            [str(word) for word in command], stdout=printed, stderr=printed, check=False, **options
         )
         if done.returncode:
-            said.seek(0)
-            raise MissingServerError(f"{command[0]} failed: {said.read().strip()}")
+            printed.seek(0)
+            raise MissingServerError(f"{command[0]} failed: {printed.read().strip()}")

@@ -169,8 +169,8 @@ def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
         """Prints the measures of every epoch."""
 
         def validated(self, epoch: int, metrics: Any) -> None:
-            told = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
-            print(f"{spec['output']}: epoch {epoch}: {told}", flush=True)
+            reported = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
+            print(f"{spec['output']}: epoch {epoch}: {reported}", flush=True)
 
     path = out / "specs" / f"{Path(spec['output']).parent.name}-{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,6 @@ def _facts(trained: Any) -> Any:
 def _explainer(trained: Any) -> Any:
     import torch
 
-    from transexplain.methods.learned_network import load
+    from transexplain.methods.learned_explainer import load
 
     return load(trained.explainer, dtype=torch.float32, device=torch.device("cpu"))[0]

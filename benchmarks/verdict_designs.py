@@ -25,10 +25,10 @@ import numpy as np
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, GroupFinding, group_verdicts
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 

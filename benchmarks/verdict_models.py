@@ -119,12 +119,14 @@ def truth_of(model_dir: Path, people: People, texts: Sequence[Application], ask:
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     model = AutoModelForSequenceClassification.from_pretrained(model_dir).eval()
     names = [name for group in (FIRST, SECOND) for name in people.names[group]]
-    asked = texts[:ask]
-    swapped = [one.named(_cast(people, name, len(one.names))) for one in asked for name in names]
-    logits = _answers(model, tokenizer, swapped).reshape(len(asked), len(names))
+    requested = texts[:ask]
+    swapped = [
+        one.named(_cast(people, name, len(one.names))) for one in requested for name in names
+    ]
+    logits = _answers(model, tokenizer, swapped).reshape(len(requested), len(names))
     by_text = logits[:, :NAMES].mean(axis=1) - logits[:, NAMES:].mean(axis=1)
     by_name = (logits - logits.mean(axis=1, keepdims=True)).mean(axis=0)
-    posts = np.array([one.post for one in asked])
+    posts = np.array([one.post for one in requested])
     answers = _answers(model, tokenizer, [one.written for one in texts]) > 0.0
     first = np.array([one.group == FIRST for one in texts])
     rates = answers[first].mean(), answers[~first].mean()

@@ -128,9 +128,9 @@ def judged(task: tuple[str, Recipe]) -> Judged:
         truth = truth_of(model, people, texts, ASKED)
         write_csv(folder / "audit.csv", texts)
         write_lexicon(folder / "names.yaml", people)
-        said = _audited(model, folder)
+        found = _audited(model, folder)
     return Judged(
-        design=design, recipe=recipe, truth=truth, seconds=time.perf_counter() - begun, **said
+        design=design, recipe=recipe, truth=truth, seconds=time.perf_counter() - begun, **found
     )
 
 
@@ -139,7 +139,7 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     from orchestrator.dispatch.local import run_here
     from orchestrator.plan import prepare_audit
     from orchestrator.spec import AuditSpec
-    from transexplain.reports.report_verdict import verdict
+    from transexplain.reports.headline import verdict
     from transexplain.reports.summary import summarise
     from transexplain.settings import Settings
     from transexplain.store import runs
@@ -148,7 +148,7 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     settings = Settings(
         database_url=f"sqlite:///{folder / 'runs.db'}", snapshot_dir=folder / "snapshots"
     )
-    asked = AuditSpec.model_validate(
+    audit = AuditSpec.model_validate(
         {
             "name": "verdicts",
             "model": str(model),
@@ -167,20 +167,20 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
             "evaluation": {"items": 0},
         }
     )
-    prepared = prepare_audit(asked, settings)
+    prepared = prepare_audit(audit, settings)
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings, model=prepared.model)
         summary = summarise(db, run_id, gallery=0)
-    said = verdict(summary)
+    found = verdict(summary)
     rows = summary.groups.rows if summary.groups else ()
     [row] = [one for one in rows if one.group == FIRST] or [None]
     verdicts = summary.groups.verdicts if summary.groups else ()
     [found] = [one for one in verdicts if one.group == FIRST] or [None]
     swap = found.counterfactual if found else None
     return {
-        "kind": said.kind,
-        "sentence": said.text,
+        "kind": found.kind,
+        "sentence": found.text,
         "verdict": found.verdict if found else "absent",
         "effect": swap.effect if swap else None,
         "relevance": row.verdict if row else "absent",
@@ -223,8 +223,8 @@ def main() -> None:
     assert set(CLASSES) == {INVITED, REJECTED}
     found: list[Judged] = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        asked = tasks(options.models, options.designs, options.first, options.start)
-        for one in pool.imap(judged, asked):
+        work = tasks(options.models, options.designs, options.first, options.start)
+        for one in pool.imap(judged, work):
             found.append(one)
             if options.json:
                 with options.json.open("a", encoding="utf-8") as file:

@@ -11,11 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from orchestrator.spec.audit_spec import as_texts
+from orchestrator.spec.audit_spec import Labels
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.model_section import absolute_model
-from orchestrator.spec.spec_document import put_over, read_document, validated
-from orchestrator.spec.spec_section import Section, from_text
+from orchestrator.spec.spec_document import Section, from_text, put_over, read_document, validated
 from transexplain.data.snapshot import prepare
 from transexplain.errors import SpecError
 from transexplain.settings import Settings
@@ -166,8 +165,10 @@ class TrainingSpec(Section):
     )
     data: Annotated[DataSection, from_text(DataSection)]
     validation: Annotated[ValidationSection, from_text(ValidationSection)] = ValidationSection()
-    labels: Annotated[dict[str, str], BeforeValidator(as_texts)] = Field(
-        default_factory=dict, description="dataset label -> class"
+    labels: Labels = Field(
+        default_factory=dict,
+        description="dataset label -> class, or by-index: label i is the model's class i; default: "
+        "by name",
     )
     output: str | None = Field(default=None, description="folder; default: trainings/NAME")
     seed: int = 0

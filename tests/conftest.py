@@ -1,5 +1,6 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
+import functools
 import gc
 import os
 import signal
@@ -16,8 +17,14 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """From here on there is garbage."""
+    """From here on there is garbage; what is there by now is left out of every search for it."""
+    gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """All of it is taken down in order: bindings that count their objects see none that is left."""
+    gc.unfreeze()
 
 
 #: of each property; .ci/run tries more of all properties
@@ -53,6 +60,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
     # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_look_at_the_checkout() -> Iterator[None]:
+    """Every run notes the state of the working directory: two processes, each time the same."""
+    from transexplain import environment
+
+    look, here = environment._git, Path.cwd()
+    seen = functools.cache(look)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            environment,
+            "_git",
+            lambda folder, *words: (seen if folder == here else look)(folder, *words),
+        )
+        yield
 
 
 @pytest.fixture
@@ -176,7 +199,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
             code = ended.code if isinstance(ended.code, int) else 1
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest goes on
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
 
     return run

@@ -47,12 +47,12 @@ PASSWORDS = st.one_of(SPECIAL, st.text(min_size=4, max_size=20))
 def said_of_database(url: str) -> str:
     try:
         found = Database(url)
-        said = f"{found.name} {found!r}"
+        printed = f"{found.name} {found!r}"
         found.close()
         open_database(url).close()
     except TransExplainError as error:
         return f"{shown_url(url)} {error}"
-    return said
+    return printed
 
 
 def said_of_broker(url: str) -> str:
@@ -77,19 +77,23 @@ def pieces(password: str) -> set[str]:
     return {one for one in found if any(c.isalnum() for c in one)}
 
 
-def leaked(said: str, harmless: str, *passwords: str) -> set[str]:
+def leaked(printed: str, harmless: str, *passwords: str) -> set[str]:
     """Pieces of passwords that are said, and would not be said of a harmless one."""
     found = {one for password in passwords for one in pieces(password)}
-    return {one for one in found if one in said and one not in harmless}
+    return {one for one in found if one in printed and one not in harmless}
 
 
 @pytest.fixture(scope="module")
 def harmless() -> str:
     """What is said of the same addresses with a harmless password, or with a broken one."""
-    said = [said_of_database(url.format(word)) for url in DATABASES for word in ("x", "x@", "x%20")]
-    said += [said_of_broker(url.format(word)) for url in BROKERS for word in ("x", "x@", "x%20")]
-    said += [said_of_webhook(f"http://{word}@127.0.0.1:1/") for word in ("x:x", "x/x", "x:1/", "")]
-    return " ".join((*said, *DATABASES, *BROKERS))
+    printed = [
+        said_of_database(url.format(word)) for url in DATABASES for word in ("x", "x@", "x%20")
+    ]
+    printed += [said_of_broker(url.format(word)) for url in BROKERS for word in ("x", "x@", "x%20")]
+    printed += [
+        said_of_webhook(f"http://{word}@127.0.0.1:1/") for word in ("x:x", "x/x", "x:1/", "")
+    ]
+    return " ".join((*printed, *DATABASES, *BROKERS))
 
 
 @pytest.mark.parametrize("escaped", [False, True])
@@ -102,8 +106,8 @@ def test_a_database_never_tells_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
-    said = said_of_database(template.format(written))
-    assert not leaked(said, harmless, password, written), said
+    printed = said_of_database(template.format(written))
+    assert not leaked(printed, harmless, password, written), printed
 
 
 @pytest.mark.parametrize("escaped", [False, True])
@@ -116,16 +120,16 @@ def test_a_broker_never_tells_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
-    said = said_of_broker(template.format(written))
-    assert not leaked(said, harmless, password, written), said
+    printed = said_of_broker(template.format(written))
+    assert not leaked(printed, harmless, password, written), printed
 
 
 @given(password=PASSWORDS)
 @example("7979/sekretpw")
 @example("sekretpw")
 def test_a_webhook_never_tells_a_password(harmless: str, password: str) -> None:
-    said = said_of_webhook(f"https://me:{password}@127.0.0.1:1/hook")
-    assert not leaked(said, harmless, password), said
+    printed = said_of_webhook(f"https://me:{password}@127.0.0.1:1/hook")
+    assert not leaked(printed, harmless, password), printed
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_what_is_shown(url: str, shown: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "printed"),
     [
         ("redis://127.0.0.1/abc", "is a number"),
         ("redis://127.0.0.1/-1", "is a number"),
@@ -185,10 +189,10 @@ def test_what_is_shown(url: str, shown: str | None) -> None:
         ("", "cannot be read"),
     ],
 )
-def test_a_broker_that_cannot_be_is_named(url: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_broker_that_cannot_be_is_named(url: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         check_broker_url(url)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=printed):
         check_broker(Settings(broker_url=url))
 
 
@@ -208,7 +212,7 @@ def test_brokers_that_can_be(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "printed"),
     [
         ("sqlite:///x.db?nonsense=1", "option that is not known"),
         ("sqlite:///x.db?timeout=abc", "option that is not known"),
@@ -234,13 +238,13 @@ def test_brokers_that_can_be(url: str) -> None:
         ("::::", "cannot be read"),
     ],
 )
-def test_a_database_that_cannot_be_is_named(url: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_database_that_cannot_be_is_named(url: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         Database(url)
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "printed"),
     [
         ("http://h:99999/", "from 1 to 65535"),
         ("http://h:abc/", "from 1 to 65535"),
@@ -260,10 +264,10 @@ def test_a_database_that_cannot_be_is_named(url: str, said: str) -> None:
         ("h", "no http"),
     ],
 )
-def test_a_webhook_that_cannot_be_is_named(url: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_webhook_that_cannot_be_is_named(url: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         verdict_posts.check(url)
-    with pytest.raises(ConfigurationError, match=said):  # one that an earlier version stored
+    with pytest.raises(ConfigurationError, match=printed):  # one that an earlier version stored
         verdict_posts.post(url, {}, key=b"key", delivery="once")
 
 
@@ -275,8 +279,8 @@ def test_webhooks_that_can_be() -> None:
 
 def test_messages_of_drivers_lose_the_pieces_of_secrets() -> None:
     url = "postgresql://me:sekret%20word@h/x?options=-chidden_name%3D1&sslmode=require"
-    said = without_secrets('parameter "hidden_name": sekret word, sekret%20word, require', url)
-    assert said == 'parameter "***": ***, ***, require'
+    printed = without_secrets('parameter "hidden_name": sekret word, sekret%20word, require', url)
+    assert printed == 'parameter "***": ***, ***, require'
 
 
 @pytest.mark.parametrize("url", ["redis://u@16[", "redis://u@]16", "amqp://[::1", "redis://[::1"])
@@ -295,6 +299,6 @@ def test_brackets_are_of_whole_ipv6_addresses(url: str) -> None:
         "sqlite:///file:x.db?uri=true:&mode=ro",
     ],
 )
-def test_databases_that_sqlalchemy_cannot_read_are_told(url: str) -> None:
+def test_databases_that_sqlalchemy_cannot_read_are_reported(url: str) -> None:
     with pytest.raises(ConfigurationError, match="database URL"):
         Database(url)

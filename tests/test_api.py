@@ -1,21 +1,28 @@
 """The public interface, as a user calls it."""
 
+import pickle
 import pkgutil
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
+import pandas
 import pytest
 import torch
 from explainer_samples import UNAIDED
+from matplotlib import pyplot
 from PIL import Image
 from tiny_models import bert, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.types.items import Attribution, ItemFailure
+
+mpl.use("agg")
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "film film"]
 
@@ -177,12 +184,166 @@ def test_wrong_requests_are_named(text_model, image_model) -> None:
         te.explain(text_model, "film", target="class:great")
     with pytest.raises(ConfigurationError, match="did you mean 'lrp'"):
         te.explain(text_model, "film", "lpr")
-    with pytest.raises(ConfigurationError, match="no parameter 'batch_size'; it has: at"):
+    with pytest.raises(ConfigurationError, match="no parameter 'colour'; it has: at"):
+        te.explain(text_model, "film", colour=3)
+    with pytest.raises(ConfigurationError, match="'batch_size'; did you mean 'batch_tokens'"):
         te.explain(text_model, "film", batch_size=3)
+    with pytest.raises(ConfigurationError, match="'max_lenght'; did you mean 'max_length'"):
+        te.explain(text_model, "film", max_lenght=3)
+    with pytest.raises(ConfigurationError, match="no parameter 'gama'; did you mean 'gamma'"):
+        te.explain(text_model, "film", gama=3)
     with pytest.raises(te.TransExplainError, match="pixels"):
         te.explain(text_model, "film", at="pixels")
     with pytest.raises(te.TransExplainError, match="words"):
         te.explain(image_model, picture(), at="words")
+
+
+def test_a_class_by_name_or_number(text_model) -> None:
+    expected = te.explain(text_model, "film", target="class:good")[0]
+    for target in ("good", 2, "2", {"class": "good"}):
+        (found,) = te.explain(text_model, "film", target=target)
+        assert (found.class_name, found.class_index) == ("good", 2)
+        np.testing.assert_array_equal(found.relevance, expected.relevance)
+    assert [one.target for one in te.explain(text_model, "film", target=("good", 0))] == [
+        "class:good",
+        "class:bad",
+    ]
+
+
+def test_records_show_themselves_in_a_line(text_model, image_model) -> None:
+    (one,) = te.explain(text_model, "a good film " * 3, target="good")
+    assert re.fullmatch(
+        r"<Attribution item='0' method=lrp class='good' logit=-?\d[\d.e-]* 11 tokens: "
+        r"'a good film a good film a good film '>",
+        repr(one),
+    )
+    assert re.fullmatch(r"<Ledger inputs=\S+ special=.* total=\S+ gap=\S+>", repr(one.ledger))
+    (drawn,) = te.explain(image_model, picture(), target=0)
+    assert repr(drawn).endswith("picture, 3 x 3 patches>")
+    assert repr(text_model) == (
+        "<LoadedModel BertForSequenceClassification of text: 3 classes (bad, so-so, good), "
+        f"float64 on cpu, from {text_model.ref.source}>"
+    )
+    contents = ["x" * 50, picture(), np.zeros((2, 3, 3)), {"input_ids": [1]}, None]
+    assert [repr(te.Item(id="7", index=7, content=one, label="l")) for one in contents] == [
+        f"<Item '7' label='l': '{'x' * 39}…'>",
+        "<Item '7' label='l': Image 24 x 24>",
+        "<Item '7' label='l': ndarray 2 x 3 x 3>",
+        "<Item '7' label='l': inputs input_ids>",
+        "<Item '7' label='l': NoneType>",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"model": "models/sst2"},
+            r"the model is the text 'models/sst2': load it first, with load",
+        ),
+        ({"model": Path("m")}, r"load_model\('m'\)"),
+        ({"model": None}, "the model is a NoneType, which is not loaded"),
+        ({"model": torch.nn.Linear(2, 2)}, "the model is a Linear, which is not loaded: use what"),
+        ({"items": 5}, r"the items cannot be 5 \(int\); give a text, a picture or its path"),
+        ({"items": None}, r"the items cannot be None \(NoneType\)"),
+        ({"items": np.array(5)}, r"the items cannot be array\(5\)"),
+        ({"items": pandas.DataFrame({"text": ["a"]})}, r"a DataFrame: give the column of texts"),
+        ({"items": [5]}, "takes strings or encoded inputs, not int"),
+        ({"items": [("a", 1)]}, "takes strings or encoded inputs, not tuple"),
+        ({"items": picture()}, "takes strings or encoded inputs, not Image"),
+        ({"method": 5}, "unknown method 5. Known: lrp, "),
+        ({"method": None}, "unknown method None. Known: lrp, "),
+        ({"target": 1.5}, r"cannot be 1.5 \(float\)"),
+        ({"target": "label"}, "item '0' has no label"),
+        ({"on_error": "ignore"}, "on_error cannot be 'ignore'; it is raise or record"),
+        ({"max_length": "x"}, "max_length cannot be 'x'; it is a number above 0"),
+        ({"batch_tokens": 0}, "batch_tokens cannot be 0"),
+        (
+            {"labels": "good"},
+            "labels cannot be 'good'; it is a mapping of labels to classes, or by",
+        ),
+        ({"classifications": ["x"]}, "a classification cannot be 'x'; it is {'name'"),
+        ({"classifications": [{"name": "x"}]}, "a classification cannot be {'name': 'x'}"),
+    ],
+)
+def test_wrong_objects_are_named_with_the_remedy(text_model, change, words: str) -> None:
+    given = {"model": text_model, "items": "film", **change}
+    with pytest.raises(te.TransExplainError, match=words):
+        te.explain(**given)
+
+
+def test_items_in_columns_and_arrays(text_model, image_model) -> None:
+    column = pandas.Series(["a film", "good"], index=[7, 9])
+    found = te.explain(text_model, column)
+    assert [(one.item_id, one.text) for one in found] == [("0", "a film"), ("1", "good")]
+    assert len(te.explain(text_model, np.array(["a", "film"], dtype=object))) == 2
+    pictures = np.stack([np.asarray(picture(seed)) for seed in range(2)])
+    together, alone = te.explain(image_model, pictures), te.explain(image_model, pictures[0])
+    assert (len(together), len(alone)) == (2, 1)
+    np.testing.assert_allclose(together[0].relevance, alone[0].relevance, atol=1e-6)
+
+
+def test_labels_by_index(text_model) -> None:
+    item = te.Item(id="0", index=0, content="film", label="2")
+    (one,) = te.explain(text_model, item, target="label", labels="by-index")
+    assert one.class_name == "good"
+
+
+def test_one_method_or_metric_needs_no_list(text_model) -> None:
+    (table,) = te.evaluate(text_model, TEXTS, "lrp", "pruning")
+    assert {row.method for row in table.rows} == {"lrp", "random"}
+    (one,) = te.explain_by_methods(text_model, TEXTS[0], methods="saliency")
+    assert one.method == "saliency"
+    with pytest.raises(ConfigurationError, match="load it first"):
+        te.evaluate("a-model", TEXTS)
+    with pytest.raises(ConfigurationError, match="load it first"):
+        te.explain_by_methods("a-model", TEXTS[0])
+
+
+def test_probabilities_are_those_of_the_model(text_model) -> None:
+    first, second = te.explain(text_model, TEXTS[0], target="top:2")
+    classes = te.explain(text_model, TEXTS[0], target="all")
+    logits = torch.tensor([one.logit for one in classes])
+    expected = dict(zip(text_model.classes, logits.softmax(0).tolist(), strict=True))
+    assert first.probabilities == pytest.approx(expected)
+    assert list(first.probabilities)[:2] == [first.class_name, second.class_name]
+    several = bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double()
+    several.config.problem_type = "multi_label_classification"
+    (one,) = te.explain(te.wrap(several, tokenizer=wordpiece()), TEXTS[0])
+    sigmoids = dict(zip(text_model.classes, logits.sigmoid().tolist(), strict=True))
+    assert one.probabilities == pytest.approx(sigmoids)
+
+
+def test_probabilities_of_many_classes_are_the_largest_and_the_explained_one() -> None:
+    module = vit(num_labels=50)
+    with torch.no_grad():
+        module.classifier.bias[:] = torch.arange(50.0)
+    model = te.wrap(module, transform=transform)
+    (one,) = te.explain(model, picture(), target="LABEL_3")
+    assert list(one.probabilities) == [
+        *(f"LABEL_{place}" for place in range(49, 29, -1)),
+        "LABEL_3",
+    ]
+
+
+def test_outputs_that_are_no_logits_give_no_false_probabilities() -> None:
+    number = te.wrap(vit(num_labels=1), transform=transform)
+    assert te.explain(number, picture())[0].probabilities == {}
+
+    class Ended(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = vit()
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return self.inner(pixel_values).logits.softmax(-1)
+
+    ended = te.wrap(Ended(), modality="image", transform=transform)
+    by = {
+        name: te.explain(ended, picture(), name, target=0)[0].probabilities
+        for name in ("lrp", "saliency")
+    }
+    assert by["lrp"] == pytest.approx(by["saliency"], abs=1e-5)
 
 
 def test_import_is_light() -> None:
@@ -200,6 +361,7 @@ def test_import_is_light() -> None:
 def test_public_names_exist() -> None:
     for name in te.__all__:
         assert getattr(te, name) is not None
+    assert dir(te) == sorted(te.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         te.nothing  # noqa: B018
 
@@ -210,9 +372,54 @@ def test_render(text_model, image_model) -> None:
     assert "unbelievably" not in html
     assert html.count("good") >= 1
     (one,) = te.explain(image_model, picture())
-    assert te.render.overlay(one, picture()).size == (24, 24)
+    assert te.render.overlay(one, picture()).size == (384, 384)
+    assert te.render.overlay(one, np.asarray(picture()), size=None).size == (24, 24)
+    assert te.render.overlay(one, picture().resize((600, 500))).size == (600, 500)
     with pytest.raises(TypeError, match="pictures"):
         te.render.overlay(found[0], picture())
+    with pytest.raises(TypeError, match="takes one attribution, not list"):
+        te.render.overlay([one], picture())
+
+
+def test_attributions_know_the_pictures_that_they_explain(
+    image_model, text_model, tmp_path: Path
+) -> None:
+    given, path = picture(), tmp_path / "a.png"
+    picture(1).save(path)
+    array = np.asarray(picture(2))
+    first, second, third = te.explain(image_model, [given, path, array])
+    assert first.picture is given and third.picture is array
+    assert second.picture == str(path), "a file that was opened here is not kept in memory"
+    for one, over in ((first, given), (second, picture(1)), (third, array)):
+        np.testing.assert_array_equal(te.render.overlay(one), te.render.overlay(one, over))
+        drawn, known = one.plot(), te.plot(one, over)
+        np.testing.assert_array_equal(
+            *(axes.get_images()[0].get_array() for axes in (drawn, known))
+        )
+    pyplot.close("all")
+    alone, streamed = replace(first), next(te.explain_iter(image_model, [given]))
+    assert alone.picture is None and streamed.picture is None
+    assert first._repr_html_().count("data:image/jpeg") == 1
+    assert alone._repr_html_().count("data:image/png") == 1
+    with pytest.raises(
+        ConfigurationError, match=r"does not know its picture.*overlay\(attribution"
+    ):
+        te.render.overlay(streamed)
+    path.unlink()
+    assert second._repr_html_() == replace(second)._repr_html_(), "the file is gone: heatmap alone"
+    with pytest.raises(ItemError, match=r"cannot read a\.png"):
+        te.plot(second, path)
+    assert te.explain(text_model, "film")[0].picture is None
+    encoded = {"pixel_values": transform(given)}
+    assert te.explain(image_model, encoded)[0].picture is None
+    (compared,) = te.explain_by_methods(image_model, given, methods="saliency", target=0)
+    assert compared.attributions[0].picture is given and compared.attributions[0].probabilities
+
+
+def test_what_is_kept_beside_an_attribution_is_in_no_export(image_model) -> None:
+    (one,) = te.explain(image_model, picture())
+    assert pickle.loads(pickle.dumps(one)).picture is None
+    assert "picture" not in asdict(one) and "_picture" not in asdict(one)
 
 
 def test_no_module_hides_a_public_function() -> None:

@@ -79,12 +79,12 @@ def test_aims_stand_beside_the_figures(ran: tuple[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.exhaustive
-def test_captum_is_measured_or_the_reason_is_told(ran: tuple[str, dict[str, Any]]) -> None:
+def test_captum_is_measured_or_the_reason_is_reported(ran: tuple[str, dict[str, Any]]) -> None:
     _, figures = ran
     for row in figures["timings"]:
         if row["contender"] in CAPTUM:
-            told = row["status"]
-            assert told == "measured" or told.startswith("captum cannot be imported: ")
+            reported = row["status"]
+            assert reported == "measured" or reported.startswith("captum cannot be imported: ")
 
 
 @pytest.mark.exhaustive
@@ -212,10 +212,10 @@ def test_a_growing_worker_would_be_seen() -> None:
     flat = memory.summary([(10, 100), (50, 102), (100, 104)], 100, 1.0)
     assert (flat["tenth"], flat["end"], flat["highest"]) == (100, 104, 104)
     assert math.isclose(flat["growth"], 0.04)
-    assert "met" in " ".join(memory.told(flat))
+    assert "met" in " ".join(memory.reported(flat))
     grown = memory.summary([(9, 50), (10, 100), (50, 120), (90, 130), (100, 0)], 100, 1.0)
     assert math.isclose(grown["growth"], 0.3), "from the tenth on, the last while it lived"
-    assert "missed" in " ".join(memory.told(grown))
+    assert "missed" in " ".join(memory.reported(grown))
 
 
 @pytest.mark.exhaustive
@@ -254,7 +254,7 @@ def test_costs_by_size_are_measured_for_every_state_of_a_run(
         assert all(row[name] > 0 for name in ("claim", "finalise", "take", "progress"))
 
 
-def test_a_missing_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(services.MissingServerError, match="no PostgreSQL reachable"),
         services.own_database("postgresql://postgres@127.0.0.1:9/postgres"),

@@ -1,62 +1,186 @@
-"""Links between the pages: each leads to a file that is there, and to a heading that it has."""
+"""The pages of the documentation: links, headings, navigation, and what is generated for them."""
 
 import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from orchestrator.spec import AuditSpec
+import transexplain
+from orchestrator.cli.verb_table import GROUPS, VERBS
+from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
+from transexplain.evaluating.metrics import METRICS
+from transexplain.methods import METHODS
+from transexplain.store.schema import metadata
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (".", "docs", "docs/extending", "examples", "benchmarks", "fuzz")
-PAGES = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+DOCS = ROOT / "docs"
+FOLDERS = (".", "examples", "benchmarks", "fuzz")
+PAGES = sorted(
+    {*DOCS.rglob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))}
+)
+#: what only the built site has
+BUILT = {DOCS / "sample" / "report.html", DOCS / "sample" / "redacted.html"}
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
+_MARKER = re.compile(r"<!-- generated: ([\w-]+) -->")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name after `#`: headings in lower case, with hyphens for spaces."""
+    """What a link may name after `#`: headings in lower case with hyphens, or their own ids."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
+    own = {found[1] for line in headings if (found := re.search(r"\{ #([\w-]+) \}$", line))}
+    return own | {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if link.startswith(("http:", "https:")):
             continue
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page
-        assert target.exists(), link
+        assert target.exists() or target.resolve() in BUILT, link
         assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_of_docs_is_linked_from_the_readme() -> None:
-    linked = set(_LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
-    linked |= {link.partition("#")[0] for link in linked}
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"docs/{page.name}" in linked, page.name
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    text = page.read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-@pytest.mark.parametrize("name", ["README.md", "docs/specification.md"])
-def test_specifications_in_the_docs_are_valid(name: str) -> None:
-    (document,) = (yaml.safe_load(block) for block in blocks(ROOT / name, "yaml"))
-    assert AuditSpec.model_validate(document).name == "reviews"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_in_the_docs_is_python(page: Path) -> None:
-    for block in blocks(page, "python"):
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         if not block.lstrip().startswith(('"', "#")):  # entries of a table
             compile(block, str(page), "exec")
 
 
 def test_the_readme_is_one_page() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 160
+    assert len(lines) <= 150
+
+
+def test_citation_names_this_version_and_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == transexplain.__version__
+    assert citation["license"] == "Apache-2.0"
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+
+
+def test_every_variable_of_the_environment_is_listed() -> None:
+    """Names are written out in the code, or given to the readers of settings."""
+    page = (DOCS / "reference" / "environment.md").read_text(encoding="utf-8")
+    files = [path for folder in ("transexplain", "workers", "orchestrator")
+             for path in (ROOT / folder).rglob("*.py")]  # fmt: skip
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    named = set(re.findall(r'(?:secret|_env|_seconds)\("([A-Z_]+)"', text))
+    named |= {one.removesuffix("_FILE") for one in re.findall(r"TRANSEXPLAIN_([A-Z_]+)", text)}
+    assert named - {""} <= set(re.findall(r"`TRANSEXPLAIN_([A-Z_]+)`", page))
+
+
+# ---- the site -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module that mkdocs calls while it builds the site."""
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    import site_hook
+
+    yield site_hook
+    for path in (DOCS / "hooks").glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def test_pages_ask_for_parts_that_exist_and_for_every_part(hooks: Any) -> None:
+    pages = DOCS.rglob("*.md")
+    asked = {name for page in pages for name in _MARKER.findall(page.read_text(encoding="utf-8"))}
+    assert asked == set(hooks.PARTS)
+
+
+def test_generated_parts_list_what_exists(hooks: Any) -> None:
+    wanted = {
+        "methods": [f"| `{name}` |" for name in METHODS],
+        "metrics": [f"| `{name}` |" for name in METRICS],
+        "command-line": [f"`transexplain {name}`" for name in (*VERBS, *GROUPS)],
+        "audit-keys": [f"`{name}`" for name in (*AuditSpec.model_fields, *SECTIONS)],
+        "sql-tables": [f"## `{name}`" for name in metadata.tables],
+        "python-names": [
+            f"::: transexplain.{name}\n" for name in ("explain", "load_model", "render.overlay")
+        ],
+        "error-classes": ["`ConfigurationError` | 2 |", "`BrokerError` | 4 |"],
+        "training-keys": ["`layers_per_interval`"],
+        "policy-keys": ["`max_flips`"],
+        "architectures": ["| ALBERT | transformers | encoders |"],
+    }
+    assert wanted.keys() == hooks.PARTS.keys()
+    for name, lines in wanted.items():
+        part = f"{hooks.PARTS[name]()}\n"
+        for line in lines:
+            assert line in part, f"{name} lacks {line}"
+
+
+def test_every_option_of_a_verb_is_in_its_section(hooks: Any) -> None:
+    from test_docs_commands import options_of
+
+    text = hooks.PARTS["command-line"]()
+    for name in VERBS:
+        section = text.partition(f"{{ #transexplain-{name} }}")[2].partition("\n## ")[0]
+        for option in options_of([name]) - {"--help"}:
+            assert option.lstrip("-") in section, f"{name} {option}"
+
+
+def test_links_of_the_repository_become_links_of_the_site(hooks: Any) -> None:
+    text = "[a](../../SECURITY.md#x) [`b`](../../workers/app.py) [c](x.md) ![d](../images/e.png)"
+    assert hooks.with_site_links(text, "how-to/fleet.md") == (
+        "[a](../contribute/security.md#x) `b` [c](x.md) ![d](../images/e.png)"
+    )
+    mounted = hooks.with_site_links("[f](docs/how-to/fleet.md)", "contribute/security.md")
+    assert mounted == "[f](../how-to/fleet.md)"
+    code = "```sh\n[a](../../workers/app.py)\n```"
+    assert hooks.with_site_links(code, "how-to/fleet.md") == code
+
+
+def test_the_sample_report_is_of_the_demo_and_can_be_redacted(hooks: Any) -> None:
+    whole, redacted = (hooks.rendered(redacted=one) for one in (False, True))
+    assert "demo-letters" in whole and "demo-letters" in redacted
+    assert "village/harbour" in whole
+    assert "letter-00" in whole and "letter-00" not in redacted
+
+
+class _Loaded(HTMLParser):
+    """Addresses that a page loads by itself: scripts, styles, pictures, frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        loads = tag == "link" and given.get("rel") != "canonical"
+        self.found += [given["src"] or ""] if "src" in given else []
+        self.found += [given.get("href") or ""] if loads else []
+
+
+@pytest.mark.exhaustive
+def test_the_site_builds_and_its_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    import subprocess
+
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=300)
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        parser = _Loaded()
+        parser.feed(page.read_text(encoding="utf-8"))
+        for address in parser.found:
+            local = not re.match(r"(\w+:)?//", address)
+            assert local, f"{page.name} loads {address}"
+        assert "fonts." not in page.read_text(encoding="utf-8")

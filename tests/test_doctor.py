@@ -138,14 +138,14 @@ def test_everything_uncovered_is_listed_with_its_place() -> None:
         (DetachesAll(), "not covered: the pass as a whole"),
     ],
 )
-def test_what_does_not_close_is_told(module: Toy, verdict: str) -> None:
+def test_what_does_not_close_is_reported(module: Toy, verdict: str) -> None:
     found = examine(wrapped(module), IDS)
     assert found.verdict == verdict
     for one in found.uncovered:
         assert "detaches its path" in one.why
 
 
-def test_logits_that_are_not_the_models_are_told() -> None:
+def test_logits_that_are_not_the_models_are_reported() -> None:
     torch.manual_seed(0)
     assert examine(wrapped(Random()), IDS).verdict.startswith("logits differ")
 

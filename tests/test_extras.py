@@ -22,8 +22,11 @@ EXTRAS = {
     extra: {one.name: one for one in map(Requirement, named)}
     for extra, named in PROJECT["optional-dependencies"].items()
 }
-FEATURES = ("flow", "mlflow", "training", "wandb")
-OPTIONAL = {"captum", "igraph", "ignite", "matplotlib", "mlflow", "wandb"}
+FEATURES = ("excel", "flow", "mlflow", "notebook", "signing", "training", "wandb")
+OPTIONAL = {
+    *("captum", "cryptography", "igraph", "ignite", "matplotlib", "mlflow", "openpyxl"),
+    *("pandas", "securesystemslib", "wandb"),
+}
 
 Call = Callable[..., tuple[int, str]]
 
@@ -35,7 +38,7 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
-    for extra in ("flow", "training"):
+    for extra in ("excel", "flow", "notebook", "signing", "training"):
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
     required = {Requirement(one).name for one in PROJECT["dependencies"]}
     assert not required & {*everything, "captum"}

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("explaining",),
     ("evaluating", "analysis", "training", "doctor"),
-    ("audit", "provenance"),
+    ("auditing", "provenance"),
     ("reports",),
     ("workers", "api", "render"),
     ("orchestrator",),

@@ -9,7 +9,7 @@ import torch
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.explaining import Explained, Request, batch_sizes, explain_items
+from transexplain.explaining import Explained, Request, batch_sizes, explain_items, long_texts
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.explaining.item_loop import portions, screened
 from transexplain.models.loaded_model import LoadedModel
@@ -19,6 +19,15 @@ from transexplain.types.targets import ClassNames, parse_target
 
 TEXTS = ["good film", "a nice film", "nice goods", "x e", "film film", "good goods", "e x", "a x"]
 LONG = "a nice film and good goods " * 6
+
+
+@pytest.fixture(autouse=True)
+def freed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """An entry for each time that caches are freed, which takes long in a process of many tests."""
+    times: list[int] = []
+    for module in (batch_sizes, long_texts):
+        monkeypatch.setattr(module, "free_caches", lambda: times.append(1))
+    return times
 
 
 def out_of_cuda() -> Exception:
@@ -57,13 +66,11 @@ def explained(model: LoadedModel, texts: list[str], **options: Any) -> list[Expl
 
 @pytest.mark.parametrize("error", [out_of_cuda, out_of_ram, MemoryError])
 def test_a_shortage_is_met_once(
-    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch, freed: list[int]
 ) -> None:
     model, sizes = model_with_room(10**9, error)
     wanted = explained(model, TEXTS)
-    freed: list[int] = []
     monkeypatch.setattr("transexplain.explaining.item_loop.READ_TOGETHER", {"text": 4})
-    monkeypatch.setattr(batch_sizes, "free_caches", lambda: freed.append(1))
     model, sizes = model_with_room(2, error)
     explained(model, TEXTS[:1])  # what the model does not depend on is measured before
     sizes.clear()
@@ -86,9 +93,10 @@ def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("options", [{}, {"long_text": "window", "window": 8}])
-def test_an_item_too_large_by_itself_says_so(options: dict[str, Any]) -> None:
+def test_an_item_too_large_by_itself_says_so(options: dict[str, Any], freed: list[int]) -> None:
     model, _ = model_with_room(0, out_of_cuda)
     [one] = explained(model, [LONG], **options)
+    assert freed
     assert one.failure is not None
     assert one.failure.kind == "out-of-memory"
     assert "CUDA out of memory" in one.failure.message

@@ -33,7 +33,7 @@ def laughs(merge: bool = False) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("[" * 100_000, "nested more than 64 deep"),
         ("{a: " * 100_000, "nested more than 64 deep"),
@@ -80,9 +80,9 @@ def laughs(merge: bool = False) -> str:
     ],
     ids=range(42),
 )
-def test_what_is_refused(text: str, said: str) -> None:
+def test_what_is_refused(text: str, printed: str) -> None:
     start = time.process_time()
-    with pytest.raises(UnreadableError, match=said):
+    with pytest.raises(UnreadableError, match=printed):
         read_yaml(text)
     assert time.process_time() - start < 20
 
@@ -137,7 +137,7 @@ def plain(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("[" * 100_000, "nested"),
         ('{"a":' * 100_000, "nested"),
@@ -149,8 +149,8 @@ def plain(value: Any) -> bool:
         (" " * 16_000_001, "more than 16,000,000"),
     ],
 )
-def test_json_that_is_refused(text: str, said: str) -> None:
-    with pytest.raises(UnreadableError, match=said):
+def test_json_that_is_refused(text: str, printed: str) -> None:
+    with pytest.raises(UnreadableError, match=printed):
         read_json(text)
 
 

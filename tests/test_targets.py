@@ -14,6 +14,7 @@ from transexplain.types.plans import Classification
 from transexplain.types.targets import (
     ClassNames,
     label_index,
+    label_mapping,
     parse_target,
     resolve_target,
     short_form,
@@ -50,6 +51,40 @@ def test_forms(spec, expected) -> None:
     found = [(r.class_index, r.class_name, r.coefficients) for r in resolved(spec)]
     assert found == expected
     assert [r.rank for r in resolved(spec)] == list(range(len(expected)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "stored"),
+    [
+        ("spam", "class:spam"),
+        ("not-hate", "class:not-hate"),
+        (2, "class:spam"),
+        (np.int64(0), "class:hate"),
+        ("2", "class:spam"),
+        ("class:2", "class:2"),  # as plans of older versions have it
+    ],
+)
+def test_a_class_alone_is_short_for_the_target_of_its_name(spec: Any, stored: str) -> None:
+    found = parse_target(spec, names())
+    assert (found.spec, found.kind) == (stored, "class")
+    assert short_form(spec, names()) == stored
+    assert parse_target(stored, names()) == found, "the stored spec reads back"
+
+
+def test_words_win_over_classes_of_that_name() -> None:
+    known = ClassNames(("all", "label", "a:b"), [Classification(name="a", classes=("label",))])
+    assert parse_target("all", known).kind == "all"
+    assert parse_target("class:all", known).plus == (0,)
+    assert parse_target("a", known).kind == "group"
+    assert parse_target("a:b", known).spec == "class:a:b"
+
+
+def test_a_class_whose_name_is_the_number_of_another_keeps_its_own_number() -> None:
+    known = ClassNames(("a", "0"))
+    for spec in (1, "1"):
+        assert parse_target(spec, known).spec == "class:1"
+    with pytest.raises(TargetError, match="use the names of the classes"):
+        parse_target("0", known)
 
 
 def test_label_needs_a_label() -> None:
@@ -107,7 +142,19 @@ def test_two_readings_are_an_error_and_the_mapping_form_works() -> None:
         ({"contrast": ["hate"]}, "no two known classes"),
         ("top:0", "between 1 and 3"),
         ("top:many", "between 1 and 3"),
-        ("predict", "unknown target"),
+        ("predict", "unknown target 'predict'; did you mean 'predicted'. A target is predicted"),
+        ("HATE", "did you mean 'hate'"),
+        ("clas:spam", "did you mean 'class:spam'"),
+        ("class:spma", "unknown class 'spma'; did you mean 'spam'. The model has: hate"),
+        ("contrast:spam-hat", "no two known classes; did you mean 'contrast:spam-hate'"),
+        ("contras:spam-hate", "did you mean 'contrast:spam-hate'"),
+        ("zebra", r"unknown target 'zebra'. A target is .*Classes: hate, not-hate, spam"),
+        (7, "unknown class '7'. The model has: hate"),
+        (-1, "unknown target '-1'"),
+        (True, r"cannot be True \(bool\); it is predicted"),
+        (None, r"cannot be None \(NoneType\)"),
+        (1.0, r"cannot be 1.0 \(float\)"),
+        ([1], r"cannot be \[1\] \(list\)"),
         ("{bad", "not valid JSON"),
         ({"class": "a", "top": 1}, "exactly one key"),
     ],
@@ -146,6 +193,33 @@ def test_classification_must_not_hide_a_class() -> None:
 )
 def test_labels(label: str | None, mapping: dict[str, str], expected: int | None) -> None:
     assert label_index(label, names(), mapping) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "mapping", "expected"),
+    [
+        ("SPAM", {}, 2),
+        ("1", {}, None),  # three stars are not the model's third class
+        (" 1 ", {}, None),
+        ("1", {"1": "spam"}, 2),
+        ("1.0", {}, None),
+        ("-1", {}, None),
+    ],
+)
+def test_labels_read_by_name(label: str, mapping: dict[str, str], expected: int | None) -> None:
+    assert label_index(label, names(), mapping, by_name=True) == expected
+
+
+def test_numbers_name_classes_that_are_called_so() -> None:
+    stars = ClassNames(("1", "2", "3"))
+    assert [label_index(one, stars, {}, by_name=True) for one in "0123"] == [None, 0, 1, 2]
+    nameless = ClassNames(("LABEL_0", "LABEL_1"))
+    assert [label_index(one, nameless, {}, by_name=True) for one in "012"] == [0, 1, None]
+
+
+def test_by_index_is_written_out() -> None:
+    assert label_mapping("by-index", ("bad", "good")) == {"0": "bad", "1": "good"}
+    assert label_mapping({"5": "good"}, ("bad", "good")) == {"5": "good"}
 
 
 @given(

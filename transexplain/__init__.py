@@ -6,19 +6,34 @@ from typing import TYPE_CHECKING, Any
 from transexplain.version import __version__
 
 if TYPE_CHECKING:
+    from orchestrator.notebook_audit import AuditResult, audit
     from transexplain import render
-    from transexplain.api import evaluate, explain, explain_iter, load_model, wrap
+    from transexplain.api import (
+        evaluate,
+        explain,
+        explain_by_methods,
+        explain_iter,
+        load_model,
+        wrap,
+    )
     from transexplain.errors import TransExplainError
-    from transexplain.explaining.by_methods import explain_by_methods
+    from transexplain.methods import add_method
+    from transexplain.reports.attribution_frame import to_frame
+    from transexplain.reports.attribution_plot import plot
     from transexplain.types.items import Attribution, Item, Ledger, PatchGrid, Token
 
 _PUBLIC = {
+    "AuditResult": "orchestrator.notebook_audit",
+    "audit": "orchestrator.notebook_audit",
     "evaluate": "transexplain.api",
     "explain": "transexplain.api",
-    "explain_by_methods": "transexplain.explaining.by_methods",
+    "explain_by_methods": "transexplain.api",
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
+    "add_method": "transexplain.methods",
+    "plot": "transexplain.reports.attribution_plot",
+    "to_frame": "transexplain.reports.attribution_frame",
     "TransExplainError": "transexplain.errors",
     "Attribution": "transexplain.types.items",
     "Item": "transexplain.types.items",
@@ -29,18 +44,23 @@ _PUBLIC = {
 
 __all__ = [
     "Attribution",
+    "AuditResult",
     "Item",
     "Ledger",
     "PatchGrid",
     "Token",
     "TransExplainError",
     "__version__",
+    "add_method",
+    "audit",
     "evaluate",
     "explain",
     "explain_by_methods",
     "explain_iter",
     "load_model",
+    "plot",
     "render",
+    "to_frame",
     "wrap",
 ]
 
@@ -52,3 +72,8 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'transexplain' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, which completion shows."""
+    return __all__

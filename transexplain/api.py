@@ -1,20 +1,24 @@
 """The public interface: load a model, explain items, render what was found."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from scipy.special import expit, softmax
 
 from transexplain.data.image_files import load_image
-from transexplain.errors import ItemError
-from transexplain.evaluating import Evaluation, evaluate_items
+from transexplain.errors import ConfigurationError, EngineError, ItemError, did_you_mean
+from transexplain.evaluating.evaluate_items import evaluate_items
+from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.explaining.item_loop import Silent
-from transexplain.methods import parameters_of
-from transexplain.models.load import load_model
+from transexplain.methods import METHODS, parameters_of
+from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.wrap import wrap
-from transexplain.types.items import Attribution, Item, ItemFailure
+from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.plans import Classification
 from transexplain.types.scores import (
     RANDOM,
@@ -23,13 +27,22 @@ from transexplain.types.scores import (
     MethodSpec,
     MetricSpec,
 )
-from transexplain.types.targets import ClassNames, parse_target
+from transexplain.types.targets import (
+    BY_INDEX,
+    ClassNames,
+    TargetLike,
+    label_mapping,
+    parse_target,
+)
 
 if TYPE_CHECKING:
     from transexplain.reports.evaluation import Table
 
 OnError = Literal["raise", "record"]
-TargetLike = str | Mapping[str, Any]
+_PROBABILITIES = 20  #: classes of an item whose probabilities its attributions hold
+_OPTIONS = ("labels", "long_text", "max_length", "batch_tokens", "long_text_join")
+#: options that are numbers of positions
+_COUNTS = ("max_length", "batch_tokens", "window", "stride")
 
 __all__ = ["evaluate", "explain", "explain_iter", "load_model", "wrap"]
 
@@ -49,8 +62,9 @@ def explain(
         model: what `load_model` or `wrap` gave.
         items: a text, a picture or its path, encoded inputs, an `Item`, or an iterable of these.
         method: name in the method registry, or a MethodSpec with its parameters.
-        target: `predicted`, `label`, `all`, `class:<id|name>`, `top:<k>`, `contrast:<a>-<b>`, a
-            mapping form, a classification, or several of these.
+        target: `predicted`, `label`, `all`, `class:<id|name>` or the name or number of a class
+            alone, `top:<k>`, `contrast:<a>-<b>`, a mapping form, a classification, or several of
+            these.
         on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
             in its place.
         params: `classifications`, `labels`, `max_length`, `batch_tokens`, and what becomes of
@@ -66,8 +80,10 @@ def explain(
         EngineError: an operator without a rule.
         ConfigurationError: parameters that the method does not have or that contradict each other.
     """
-    found = explain_iter(model, _several(items), method, target, on_error=on_error, **params)
-    return list(found)
+    given = _several(items)
+    # pictures of a list are in memory anyway; those of a stream would fill it
+    pictured = isinstance(given, list | tuple | np.ndarray)
+    return list(_explained(model, given, method, target, on_error, params, pictured=pictured))
 
 
 def explain_iter(
@@ -83,17 +99,38 @@ def explain_iter(
 
     Items are taken in windows, so that memory does not grow with the stream.
     """
+    yield from _explained(model, items, method, target, on_error, params, pictured=False)
+
+
+def _explained(
+    model: LoadedModel,
+    items: Iterable[Any],
+    method: str | MethodSpec,
+    target: TargetLike | Sequence[TargetLike],
+    on_error: OnError,
+    params: dict[str, Any],
+    *,
+    pictured: bool,
+) -> Iterator[Attribution | ItemFailure]:
+    """As `explain_iter`; where it is `pictured`, attributions know their pictures."""
+    if on_error not in get_args(OnError):
+        raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
     request = _request(model, method, target, params)
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
-        yield from _results(explained, on_error)
+        if explained.failure is None:
+            yield from _answered(model, explained, pictured=pictured)
+        elif on_error == "record":
+            yield explained.failure
+        else:
+            raise ItemError(explained.failure.kind, explained.failure.message)
 
 
 def evaluate(
     model: LoadedModel,
     items: Any,
-    methods: Sequence[str | MethodSpec | EvaluatedMethod] = ("lrp",),
-    metrics: Sequence[str | MetricSpec] = ("activation", "pruning"),
+    methods: str | Sequence[str | MethodSpec | EvaluatedMethod] = ("lrp",),
+    metrics: str | Sequence[str | MetricSpec] = ("activation", "pruning"),
     target: TargetLike | Sequence[TargetLike] = "predicted",
     **params: Any,
 ) -> "list[Table]":
@@ -113,15 +150,19 @@ def evaluate(
     """
     from transexplain.reports.evaluation import tables_of
 
+    _loaded(model)
     given = [_as_item(model, content, index) for index, content in enumerate(_several(items))]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
-    rows = [_evaluated(one) for one in methods]
+    rows = [_evaluated(one) for one in ([methods] if isinstance(methods, str) else methods)]
     if all(one.label != RANDOM for one in rows):
         rows.append(_evaluated(RANDOM))
     plan = EvaluationPlan(
         methods=tuple(rows),
-        metrics=tuple(MetricSpec(name=one) if isinstance(one, str) else one for one in metrics),
+        metrics=tuple(
+            MetricSpec(name=one) if isinstance(one, str) else one
+            for one in ([metrics] if isinstance(metrics, str) else metrics)
+        ),
         targets=tuple(one.spec for one in request.targets),
         **own,
     )
@@ -140,13 +181,38 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     return EvaluatedMethod(label=spec.name, method=spec)
 
 
-def _results(explained: Explained, on_error: OnError) -> Iterator[Attribution | ItemFailure]:
-    if explained.failure is None:
-        yield from explained.attributions
-    elif on_error == "record":
-        yield explained.failure
+def _answered(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
+    """The attributions of an item with its probabilities and, where wanted, its picture."""
+    shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
+    largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
+    picture = _picture_of(explained.item) if pictured and model.modality == "image" else None
+    for one in explained.attributions:
+        own = {name: shares[name] for name in (one.class_name,) if name in shares}
+        known = replace(one, probabilities={**largest, **own})
+        yield known if picture is None else known.over(picture)
+
+
+def _picture_of(item: Item | None) -> Any:
+    """The picture as it was given; of one that was opened here the path, which takes no memory."""
+    if item is None or isinstance(item.content, Mapping):
+        return None
+    opened = item.source is not None and Path(item.source).is_file()
+    return item.source if opened else item.content
+
+
+def _probabilities(model: LoadedModel, logits: Sequence[float]) -> dict[str, float]:
+    """Class -> probability; empty where the model has one output, which is a number."""
+    values = np.asarray(logits)
+    config = getattr(model.module, "config", None)
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        shares = expit(values)
+    elif len(values) < 2 or len(values) != len(model.classes):
+        return {}
+    elif values.min() >= 0.0 and abs(values.sum() - 1.0) < 1e-5:
+        shares = values  # the module ends in a softmax, which this method did not take off
     else:
-        raise ItemError(explained.failure.kind, explained.failure.message)
+        shares = softmax(values)
+    return dict(zip(model.classes, shares.tolist(), strict=True))
 
 
 def _request(
@@ -156,14 +222,16 @@ def _request(
     params: dict[str, Any],
 ) -> Request:
     names = ClassNames(
-        model.classes,
-        [
-            entry if isinstance(entry, Classification) else Classification(**entry)
-            for entry in params.pop("classifications", ())
-        ],
+        _loaded(model).classes, list(map(_classification, params.pop("classifications", ())))
     )
-    specs = [target] if isinstance(target, str | Mapping) else list(target)
+    specs: list[Any] = [target]
+    if isinstance(target, Iterable) and not isinstance(target, str | Mapping):
+        specs = list(target)
     options = {name: params.pop(name) for name in _option_names(method, params) if name in params}
+    _check_options(options)
+    _check_names(method, params)
+    if "labels" in options:
+        options["labels"] = label_mapping(options["labels"], names.classes)
     return Request(
         method=_method(method, params),
         targets=tuple(parse_target(spec, names) for spec in specs),
@@ -172,12 +240,58 @@ def _request(
     )
 
 
+def _loaded(model: Any) -> LoadedModel:
+    """`model`, if it is one that was loaded; ConfigurationError says how to load it."""
+    if isinstance(model, LoadedModel):
+        return model
+    if isinstance(model, str | Path):
+        raise ConfigurationError(
+            f"the model is the text {str(model)!r}: load it first, with load_model({str(model)!r})"
+        )
+    raise ConfigurationError(
+        f"the model is a {type(model).__name__}, which is not loaded: use what load_model gives of "
+        "a pipeline, or of a model with its tokenizer or image processor"
+    )
+
+
+def _classification(entry: Any) -> Classification:
+    if isinstance(entry, Classification):
+        return entry
+    if not isinstance(entry, Mapping) or set(entry) != {"name", "classes"}:
+        raise ConfigurationError(
+            f"a classification cannot be {entry!r:.80}; it is {{'name': ..., 'classes': [...]}}"
+        )
+    return Classification(name=entry["name"], classes=tuple(entry["classes"]))
+
+
 def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[str]:
     """Which parameters are not the method's."""
-    names = ["labels", "long_text", "max_length", "batch_tokens", "long_text_join"]
     own = () if isinstance(method, MethodSpec) else parameters_of(method)
     windows = params.get("long_text") == "window"
-    return names + [name for name in ("window", "stride") if windows or name not in own]
+    return [*_OPTIONS, *(name for name in ("window", "stride") if windows or name not in own)]
+
+
+def _check_names(method: str | MethodSpec, params: Mapping[str, Any]) -> None:
+    """Refuse what is nearly an option; what is nearly a parameter the method refuses itself."""
+    own = parameters_of(method.name if isinstance(method, MethodSpec) else method)
+    known = (*own, *_OPTIONS, "window", "stride", "classifications")
+    for name in params:
+        near = did_you_mean(name, known)
+        if name not in own and near and not did_you_mean(name, own):
+            raise ConfigurationError(f"there is no parameter {name!r}{near}")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse values of another type than an option's; ConfigurationError names it."""
+    for name in _COUNTS:
+        value = options.get(name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigurationError(f"{name} cannot be {value!r:.80}; it is a number above 0")
+    labels = options.get("labels", {})
+    if not isinstance(labels, Mapping) and labels != BY_INDEX:
+        raise ConfigurationError(
+            f"labels cannot be {labels!r:.80}; it is a mapping of labels to classes, or {BY_INDEX}"
+        )
 
 
 def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
@@ -187,12 +301,22 @@ def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
 
 
 def _several(items: Any) -> Iterable[Any]:
-    one = (
-        isinstance(items, str | Path | Mapping | Item)
-        or hasattr(items, "shape")
-        or _is_picture(items)
-    )
-    return [items] if one else items
+    """`items` as an iterable, one item as a list; ConfigurationError where it is neither."""
+    if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
+        return [items]
+    dimensions = len(getattr(items, "shape", (None,)))
+    if dimensions == 2 and hasattr(items, "columns"):
+        raise ConfigurationError(
+            "the items are a DataFrame: give the column of texts, as in frame['text']"
+        )
+    if dimensions in (2, 3):  # an array that is one picture; of one or four axes it holds items
+        return [items]
+    if not isinstance(items, Iterable) or not dimensions:
+        raise ConfigurationError(
+            f"the items cannot be {items!r:.80} ({type(items).__name__}); give a text, a picture "
+            "or its path, encoded inputs, or a list of these"
+        )
+    return items
 
 
 def _is_picture(value: Any) -> bool:
@@ -202,9 +326,73 @@ def _is_picture(value: Any) -> bool:
 def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure:
     if isinstance(content, Item):
         return content
+    source = None
     if model.modality == "image" and isinstance(content, str | Path):
+        source = str(content)
         try:
-            content = load_image(Path(content))
+            content = load_image(Path(source))
         except ItemError as error:
             return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
-    return Item(id=str(index), index=index, content=content)
+    return Item(id=str(index), index=index, content=content, source=source)
+
+
+def explain_by_methods(
+    model: LoadedModel,
+    content: Any,
+    *,
+    methods: str | Iterable[str] | None = None,
+    target: TargetLike = "top:2",
+    params: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Compared]:
+    """Explain one item by every method, or by those named; in the order of the registry.
+
+    Args:
+        model: what `load_model` or `wrap` gave.
+        content: a text, a picture or encoded inputs.
+        methods: names; default: all of the registry.
+        target: the same for all.
+        params: method -> its parameters.
+
+    Returns:
+        One record per method; a method that is not defined for the model has its reason there.
+
+    Raises:
+        TargetError: a class that the model does not have.
+        ItemError: the item cannot be read.
+        ConfigurationError: an unknown method, here or in `params`.
+    """
+    given = params or {}
+    names = list(METHODS) if methods is None else list(methods)
+    if isinstance(methods, str):
+        names = [methods]
+    for name in (*given, *names):
+        METHODS[name]
+    classes = ClassNames(_loaded(model).classes)
+    parsed = (parse_target(target, classes),)
+    item = Item(id="0", index=0, content=content)
+    found = []
+    for name in names:
+        spec = MethodSpec(name=name, params=given.get(name, {}))
+        found.append(_compared(model, item, Request(method=spec, targets=parsed, names=classes)))
+    return found
+
+
+def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:
+    begun = time.perf_counter()
+    attributions: tuple[Attribution, ...] = ()
+    error = None
+    try:
+        (done,) = explain_items(model, [item], request)
+    except (ConfigurationError, EngineError) as reason:
+        error = str(reason)
+    else:
+        attributions = tuple(_answered(model, done, pictured=True))
+        if done.failure is not None and done.failure.kind != "model-error":
+            raise ItemError(done.failure.kind, done.failure.message)
+        error = done.failure.message if done.failure is not None else None
+    return Compared(
+        method=request.method.name,
+        attributions=attributions,
+        error=error,
+        seconds=time.perf_counter() - begun,
+    )

@@ -22,7 +22,9 @@ A message names the thing that is wrong and the remedy. It may quote what a file
 kept to a length that a person reads, and to characters that no terminal obeys.
 """
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _LONGEST = 2_000  #: characters of a message
 _END = 400  #: of them those at its end, where the remedy is
@@ -108,3 +110,15 @@ class WebhookError(InfrastructureError):
 
 class FencedError(InfrastructureError):
     """The shard's lease went to another worker: nothing of this attempt was written."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why something could not be read, without the name of the file, which the caller gives."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'x'?" where a known name is near; "" where none is."""
+    letters = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), letters, n=1)
+    return f"; did you mean {letters[near[0]]!r}?" if near else ""

@@ -59,7 +59,7 @@ def read_yaml(text: str) -> Any:
         _refuse_growth(node, max(_ALIASED, 4 * len(text)))
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise UnreadableError(_said(error)) from None
+        raise UnreadableError(_yaml_message(error)) from None
 
 
 def read_json(text: str, pairs: Pairs | None = None) -> Any:
@@ -218,7 +218,7 @@ def _at(node: Node, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
-def _said(error: yaml.YAMLError) -> str:
+def _yaml_message(error: yaml.YAMLError) -> str:
     """In one line: yaml's own repeats the document's lines, which may hold anything."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

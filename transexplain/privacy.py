@@ -134,7 +134,7 @@ def _run(path: Path, sha256: str, attribute: str) -> ModuleType:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise ConfigurationError(
             f"redact: {path} is not the file of the plan (sha256 {sha256[:12]}); put that one "
-            "back, or plan the run anew (`schedule remove` and `schedule add` for a schedule)"
+            "back, or plan the run again (`schedule remove` and `schedule add` for a schedule)"
         )
     if not _shows_mark(data, attribute):
         raise _unmarked(f"{path}:{attribute}")
@@ -160,7 +160,7 @@ def _bytes(path: Path) -> bytes:
         if not (path.is_absolute() and path.is_file()):
             raise ConfigurationError(
                 f"redact: there is no file {path}; every process that works on the run needs it "
-                f"there, or allow its module by {MODULES} and plan the run anew"
+                f"there, or allow its module by {MODULES} and plan the run again"
             )
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)

@@ -1,12 +1,11 @@
 """Tables of names: each entry is a `"module:attribute"` string, imported on first use."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, did_you_mean
 
 
 class Registry(Mapping[str, str]):
@@ -34,13 +33,16 @@ class Registry(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._table)
 
+    def add(self, name: str, place: str) -> None:
+        """Enter `place` (`module:attribute`) under `name`, for this process."""
+        self._table[name] = place
+
     def load(self, name: str) -> Any:
         """The object behind `name`; raises ConfigurationError for a name not in the table."""
         return load(self[name])
 
     def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self._table, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(str(name), self._table) or "."
         return f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self._table)}"
 
 

@@ -1,11 +1,14 @@
 """Pictures and pages of single attributions: what `explain` shows."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from transexplain.data.image_files import load_image
+from transexplain.errors import ConfigurationError
 from transexplain.reports import heatmap
 from transexplain.reports.coloured_text import page as html
 from transexplain.reports.coloured_text import token_ansi as ansi
@@ -15,20 +18,41 @@ from transexplain.types.items import Attribution, PatchGrid
 __all__ = ["ansi", "comparison", "html", "overlay", "segments"]
 
 
-def overlay(attribution: Attribution, image: Any, **options: Any) -> Image.Image:
+def overlay(
+    attribution: Attribution,
+    image: Any = None,
+    *,
+    size: int | None = heatmap.READABLE,
+    **options: Any,
+) -> Image.Image:
     """`image`, the picture that was explained, under its relevance.
 
     Args:
         attribution: of a picture; its relevance (rows, cols) lies over the part of the picture
             that the model saw.
-        image: PIL image or array (H, W, 3) of any size.
+        image: PIL image, array (H, W, 3) or path, of any size; None: the picture that the
+            attribution knows, as those of `explain` do.
+        size: pixels that the longer side has at least, small pictures are enlarged; None: as
+            large as `image`.
         options: `alpha`, `scale` and `palette` of `reports.heatmap.overlay`.
 
-    Raises TypeError for an attribution of a text.
+    Raises TypeError for an attribution of a text, and for what is none; ConfigurationError where no
+    picture is known.
     """
+    if not isinstance(attribution, Attribution):
+        raise TypeError(f"overlay() takes one attribution, not {type(attribution).__name__}")
     if not isinstance(attribution.features, PatchGrid):
         raise TypeError("overlay() is for pictures; this attribution is of a text")
-    return heatmap.overlay(image, attribution.relevance, box=attribution.features.box, **options)
+    given = attribution.picture if image is None else image
+    if given is None:
+        raise ConfigurationError(
+            "this attribution does not know its picture, as those of streams and of stored runs do "
+            "not: give it, overlay(attribution, picture)"
+        )
+    if isinstance(given, str | Path):
+        given = load_image(Path(given))
+    shown = given if size is None else heatmap.enlarged(given, size)
+    return heatmap.overlay(shown, attribution.relevance, box=attribution.features.box, **options)
 
 
 def segments(

@@ -20,27 +20,139 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
-from transexplain.errors import DatabaseError, FencedError
+from transexplain.auditing.text_guard import guard_of
+from transexplain.data.attribution_files import read_attributions
+from transexplain.data.shard_reader import read_shard
+from transexplain.errors import DatabaseError, FencedError, InfrastructureError
+from transexplain.methods.learned_facts import check_at_hand
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim
-from transexplain.types.observer import NO_CAUTION
-from transexplain.types.plans import AuditPlan, ShardResult
+from transexplain.store.runs import Claim
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.observer import NO_CAUTION, Caution, Observer
+from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
-from workers.heartbeat import LeaseKeeper, end_process
+from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
-from workers.shard_stages import ReadAhead, compute, model_for
-from workers.worker_names import worker_name
+
+if TYPE_CHECKING:
+    from transexplain.auditing.explained_shard import Given
+    from transexplain.models.loaded_model import Encoded, LoadedModel
+
+
+def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
+    """The model of a plan; None where its attributions were imported.
+
+    Raises ModelLoadError as `ModelCache.get`, ConfigurationError as `guard_of` and where an
+    explainer cannot be read.
+    """
+    guard_of(plan)  # where the key, the hook or an explainer is not there, no model is loaded
+    check_at_hand(plan)
+    return None if plan.task == "imported" else models.get(plan.model)
+
+
+def compute(
+    plan: AuditPlan,
+    shard: Shard,
+    model: "LoadedModel | None",
+    *,
+    observer: Observer,
+    caution: Caution,
+    items: "Given" = None,
+) -> ShardResult:
+    """The result of one shard as it may be stored; `model` is what `model_for` gave.
+
+    Raises as `explain_shard` and `guard_of`; where the plan keeps texts out of the store, errors
+    do not tell what they were about.
+    """
+    guard = guard_of(plan)
+    if guard is None:
+        return _computed(plan, shard, model, observer, caution, items)
+    from transexplain.explaining import Stopped
+
+    try:
+        given = guard.read(_read(plan, shard, model) if items is None else items)
+        result = _computed(plan, shard, model, observer, caution, given)
+        return guard.storable(result)
+    except (Stopped, InfrastructureError):
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again without what it may quote
+        raise guard.error_without_text(error) from None
+
+
+def _computed(
+    plan: AuditPlan,
+    shard: Shard,
+    model: "LoadedModel | None",
+    observer: Observer,
+    caution: Caution,
+    items: Any,
+) -> ShardResult:
+    if model is None:
+        from transexplain.auditing.explained_shard import import_shard
+
+        return import_shard(plan, shard, observer=observer, items=items)
+    from transexplain.auditing.explained_shard import explain_shard
+
+    return explain_shard(plan, shard, model, observer=observer, caution=caution, items=items)
+
+
+def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
+    return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
+
+
+class ReadAhead:
+    """The items of a shard, read and encoded in a thread one chunk ahead of who takes them.
+
+    Chunks are those that `explain_items` reads together, so the batches, and with them every bit
+    of the result, are the same as without.
+    """
+
+    def __init__(
+        self, reader: ThreadPoolExecutor, plan: AuditPlan, shard: Shard, model: "LoadedModel"
+    ) -> None:
+        self._reader = reader
+        self._plan = plan
+        self._model = model
+        self._items: Iterator[Item | ItemFailure] = iter(())
+        self._next = reader.submit(self._open, shard)
+
+    def __iter__(self) -> "Iterator[Item | ItemFailure | Encoded]":
+        while chunk := self._next.result():
+            self._next = self._reader.submit(self._chunk)
+            yield from chunk
+
+    def close(self) -> None:
+        """Read no further; a chunk that is begun is waited for."""
+        if not self._next.cancel():
+            self._next.exception()
+
+    def _open(self, shard: Shard) -> "Sequence[Item | ItemFailure | Encoded]":
+        self._items = iter(read_shard(self._plan.dataset, shard))
+        return self._chunk()
+
+    def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
+        from transexplain.explaining import Request
+        from transexplain.explaining.item_loop import READ_TOGETHER
+
+        given = list(islice(self._items, READ_TOGETHER[self._model.modality]))
+        if self._plan.task == "evaluation":  # measures encode perturbed items themselves
+            return given
+        readable = [one for one in given if isinstance(one, Item)]
+        encoded = iter(Request.from_plan(self._plan).encode(self._model, readable))
+        return [next(encoded) if isinstance(one, Item) else one for one in given]
+
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
 #: share of a shard's items after which the next is claimed: earlier would keep it from others
@@ -162,6 +274,7 @@ class Workbench:
     name: str = field(default_factory=worker_name)
     stop: threading.Event = field(default_factory=threading.Event)
     on_item: Callable[[], None] | None = None
+    on_checks: Callable[[int], None] | None = None  #: with the number of passes
     on_hang: Callable[[str], None] = end_process
     device: Device = field(default_factory=Device)
     reader: ThreadPoolExecutor = field(
@@ -260,7 +373,7 @@ class Workbench:
 
     def keeper(self, claim: Claim, revoked: Callable[[], bool] = _never) -> LeaseKeeper:
         """Who keeps the lease of a claim while this process works on it."""
-        return LeaseKeeper(
+        keeper = LeaseKeeper(
             self.db,
             claim,
             lease_seconds=self.settings.lease_seconds,
@@ -270,3 +383,5 @@ class Workbench:
             revoked=revoked,
             on_hang=self.on_hang,
         )
+        keeper.on_checks = self.on_checks
+        return keeper

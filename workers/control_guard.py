@@ -1,7 +1,7 @@
 """The guard of remote control: commands, their replies and events, in plain JSON and no longer.
 
 These come to queues of their own, see `is_control`. A command names one of `COMMANDS`, and a worker
-or none: a pattern would be a sender's regular expression. What passes is written anew.
+or none: a pattern would be a sender's regular expression. What passes is written again.
 """
 
 import base64
@@ -100,7 +100,7 @@ def read_control(
 
 
 def read_control_frame(name: str, frame: bytes) -> bytes | Refusal:
-    """The same of an entry in Redis, written anew."""
+    """The same of an entry in Redis, written again."""
     if len(frame) > LIMIT:
         return too_large(frame, len(frame))
     try:

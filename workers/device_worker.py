@@ -6,6 +6,7 @@ hand, and one more for each shard that the device is through with or nearly so, 
 """
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -31,9 +32,9 @@ from transexplain.types.plans import Modality
 from workers import logs
 from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
 from workers.claim_to_commit import Device, End, Workbench
+from workers.heartbeat import free_dead, worker_name
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
-from workers.worker_names import free_dead, worker_name
 
 #: tasks at once: one that is computed, one before it and one behind it
 _MOST = 3
@@ -56,13 +57,13 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         self._running = 0
         self._leaving = False
         self._lock = threading.Lock()
-        self._heard, self._said = os.pipe()
-        os.set_blocking(self._heard, False)
-        os.set_blocking(self._said, False)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
 
     def register_with_event_loop(self, loop: Any) -> None:
         """Have the event loop wake when a task has ended or there is room for another."""
-        loop.add_reader(self._heard, self._woken)
+        loop.add_reader(self._wake_read, self._on_wake)
 
     def on_apply(
         self,
@@ -97,11 +98,11 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
     def wake(self) -> None:
         """Have Celery's main thread look at `room` and at what was acknowledged."""
         with suppress(BlockingIOError):  # it has been called often enough
-            os.write(self._said, b"!")
+            os.write(self._wake_write, b"!")
 
-    def _woken(self) -> None:
+    def _on_wake(self) -> None:
         try:
-            os.read(self._heard, 1024)
+            os.read(self._wake_read, 1024)
         except BlockingIOError:
             return
         consumer = self.consumer()
@@ -262,7 +263,7 @@ class ShardTask:
         self._app = app
         self._bench = bench
         self._leave = leave
-        self._left = max_shards or -1  # shards until the process ends; never 0
+        self._left = max_shards or math.inf  # shards until the process ends
 
         def explain_shard(task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
             return self.run(task, run_id, shard_index)
@@ -272,7 +273,7 @@ class ShardTask:
     def run(self, task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
         """Work on this shard; returns what is shown of it where it was saved by this very task."""
         bench, task_id = self._bench, task.request.id
-        if bench.stop.is_set() or self._left == 0:
+        if bench.stop.is_set() or self._left <= 0:
             raise Reject("this worker is about to end", requeue=True)
 
         def revoked() -> bool:
@@ -293,7 +294,7 @@ class ShardTask:
             raise ShardFailedError(f"see `transexplain status {run_id}`")
         # no outcome of this task: another has it, or had it, or it was cancelled
         if not (end == "fenced" and revoked()):  # of that Celery has told already
-            _tell_end(task, end)
+            _report_end(task, end)
         raise Ignore
 
     def on_revoked(self, request: Any, **_: object) -> None:
@@ -322,7 +323,7 @@ class ShardTask:
             log.warning("no message sent, the next sweep sends it: %s", error)
 
 
-def _tell_end(task: Task, end: str) -> None:
+def _report_end(task: Task, end: str) -> None:
     """The event that ends a task without an outcome, so that no monitor shows it as running."""
     try:
         if end == "cancelled":
@@ -346,7 +347,7 @@ def _prepare_torch(options: WorkerOptions) -> DeviceClass:
     """Set the threads; the class of the device, which has to be there."""
     import torch
 
-    from transexplain.models.placement import torch_device
+    from transexplain.models.calling import torch_device
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)

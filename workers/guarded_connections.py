@@ -5,7 +5,7 @@ looking, and py-amqp decodes a sender's properties while it reads from the socke
 of these ends the worker, and RabbitMQ delivers the message again. So the guard stands where a
 delivery enters: at the answer to Redis' BRPOP, at the frames of AMQP, and before the callback of a
 consumer. What is refused is acknowledged at once and told to `on_refused`, an option of the
-transport; Celery sees only what the guard has written anew.
+transport; Celery sees only what the guard has written again.
 """
 
 import logging
@@ -53,14 +53,14 @@ class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu ha
             return answer
         key, frame = answer
         queue, _, priority = key.decode().partition(redis.Channel.sep)
-        anew = _frame_anew(queue, frame, priority)
-        if isinstance(anew, Refusal):
-            self._on_refused(anew)  # it left the queue with this very answer
+        reframed = _reframed(queue, frame, priority)
+        if isinstance(reframed, Refusal):
+            self._on_refused(reframed)  # it left the queue with this very answer
             return None
-        return key, anew
+        return key, reframed
 
 
-def _frame_anew(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
+def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
     if control_guard.is_control(queue):
         return control_guard.read_control_frame(queue, frame)
     read = message_guard.read_frame(frame)

@@ -2,18 +2,67 @@
 
 import faulthandler
 import os
+import re
+import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
+
+#: what Linux numbers the namespace of processes that are in no container
+_HOST_PROCESSES = 0xEFFFFFFC
+
+
+def worker_name() -> str:
+    """Host, process and a random part: never the same for two lives of a process."""
+    return f"{worker_prefix(os.getpid())}{uuid.uuid4().hex[:6]}"
+
+
+def worker_prefix(pid: int) -> str:
+    """How the names of the workers of one process on this host begin."""
+    return f"{_here()}:{pid}:"
+
+
+def free_dead(db: Database, run_id: str | None = None) -> int:
+    """End the leases that processes of this host left when they died; how many shards are free.
+
+    Of one run, or, None, of every run that is running. A process whose number another one has now
+    counts as alive: its leases end by themselves.
+    """
+    mine = re.compile(rf"{re.escape(_here())}:(\d+):")
+    found = {int(one[1]) for name in shards.holders(db, run_id) if (one := mine.match(name))}
+    return sum(shards.expire(db, run_id, worker_prefix(pid)) for pid in found if not _lives(pid))
+
+
+def _here() -> str:
+    """The host, and the container where process numbers are its own."""
+    host = socket.gethostname()
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:  # no Linux
+        return host
+    return host if space == _HOST_PROCESSES else f"{host}/{space}"
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; a number that is not of this system
+        pass
+    return True
+
 
 EXIT_HUNG = 70  #: exit status of a process that ended itself because its work hung
 #: seconds between breadcrumbs of a first attempt: a write costs about 1 ms, a batch on a GPU 20
@@ -68,6 +117,8 @@ class LeaseKeeper:
         self._item_deadline = item_deadline
         self._deadline = max(item_deadline, START_DEADLINE)  # until the first batch
         self._on_item = on_item
+        #: called with the number of passes that finished no item
+        self.on_checks: Callable[[int], None] | None = None
         self._on_hang = on_hang
         self._asked_to_stop = stop or threading.Event()
         self._revoked = revoked or (lambda: False)
@@ -97,6 +148,8 @@ class LeaseKeeper:
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch begins: progress, and the breadcrumb."""
         self._moved, self._deadline = time.monotonic(), self._item_deadline
+        if self._left and self.on_checks is not None:  # of the batch before, which finished none
+            self.on_checks(len(self._left))
         self._batch, self._left = tuple(item_ids), set(item_ids)
         if self._exact or self._moved - self._noted >= NOTE_EVERY:
             self._note()

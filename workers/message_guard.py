@@ -2,7 +2,7 @@
 
 Whoever reaches the broker can put anything on a queue. One of our messages says `(run id, shard
 index)` and nothing else, so everything else is refused: before it is decoded where it is too long
-or compressed, and in any case before Celery sees it. What passes is written anew from the two
+or compressed, and in any case before Celery sees it. What passes is written again from the two
 values, so that nothing of the sender's reaches Celery but those and the task's id.
 """
 
@@ -115,11 +115,11 @@ def read_message(
         return Refusal(reason="task", detail=f"{shown(headers.get('task'))} is not {TASK}")
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
         return Refusal(reason="envelope", detail=f"the task's id is {shown(task_id)}")
-    asked = [name for name in _OPTIONS if headers.get(name)]
+    requested = [name for name in _OPTIONS if headers.get(name)]
     if headers.get("timelimit") not in _NO_LIMITS:
-        asked.append("timelimit")
-    if asked:
-        return _options(asked)
+        requested.append("timelimit")
+    if requested:
+        return _options(requested)
     return _read_body(body, task_id)
 
 
@@ -188,8 +188,8 @@ def _read_body(body: bytes, task_id: str) -> ShardMessage | Refusal:
         return Refusal(reason="arguments", detail=f"{_line(error)}; it begins {shown(body)}")
     if named:
         return Refusal(reason="arguments", detail=f"named ones in {shown(body)}")
-    if asked := [name for name, value in embedded.items() if value]:
-        return _options(asked)
+    if requested := [name for name, value in embedded.items() if value]:
+        return _options(requested)
     return ShardMessage(run_id=run_id, shard_index=shard_index, task_id=task_id)
 
 
@@ -199,8 +199,8 @@ def too_large(content: bytes, size: int) -> Refusal:
     return Refusal(reason="too-large", detail=detail)
 
 
-def _options(asked: list[str]) -> Refusal:
-    names = ", ".join(map(shown, asked[:3]))
+def _options(requested: list[str]) -> Refusal:
+    names = ", ".join(map(shown, requested[:3]))
     return Refusal(reason="options", detail=f"it asks Celery for {names}; ours ask for nothing")
 
 

@@ -19,7 +19,7 @@ from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
 from workers.device_worker import WorkerOptions, run_worker
-from workers.worker_names import worker_prefix
+from workers.heartbeat import worker_prefix
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LONGEST_PAUSE = 60.0  # seconds
 _BAD_REQUEST = ConfigurationError.exit_code
 
 
-def crew_of(devices: str, options: WorkerOptions) -> list[WorkerOptions]:
+def options_per_device(devices: str, options: WorkerOptions) -> list[WorkerOptions]:
     """The options of each process for `cuda:0,cuda:1` or `cpu:2` (two processes on the CPU).
 
     Without a number of threads every process gets its share of the cores. Raises
@@ -98,17 +98,17 @@ def supervise(
     """
     places = [_Place(options=options) for options in crew]
     with _signals() as received:
-        asked = 0
+        stops = 0
         while True:
-            for number in received[asked : asked + 1]:
-                asked += 1
-                _pass_on(places, number, kill=asked > 1)
+            for number in received[stops : stops + 1]:
+                stops += 1
+                _pass_on(places, number, kill=stops > 1)
             for place in places:
-                _bury_dead(place, on_death or (lambda pid: None), stopping=asked > 0)
-                _fill(place, settings, work or _worker, stopping=asked > 0)
+                _collect_dead(place, on_death or (lambda pid: None), stopping=stops > 0)
+                _fill(place, settings, work or _worker, stopping=stops > 0)
             running = [place.process for place in places if place.process is not None]
-            if asked and not running:
-                return 0 if asked == 1 else 128 + received[asked - 1]
+            if stops and not running:
+                return 0 if stops == 1 else 128 + received[stops - 1]
             if all(place.given_up for place in places):
                 return _BAD_REQUEST
             wait([process.sentinel for process in running], timeout=_POLL)
@@ -147,11 +147,11 @@ def _pass_on(places: Sequence[_Place], number: int, *, kill: bool) -> None:
             (place.process.kill if kill else place.process.terminate)()
 
 
-def _bury_dead(place: _Place, on_death: OnDeath, *, stopping: bool) -> None:
+def _collect_dead(place: _Place, on_death: OnDeath, *, stopping: bool) -> None:
     if place.process is None or place.process.is_alive():
         return
     pid = place.process.pid or 0
-    if _bury(place, stopping):
+    if _report_death(place, stopping):
         on_death(pid)
 
 
@@ -167,7 +167,7 @@ def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> N
         log.info("worker on %s: process %d", place.options.device, place.process.pid)
 
 
-def _bury(place: _Place, stopping: bool) -> bool:
+def _report_death(place: _Place, stopping: bool) -> bool:
     """Note how a child ended and when its place may be taken again; whether it died."""
     process = place.process
     assert process is not None
@@ -177,19 +177,19 @@ def _bury(place: _Place, stopping: bool) -> bool:
     lived = time.monotonic() - place.started
     place.process = None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    told = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
+    message = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
     if stopping or code == 0:
         place.deaths = 0
-        log.info("%s", told)
+        log.info("%s", message)
         return code != 0
     if code == _BAD_REQUEST:
         place.given_up = True
-        log.error("%s; it is not started again: see its message above", told)
+        log.error("%s; it is not started again: see its message above", message)
         return True
     place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0
     pause = min(_LONGEST_PAUSE, 2.0 ** (place.deaths - 1)) if place.deaths else 0.0
     place.due = time.monotonic() + pause
-    log.warning("%s; another starts in %.0f s", told, pause)
+    log.warning("%s; another starts in %.0f s", message, pause)
     return True
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.reports.redaction import RedactionRules, at_least, kept
-from transexplain.reports.report_records import Statement
-from transexplain.reports.report_section import Section, Source
+from transexplain.reports.report_section import Section, Source, Statement
 from transexplain.store.readers import iter_items
 from transexplain.types.items import ItemOutcome
 

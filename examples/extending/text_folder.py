@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from transexplain.data.source_records import MAX_ROW, Record, printable
+from transexplain.data.source_files import MAX_ROW, Record, printable
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetSpec, Modality
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
 
 
 def top_share(case: Case, *, k: int = 3) -> Scored:

@@ -12,7 +12,7 @@ from typing import Any
 from fuzz.guard import promise
 from fuzz.ways.tables import options_of
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
-from transexplain.audit.imported_shard import import_shard
+from transexplain.auditing.explained_shard import import_shard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
 from transexplain.store.rows import rows_of

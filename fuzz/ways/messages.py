@@ -65,7 +65,7 @@ def _check(hint: ShardMessage) -> None:
         content_encoding="utf-8",
         headers=message_guard.headers_of(hint),
     )
-    promise(again == hint, "written anew it is another")
+    promise(again == hint, "written again it is another")
     promise(
         message_guard.read_frame(message_guard.frame_of(hint, "q")) == hint, "its frame is another"
     )

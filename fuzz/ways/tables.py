@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.guard import promise
-from transexplain.data.source_records import Record
+from transexplain.data.source_files import Record
 from transexplain.data.table_source import FileSource
 from transexplain.types.plans import DatasetSpec
 

@@ -6,15 +6,18 @@ nobody reads the output any more (as `... | head`).
 """
 
 import errno
+import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from inspect import Parameter
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from orchestrator.cli.options import OutputOptions, SpecOptions
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.dispatch import stopping
 from transexplain.errors import InfrastructureError, TransExplainError
@@ -27,7 +30,7 @@ app = typer.Typer(
     name="transexplain",
     help="Audit transformer classifiers in bulk by layer-wise relevance propagation.",
     no_args_is_help=True,
-    **_PLAIN,
+    pretty_exceptions_enable=False,
 )
 
 
@@ -46,23 +49,72 @@ def _loaded(name: str) -> Any:
         group.help = GROUPS[name].help
         return group
     alone = typer.Typer(**_PLAIN)
-    alone.command(name)(load(VERBS[name].place))
+    alone.command(name)(_with_options(load(VERBS[name].place)))
     return typer.main.get_command(alone)
+
+
+def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb whose parameters that stand for several options are replaced by these."""
+    own = inspect.signature(verb, eval_str=True)
+    found = {
+        one.name: mark
+        for one in own.parameters.values()
+        for mark in getattr(one.annotation, "__metadata__", ())
+        if isinstance(mark, SpecOptions | OutputOptions)
+    }
+    if not found:
+        return verb
+    options = {name: mark.options() for name, mark in found.items()}
+
+    def with_options(**given: Any) -> None:
+        values = {
+            name: found[name].value({option: given.pop(option) for option in options[name]})
+            for name in found
+        }
+        verb(**given, **values)
+
+    parameters: list[Parameter] = []
+    for one in own.parameters.values():
+        parameters += (
+            [
+                Parameter(name, one.kind, default=None, annotation=mark)
+                for name, mark in options[one.name].items()
+            ]
+            if one.name in found
+            else [one]
+        )
+    # typer reads all three
+    with_options.__doc__ = verb.__doc__
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
 
 
 def _not_loaded() -> None:
     """Stands for a verb until it is used."""
 
 
-def version() -> None:
-    """Print the version."""
-    from transexplain.version import __version__
+def _version(wanted: bool) -> None:
+    if wanted:
+        from transexplain.version import __version__
 
-    typer.echo(__version__)
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Audit transformer classifiers in bulk by layer-wise relevance propagation."""
 
 
 for _name, _entry in (*VERBS.items(), *GROUPS.items()):
-    app.command(_name, cls=_Verb, help=_entry.help)(_not_loaded)
+    app.command(_name, cls=_Verb, help=_entry.help, rich_help_panel=_entry.panel)(_not_loaded)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.spec.model_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
 
 if TYPE_CHECKING:
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
 
-def doctor(
-    model: Annotated[str, typer.Argument(help="directory, hub id, or timm:NAME?checkpoint=FILE")],
+def doctor(  # noqa: PLR0913 - the options of a command line
+    source: Annotated[str | None, typer.Argument(help="the model, instead of --model")] = None,
     *,
+    model: ModelOption = None,
     data: Annotated[
         str | None,
         typer.Option("--data", "-d", help="examine its first item; default: a neutral one"),
     ] = None,
     method: Annotated[str, typer.Option("--method", help="explanation method")] = "lrp",
     at: Annotated[
-        str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
+        str | None, typer.Option("--at", help="input layer: encoder, words (text), pixels (image)")
     ] = None,
     param: opt.Params = None,
     device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
@@ -36,10 +38,16 @@ def doctor(
     json_: opt.AsJson = False,
 ) -> None:
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""
+    from transexplain.errors import ConfigurationError
+
+    named = [one for one in (source, model) if one is not None]
+    if len(named) != 1:
+        raise ConfigurationError("name one model: transexplain doctor --model MODEL")
+    require_local_model(named[0])
     from transexplain.api import load_model
     from transexplain.doctor import examine
 
-    loaded = load_model(model, dtype=dtype, device=device)
+    loaded = load_model(named[0], dtype=dtype, device=device)
     item = None if data is None else _first_item(loaded, data)
     found = examine(loaded, item, method, at, **parameters(param))
     if json_:

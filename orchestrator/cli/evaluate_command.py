@@ -6,19 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import prepare
-from orchestrator.cli.run_to_end import work_and_report, work_here, work_of_others
+from orchestrator.cli.run_commands import prepare, work_and_report, work_here, work_of_others
 from orchestrator.spec.audit_spec import (
-    JoinOption,
-    LongTextOption,
-    NameOption,
-    StrideOption,
-    TargetsOption,
-    WindowOption,
     overrides_of,
 )
-from orchestrator.spec.data_section import DataOption
-from orchestrator.spec.model_section import ModelOption
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,29 +32,25 @@ Items = Annotated[
 ]
 
 Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")]
-ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the tables are written")]
+ReportDir = Annotated[
+    Path, typer.Option("--out", "-o", "--report-dir", help="where the tables are written")
+]
 
 
 def evaluate(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
-    model: ModelOption = None,
-    data: DataOption = None,
-    target: TargetsOption = None,
+    overrides: opt.EvaluationOverrides,
     method: Methods = None,
     metric: Metrics = None,
     baseline: Baseline = None,
     items: Items = None,
-    long_text: LongTextOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    join: JoinOption = None,
-    name: NameOption = None,
     set_: opt.Set = None,
     processes: opt.Processes = 1,
     queue_: Queue = False,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("evaluations"),
+    output: opt.OutputMode,
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
     settings = opt.settings_with(db)
@@ -71,9 +58,8 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
         from orchestrator.dispatch.queue import check_broker
 
         check_broker(settings)
-    overrides = overrides_of(
-        **{"model": model, "data": data, "target": target, "items": items or None, "name": name},
-        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
+    overrides |= overrides_of(
+        items=items or None,
         methods=_names(method),
         metrics=_names(metric),
         baseline=_token(baseline),
@@ -81,17 +67,22 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     if items == 0:
         set_ = [*(set_ or ()), "data.sample=null"]
     prepared = prepare(spec, overrides, set_, settings, task="evaluation")
-    _measure(prepared, settings, report_dir, processes=None if queue_ else processes)
+    _measure(prepared, settings, report_dir, output, processes=None if queue_ else processes)
 
 
 def _measure(
-    prepared: "Prepared", settings: Settings, report_dir: Path, *, processes: int | None
+    prepared: "Prepared",
+    settings: Settings,
+    report_dir: Path,
+    output: opt.Output,
+    *,
+    processes: int | None,
 ) -> None:
     """Create the run and drive it to its end: here, or without `processes` on the queue."""
     from orchestrator.spec.evaluation_section import evaluation_estimate
     from transexplain.store import runs
 
-    if cost := evaluation_estimate(prepared.plan):
+    if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
         typer.echo(cost.spoken())
     with opt.open_store(settings) as store:
         run_id = runs.create(store, prepared.plan, prepared.shards)
@@ -100,7 +91,7 @@ def _measure(
             if processes is None
             else work_here(store, run_id, settings, processes, prepared.model)
         )
-        work_and_report(store, run_id, work, report_dir)
+        work_and_report(store, run_id, work, report_dir, output)
 
 
 def _names(given: list[str] | None) -> list[str] | str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import transexplain as te
 from orchestrator.cli import options as opt
 from orchestrator.spec.audit_spec import (
     JoinOption,
@@ -19,8 +20,11 @@ from orchestrator.spec.audit_spec import (
     WindowOption,
     overrides_of,
 )
+from orchestrator.spec.model_section import require_local_model
 from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError
+from transexplain.methods import METHODS
+from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -34,7 +38,7 @@ def compared(
 
     Raises ConfigurationError for several targets, and for a parameter that names no method.
     """
-    from transexplain.explaining.by_methods import explain_by_methods
+    from transexplain.api import explain_by_methods
 
     if targets and len(targets) > 1:
         raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
@@ -117,7 +121,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: Annotated[
-        str | None, typer.Option("--at", help="leaf: encoder, words (texts), pixels (pictures)")
+        str | None, typer.Option("--at", help="input layer: encoder, words (text), pixels (image)")
     ] = None,
     param: opt.Params = None,
     long_text: LongTextOption = None,
@@ -135,19 +139,26 @@ def explain(  # noqa: PLR0913 - the options of a command line
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text or picture."""
-    from transexplain import api
-    from transexplain.types.scores import MethodSpec
-
-    form = _form(output, as_json=json_)
-    loaded = api.load_model(model, device=device)
-    content = _content(loaded, item)
+    # what is wrong with the options is found before torch is loaded
+    form, given = _form(output, as_json=json_), parameters(param)
+    _known(method)
+    require_local_model(model)
+    content = _content(loaded := te.load_model(model, device=device), item)
     if method == "all":
-        _compare(loaded, content, target, parameters(param), form, output, palette)
+        _compare(loaded, content, target, given, form, output, palette)
         return
-    spec = MethodSpec(name=method, params={**parameters(param), **({"at": at} if at else {})})
+    spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
-    found = api.explain(loaded, content, spec, target or ["predicted"], **long)
+    found = te.explain(loaded, content, spec, target or ["predicted"], **long)
+    if form == "terminal":
+        _print_answer(te.explain(loaded, content, "random", "all", **long))
     _show(content, found, form, output, palette=palette, alpha=alpha)
+
+
+def _known(method: str) -> None:
+    """Raise ConfigurationError for a name that is no method."""
+    if method != "all":
+        METHODS[method]
 
 
 def _compare(
@@ -185,7 +196,7 @@ def _show(
     elif form == "png":
         _draw(content, found, output, alpha)
     else:
-        _print(found, palette)
+        _print(content, found, palette, alpha)
 
 
 def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", "html", "png"]:
@@ -203,10 +214,22 @@ def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", 
 
 def _content(model: "LoadedModel", item: str) -> Any:
     if model.modality == "text":
+        if item != "-" and _is_file(item):
+            opt.warn(
+                f"{item!r} is a file, and its name was explained as a text; for what is in it: "
+                f"transexplain explain - < {item}"
+            )
         return typer.get_text_stream("stdin").read() if item == "-" else item
     from transexplain.data.image_files import load_image
 
     return load_image(Path(item))
+
+
+def _is_file(item: str) -> bool:
+    try:
+        return Path(item).is_file()
+    except (OSError, ValueError):  # too long for a name, or with characters that no name has
+        return False
 
 
 def _emit(text: str, output: Path | None) -> None:
@@ -246,11 +269,36 @@ def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: 
         typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
 
 
-def _print(found: "list[Attribution]", palette: str) -> None:
+_CLASSES = 5  #: that are named with their probability
+
+
+def _print_answer(classes: "list[Attribution]") -> None:
+    """The likeliest classes; `classes` has the logit of each."""
+    import numpy as np
     from rich.console import Console
     from rich.text import Text
 
-    from transexplain.reports.coloured_text import token_ansi
+    logits = np.array([one.logit for one in classes])
+    if len(logits) == 1:
+        shares = 1 / (1 + np.exp(-logits))
+    elif abs(logits.sum() - 1) < 1e-4 and logits.min() >= 0:  # the model ends in a softmax itself
+        shares = logits
+    else:
+        shares = np.exp(logits - logits.max())
+        shares = shares / shares.sum()
+    order = np.argsort(-shares, kind="stable")[:_CLASSES]
+    named = ", ".join(f"{classes[index].class_name} {shares[index]:.1%}" for index in order)
+    more = len(classes) - len(order)
+    Console(highlight=False).print(
+        Text(f"{named}{f' and {more:,} more classes' if more else ''}", style="bold")
+    )
+
+
+def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from transexplain.reports.coloured_text import legend_ansi, token_ansi
 
     console = Console(highlight=False)
     for one in found:
@@ -259,25 +307,34 @@ def _print(found: "list[Attribution]", palette: str) -> None:
         for note in one.notes:
             console.print(Text(note, style="italic"))
         if one.relevance.ndim == 2:
-            console.print(_grid_text(one))
+            console.print(_picture_text(one, content, alpha))
             continue
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
+    console.print(legend_ansi(palette))
 
 
-def _grid_text(one: "Attribution") -> Any:
-    """A picture's relevance as coloured cells, two columns each."""
+_COLUMNS = 64  #: of a terminal that a picture takes
+
+
+def _picture_text(one: "Attribution", content: Any, alpha: float) -> Any:
+    """The picture under its relevance; a character is two pixels, one above the other."""
+    import numpy as np
+    from PIL import Image
     from rich.style import Style
     from rich.text import Text
 
-    from transexplain.reports.heatmap import colour
+    from transexplain.render import overlay
+    from transexplain.reports.heatmap import resized
 
-    largest = float(abs(one.relevance).max()) or 1.0
+    drawn = overlay(one, resized(content, smallest=256, largest=512), alpha=alpha)
+    rows = max(2, round(_COLUMNS * drawn.height / drawn.width / 2) * 2)
+    pixels = np.asarray(drawn.resize((_COLUMNS, rows), Image.Resampling.BOX)).tolist()
     text = Text()
-    for row in one.relevance:
-        for value in row:
-            red, green, blue = colour(float(value) / largest)
-            text.append("  ", Style(bgcolor=f"rgb({red},{green},{blue})"))
+    for row in range(0, rows, 2):
+        for column in range(_COLUMNS):
+            above, below = ("rgb({},{},{})".format(*pixels[row + half][column]) for half in (0, 1))
+            text.append("▀", Style(color=above, bgcolor=below))
         text.append("\n")
     return text

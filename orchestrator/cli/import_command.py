@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import ReportDir, audit_before
-from orchestrator.cli.run_to_end import warn, work_and_report, work_here
+from orchestrator.cli.run_commands import ReportDir, audit_before, work_and_report, work_here
 from orchestrator.spec.audit_spec import NameOption, overrides_of
 from transexplain.errors import ConfigurationError
 
 File = Annotated[
-    str, typer.Argument(help="jsonl or parquet file or glob; docs/import.md has its columns")
+    str, typer.Argument(help="jsonl or parquet file or glob; docs/how-to/import.md has its columns")
 ]
 Lexicons = Annotated[
     list[str] | None,
@@ -64,6 +63,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
 ) -> None:
     """Group statistics and a report over attributions made elsewhere; no model is loaded."""
     from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
@@ -71,22 +71,26 @@ def import_(  # noqa: PLR0913 - the options of a command line
 
     settings = opt.settings_with(db)
     groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
-    overrides = overrides_of(name=name, **groups)
     request = ImportRequest(
         columns=_columns(column),
-        classes=tuple(one.strip() for one in classes.split(",")) if classes else (),
+        classes=_names(classes),
         method=method_name,
         unit=unit,
     )
-    prepared = prepare_import(
-        import_spec(file, overrides, set_ or (), model_name), request, settings
-    )
+    spec = import_spec(file, overrides_of(name=name, **groups), set_ or (), model_name)
+    prepared = prepare_import(spec, request, settings)
     for warning in prepared.warnings:
-        warn(warning)
+        opt.warn(warning)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work_and_report(store, run_id, work_here(store, run_id, settings, processes), report_dir)
+        work = work_here(store, run_id, settings, processes)
+        work_and_report(store, run_id, work, report_dir, output)
+
+
+def _names(given: str | None) -> tuple[str, ...]:
+    """Names between commas."""
+    return tuple(one.strip() for one in given.split(",")) if given else ()
 
 
 def _columns(given: list[str] | None) -> dict[str, str]:

@@ -1,15 +1,71 @@
-"""Options that several verbs share; those of a specification stand in its sections."""
+"""What several verbs share: options, the store, warnings. Options of a specification stand in its
+sections."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
 
+#: how a verb says what it does: bars and sentences, nothing, or lines of JSON
+Output = Literal["bar", "quiet", "json"]
+
+
+class SpecOptions(NamedTuple):
+    """Stands for the options of a specification, all but `without`, among a verb's parameters.
+
+    The verb receives what was given, as keys of the specification.
+    """
+
+    without: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """Name of a parameter -> its annotation."""
+        from orchestrator.spec.audit_spec import OPTIONS
+
+        return {name: mark for name, mark in OPTIONS.items() if name not in self.without}
+
+    def value(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What the verb receives."""
+        from orchestrator.spec.audit_spec import overrides_of
+
+        return overrides_of(**given)
+
+
+class OutputOptions(NamedTuple):
+    """Stands for `--quiet` and `--json` among a verb's parameters; the verb receives an Output."""
+
+    def options(self) -> dict[str, Any]:
+        """Name of a parameter -> its annotation."""
+        return {
+            "quiet": Annotated[
+                bool | None,
+                typer.Option("--quiet", "-q", help="print nothing but warnings and errors"),
+            ],
+            "json_": Annotated[
+                bool | None,
+                typer.Option("--json", help="print progress and results as lines of JSON"),
+            ],
+        }
+
+    def value(self, given: dict[str, Any]) -> Output:
+        """What the verb receives."""
+        if given["quiet"] and given["json_"]:
+            raise ConfigurationError("--quiet prints nothing and --json lines of JSON; give one")
+        return "quiet" if given["quiet"] else "json" if given["json_"] else "bar"
+
+
+Overrides = Annotated[dict[str, Any], SpecOptions()]
+UnnamedOverrides = Annotated[dict[str, Any], SpecOptions(without=("name",))]
+EvaluationOverrides = Annotated[
+    dict[str, Any], SpecOptions(without=("method", "lexicon", "reference"))
+]
+OutputMode = Annotated[Output, OutputOptions()]
 SpecPath = Annotated[
     Path | None, typer.Argument(help="audit specification (YAML); options override it")
 ]
@@ -51,3 +107,8 @@ def open_store(settings: Settings) -> "Database":
     from transexplain.store.revisions import open_database
 
     return open_database(settings.database_url, upgrade=settings.database_url.startswith("sqlite"))
+
+
+def warn(message: str) -> None:
+    """A warning for the terminal."""
+    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)

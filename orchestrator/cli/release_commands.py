@@ -1,8 +1,10 @@
 """Verbs for other programs and for the file: gate, export, manifest, verify."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,7 @@ from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:
     from orchestrator.gate import Verdict
-    from transexplain.provenance import Check
+    from transexplain.provenance.verification import Check
 
 
 _FAILED = 1
@@ -34,9 +36,9 @@ def gate(
     """Check a run against a policy: a line for every rule, exit code 1 where one is not kept."""
     from orchestrator.gate import judge, load_policy, write_junit
 
-    asked = load_policy(policy)
+    request = load_policy(policy)
     with opt.open_store(opt.settings_with(db)) as store:
-        found = judge(store, run_id, asked)
+        found = judge(store, run_id, request)
     if junit is not None:
         write_junit(found, junit)
     if json_:
@@ -75,7 +77,7 @@ def export(
     min_count: opt.MinCount = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Write a run's attributions, tables or findings for other programs; docs/export.md."""
+    """Write a run's attributions, tables or findings for other programs; docs/how-to/export.md."""
     from transexplain.reports.exports.export_run import export as export_run
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -105,6 +107,20 @@ BatchTokens = Annotated[
 ManifestFile = Annotated[
     Path | None, typer.Option("--manifest", help="a manifest that the run has to have")
 ]
+RunOrLatest = Annotated[
+    str | None, typer.Argument(help="run id, its beginning, or `latest` (default)")
+]
+SignatureFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--signature",
+        help="check this signature of a report, with --public-key; no run is read unless one is "
+        "named",
+    ),
+]
+PublicKey = Annotated[
+    Path | None, typer.Option("--public-key", help="of whoever signed (PEM); with --signature")
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", help="folder where data files, lexicons, pictures, explainers are"),
@@ -132,8 +148,10 @@ def manifest(
 
 
 def verify(  # noqa: PLR0913 - the options of a command line
-    run_id: opt.RunId = "latest",
+    run_id: RunOrLatest = None,
     *,
+    signature: SignatureFile = None,
+    public_key: PublicKey = None,
     items: Items = 20,
     seed: Seed = 0,
     tolerance: Tolerance = None,
@@ -149,12 +167,16 @@ def verify(  # noqa: PLR0913 - the options of a command line
 
     Exit code 1 where a check fails.
     """
-    from transexplain.provenance import VerifyRequest
-    from transexplain.provenance import verify as checks_of
+    from transexplain.provenance.verification import VerifyRequest
+    from transexplain.provenance.verify import verify as checks_of
     from transexplain.store import runs
 
+    of_signature = _signature_checks(signature, public_key)
+    if of_signature is not None and run_id is None:
+        _conclude(f"signature {signature}", None, _shown(of_signature(None), silent=json_), json_)
+        return
     settings = opt.settings_with(db)
-    asked = VerifyRequest(
+    request = VerifyRequest(
         items=items,
         seed=seed,
         tolerance=tolerance,
@@ -165,25 +187,42 @@ def verify(  # noqa: PLR0913 - the options of a command line
         snapshot_dir=settings.snapshot_dir,
     )
     with opt.open_store(settings) as store:
-        run = runs.id_of(store, run_id)
-        found = _shown(checks_of(store, run, asked, manifest_file), silent=json_)
-    if _concluded(run, found, json_):
-        raise typer.Exit(1)
+        run = runs.id_of(store, run_id or "latest")
+        signed = of_signature(run) if of_signature else ()
+        found = _shown(chain(signed, checks_of(store, run, request, manifest_file)), silent=json_)
+    _conclude(f"run {run}", run, found, json_)
 
 
-def _concluded(run: str, found: "list[Check]", json_: bool) -> int:
-    """Say how it ended; returns how many checks failed."""
+def _signature_checks(
+    signature: Path | None, public_key: Path | None
+) -> "Callable[[str | None], Iterator[Check]] | None":
+    """What checks the signature of a run, or of any; None where none was given."""
+    from transexplain.provenance.report_signature import signature_checks
+
+    if signature is not None and public_key is not None:
+        return partial(signature_checks, signature, public_key)
+    if signature is not None or public_key is not None:
+        raise ConfigurationError(
+            "--signature FILE and --public-key FILE go together: a signature says nothing without "
+            "the key of whoever is to have made it"
+        )
+    return None
+
+
+def _conclude(what: str, run: str | None, found: "list[Check]", json_: bool) -> None:
+    """Say how the checks of `what` ended; exit code 1 where any failed."""
     failed = sum(one.status == "FAIL" for one in found)
     if json_:
         document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}
         typer.echo(json.dumps(document, indent=2))
     else:
         many = f"{failed} check{'s' if failed > 1 else ''} failed"
-        typer.echo(f"run {run}: {many if failed else 'verified'}")
-    return failed
+        typer.echo(f"{what}: {many if failed else 'verified'}")
+    if failed:
+        raise typer.Exit(1)
 
 
-def _shown(checks: "Iterator[Check]", *, silent: bool) -> "list[Check]":
+def _shown(checks: "Iterable[Check]", *, silent: bool) -> "list[Check]":
     """Every check, each printed as soon as it is done."""
     found = []
     for check in checks:

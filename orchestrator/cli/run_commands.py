@@ -1,78 +1,72 @@
-"""Verbs of audits: validate, plan, run, submit, resume, retry, cancel."""
+"""Verbs of audits: validate, plan, run, submit, resume, retry, cancel; a run driven to its end."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_to_end import announce, warn, work_and_report, work_here, work_of_others
+from orchestrator.cli.progress import RunDisplay, json_line, run_progress
 from orchestrator.spec.audit_spec import (
-    JoinOption,
-    LongTextOption,
-    NameOption,
-    StrideOption,
-    TargetsOption,
-    WindowOption,
     load_spec,
-    overrides_of,
 )
-from orchestrator.spec.data_section import DataOption
-from orchestrator.spec.groups_section import LexiconOption
-from orchestrator.spec.method_section import MethodOption
-from orchestrator.spec.model_section import ModelOption
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.plan.audit_plan import Prepared
+    from transexplain.models.loaded_model import LoadedModel
     from transexplain.settings import Settings
     from transexplain.store.database import Database
-    from transexplain.types.plans import Task
+    from transexplain.store.runs import RunProgress
+    from transexplain.types.plans import Task as AuditTask
 
 
-def validate(  # noqa: PLR0913 - the options of a command line
+Work = Callable[[RunDisplay, Event], None]
+_FAILED_ITEMS = 3  #: exit code of a run with failed items above its tolerance
+
+
+def validate(
     spec: opt.SpecPath = None,
     *,
-    model: ModelOption = None,
-    data: DataOption = None,
-    target: TargetsOption = None,
-    method: MethodOption = None,
-    lexicon: LexiconOption = None,
-    long_text: LongTextOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    join: JoinOption = None,
+    overrides: opt.UnnamedOverrides,
     set_: opt.Set = None,
 ) -> None:
-    """Check an audit without running it: model, data, targets, lexicon, one item explained."""
-    overrides = overrides_of(
-        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
-        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
-    )
+    """Check an audit without running it: every row, labels, mentions, one item explained."""
+    from orchestrator.plan.data_check import check_data
+
     prepared = prepare(spec, overrides, set_, Settings.from_environment())
     plan = prepared.plan
+    found = check_data(prepared)
+    for line in found.lines():
+        typer.echo(line)
+    too_many = found.share_failing > plan.tolerance
+    if too_many:
+        opt.warn(
+            f"a run would end with exit code {_FAILED_ITEMS}: {found.share_failing:.2%} of the "
+            f"rows fail, and the tolerance is {plan.tolerance:.2%} (`tolerance:` in the "
+            "specification)"
+        )
+    verdict = "not ok" if too_many else "ok"
     typer.echo(
-        f"ok: {plan.dataset.rows} items in {len(prepared.shards)} shards, model of "
+        f"{verdict}: {plan.dataset.rows} items in {len(prepared.shards)} shards, model of "
         f"{plan.model.modality} with classes {', '.join(plan.model.classes[:10])}, "
         f"plan {plan.digest[:12]}"
     )
+    if prepared.labels:
+        typer.echo(f"labels: {prepared.spoken_labels()}")
+    if too_many:
+        raise typer.Exit(_FAILED_ITEMS)
 
 
-def plan(  # noqa: PLR0913 - the options of a command line
+def plan(
     spec: opt.SpecPath = None,
     *,
-    model: ModelOption = None,
-    data: DataOption = None,
-    target: TargetsOption = None,
-    method: MethodOption = None,
-    lexicon: LexiconOption = None,
-    long_text: LongTextOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    join: JoinOption = None,
+    overrides: opt.UnnamedOverrides,
     set_: opt.Set = None,
     json_: opt.AsJson = False,
 ) -> None:
@@ -80,18 +74,17 @@ def plan(  # noqa: PLR0913 - the options of a command line
     from orchestrator.plan.estimate import estimate
     from orchestrator.spec.evaluation_section import evaluation_estimate
 
-    overrides = overrides_of(
-        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
-        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
-    )
     prepared = prepare(spec, overrides, set_, Settings.from_environment())
     found = estimate(prepared)
     measured = evaluation_estimate(prepared.plan)
     if json_:
         evaluation = asdict(measured) if measured else None
-        typer.echo(json.dumps({**asdict(found), "evaluation": evaluation}, indent=2))
+        document = {**asdict(found), "evaluation": evaluation, "labels": dict(prepared.labels)}
+        typer.echo(json.dumps(document, indent=2))
         return
     typer.echo(found.spoken())
+    if prepared.labels:
+        typer.echo(f"labels: {prepared.spoken_labels()}")
     if measured:
         typer.echo(f"faithfulness: {measured.spoken()}")
 
@@ -101,7 +94,7 @@ def prepare(
     overrides: dict[str, Any],
     set_: list[str] | None,
     settings: Settings,
-    task: "Task" = "audit",
+    task: "AuditTask" = "audit",
 ) -> "Prepared":
     """Read and check a specification, telling its warnings; raises ConfigurationError."""
     from orchestrator.plan.audit_plan import prepare_audit
@@ -111,11 +104,13 @@ def prepare(
         read = read.model_copy(update={"data": read.data.with_usual_sample()})
     prepared = prepare_audit(read, settings, task)
     for warning in prepared.warnings:
-        warn(warning)
+        opt.warn(warning)
     return prepared
 
 
-ReportDir = Annotated[Path, typer.Option("--report-dir", help="where the report is written")]
+ReportDir = Annotated[
+    Path, typer.Option("--out", "-o", "--report-dir", help="folder that the report is written to")
+]
 Wait = Annotated[
     bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
 ]
@@ -124,60 +119,39 @@ Queue = Annotated[
 ]
 
 
-def run(  # noqa: PLR0913 - the options of a command line
+def run(
     spec: opt.SpecPath = None,
     *,
-    model: ModelOption = None,
-    data: DataOption = None,
-    target: TargetsOption = None,
-    method: MethodOption = None,
-    lexicon: LexiconOption = None,
-    long_text: LongTextOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    join: JoinOption = None,
-    name: NameOption = None,
+    overrides: opt.Overrides,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
 ) -> None:
     """Run an audit here and write its report."""
     from transexplain.store import runs
 
     settings = opt.settings_with(db)
-    overrides = overrides_of(
-        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
-        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
-        name=name,
-    )
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_here(store, run_id, settings, processes, prepared.model)
-        work_and_report(store, run_id, work, report_dir)
+        work_and_report(store, run_id, work, report_dir, output)
 
 
-def submit(  # noqa: PLR0913 - the options of a command line
+def submit(
     spec: opt.SpecPath = None,
     *,
-    model: ModelOption = None,
-    data: DataOption = None,
-    target: TargetsOption = None,
-    method: MethodOption = None,
-    lexicon: LexiconOption = None,
-    long_text: LongTextOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    join: JoinOption = None,
-    name: NameOption = None,
+    overrides: opt.Overrides,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     db: opt.DatabaseUrl = None,
     wait: Wait = False,
     report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
 ) -> None:
     """Put an audit on the queue for workers."""
     from orchestrator.dispatch import queue
@@ -185,20 +159,15 @@ def submit(  # noqa: PLR0913 - the options of a command line
 
     settings = opt.settings_with(db)
     queue.check_broker(settings)
-    overrides = overrides_of(
-        **{"model": model, "data": data, "target": target, "method": method, "lexicon": lexicon},
-        **{"long_text": long_text, "window": window, "stride": stride, "join": join},
-        name=name,
-    )
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = work_of_others(store, run_id, settings)
         if not wait:
-            announce(runs.progress(store, run_id))
+            announce(runs.progress(store, run_id), output)
         else:
-            work_and_report(store, run_id, work, report_dir)
+            work_and_report(store, run_id, work, report_dir, output)
 
 
 def resume(
@@ -208,6 +177,7 @@ def resume(
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
 ) -> None:
     """Continue a run: finished shards stay, the others are worked on, dead ones once more."""
     from transexplain.store import shards
@@ -217,7 +187,8 @@ def resume(
         found = _can_go_on(store, run_id)
         _check_privacy(store, found, here=not queue_)
         shards.redrive(store, found)
-        _drive(store, found, settings, processes if not queue_ else None, report_dir)
+        work = _work(store, found, settings, processes if not queue_ else None)
+        work_and_report(store, found, work, report_dir, output)
 
 
 def retry(
@@ -235,6 +206,7 @@ def retry(
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
 ) -> None:
     """Work once more on dead shards and, with --failed, on shards that hold failed items."""
     from transexplain.store import shards
@@ -249,12 +221,13 @@ def retry(
             typer.echo(f"run {found}: nothing to try again{more}")
             return
         typer.echo(f"run {found}: {again} shard{'s' if again > 1 else ''} once more")
-        _drive(store, found, settings, processes if not queue_ else None, report_dir)
+        work = _work(store, found, settings, processes if not queue_ else None)
+        work_and_report(store, found, work, report_dir, output)
 
 
 def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
     """Refuse to work here without the key or the hook of the run; workers refuse by themselves."""
-    from transexplain.audit.text_guard import guard_of
+    from transexplain.auditing.text_guard import guard_of
     from transexplain.store import runs
 
     if here:
@@ -289,16 +262,11 @@ def _can_go_on(store: "Database", run_id: str) -> str:
     return found.id
 
 
-def _drive(
-    store: "Database", run_id: str, settings: "Settings", processes: int | None, report_dir: Path
-) -> None:
-    """Work on a run in `processes` here or, None, on the queue; then report."""
-    work = (
-        work_of_others(store, run_id, settings)
-        if processes is None
-        else work_here(store, run_id, settings, processes)
-    )
-    work_and_report(store, run_id, work, report_dir)
+def _work(store: "Database", run_id: str, settings: "Settings", processes: int | None) -> Work:
+    """Work on a run in `processes` here or, None, on the queue."""
+    if processes is None:
+        return work_of_others(store, run_id, settings)
+    return work_here(store, run_id, settings, processes)
 
 
 def audit_before(store: "Database", run_id: str | None) -> str | None:
@@ -311,3 +279,87 @@ def audit_before(store: "Database", run_id: str | None) -> str | None:
     if found.plan.task == "evaluation":
         raise ConfigurationError(f"--previous {run_id}: run {found.id} is no audit")
     return found.id
+
+
+_INTERRUPTED = 130
+
+
+def work_here(
+    store: "Database",
+    run_id: str,
+    settings: Settings,
+    processes: int,
+    model: "LoadedModel | None" = None,
+) -> Work:
+    """Work on a run in this process or its children; `model` is loaded already."""
+
+    def work(display: RunDisplay, stop: Event) -> None:
+        from orchestrator.dispatch import local
+
+        local.run_local(
+            store,
+            run_id,
+            settings,
+            processes,
+            model=model,
+            report=local.Reports(display.items, display.checks, opt.warn),
+            stop=stop,
+        )
+
+    return work
+
+
+def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
+    """Send messages for free shards at once; then watch the workers and send what was lost."""
+    from orchestrator.dispatch import queue
+    from orchestrator.dispatch.queue import follow, send_messages
+    from transexplain.store import runs, shard_messages
+    from workers.app import queue_of
+
+    # a large run's other messages are left to the sweeps: a broker is no store
+    indices = shard_messages.take(store, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
+    send_messages(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
+    return lambda shown, stop: follow(store, run_id, settings, shown.items, opt.warn, stop)
+
+
+def announce(state: "RunProgress", output: opt.Output) -> None:
+    """Say which run this is and how large."""
+    done = state.items_done + state.items_failed
+    shards = sum(state.states.values())
+    if output == "json":
+        json_line("run", run=state.run_id, items=state.items_total, shards=shards, done=done)
+    elif output == "bar":
+        so_far = f", {done} done before" if done else ""
+        typer.echo(f"run {state.run_id}: {state.items_total} items in {shards} shards{so_far}")
+
+
+def work_and_report(
+    store: "Database", run_id: str, work: Work, report_dir: Path, output: opt.Output
+) -> None:
+    """Do `work` under a progress bar, write and print the report, and end with its exit code.
+
+    Ctrl-C and SIGTERM end the work between two batches; the run resumes.
+    """
+    from orchestrator.dispatch.finish import exit_code, report
+    from orchestrator.dispatch.stopping import stopping
+    from transexplain.store import runs
+
+    before = runs.progress(store, run_id)
+    done = before.items_done + before.items_failed
+    try:
+        # before anything is said: from here on Ctrl-C loses nothing
+        with stopping() as stop:
+            announce(before, output)
+            with run_progress(before.name, before.items_total, done, output) as display:
+                work(display, stop)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    headline, paths = report(store, run_id, report_dir, show=output == "bar")
+    code = exit_code(store, run_id)
+    if output == "json":
+        findings = [{"kind": one.kind, "text": one.text} for one in headline]
+        files = [str(path) for path in paths]
+        json_line("end", run=run_id, exit_code=code, findings=findings, files=files)
+    if code:
+        raise typer.Exit(code)

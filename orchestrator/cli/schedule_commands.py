@@ -23,7 +23,9 @@ Name = Annotated[str, typer.Argument(help="name of the schedule")]
 Work = Annotated[
     bool, typer.Option("--work", help="work the runs off here instead of on the queue")
 ]
-ReportDir = Annotated[Path, typer.Option("--report-dir", help="where reports are written")]
+ReportDir = Annotated[
+    Path, typer.Option("--out", "-o", "--report-dir", help="folder of the reports")
+]
 #: seconds between two ticks
 EVERY = 30.0
 
@@ -82,6 +84,8 @@ def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
         if json_:
             typer.echo(json.dumps([_document(store, one) for one in found], indent=2))
             return
+        if not found:
+            typer.echo("no schedules yet; `transexplain schedule add --help` says how to make one")
         for one in found:
             typer.echo(_line(one))
             for fire in schedules.fires(store, one.name, limit=1):
@@ -239,7 +243,7 @@ def _line(one: "Schedule") -> str:
 
 
 def _next(one: "Schedule") -> float | None:
-    from orchestrator.schedule.cadence import upcoming
+    from orchestrator.schedule.tick import upcoming
 
     if one.state == "paused":
         return None

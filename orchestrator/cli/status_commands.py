@@ -18,11 +18,11 @@ from transexplain.errors import ConfigurationError
 from transexplain.store import fleet_state, runs
 from transexplain.store.database import Database
 from transexplain.store.fleet_state import WorkerStatus
-from transexplain.store.run_records import RunProgress
+from transexplain.store.runs import RunProgress
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
-    from transexplain.store.run_records import RunProgress
+    from transexplain.store.runs import RunProgress
 
 
 WINDOW = 60.0  #: seconds over which the rate is measured
@@ -217,6 +217,8 @@ def status(
         return
     for state in states:
         typer.echo(_line(state))
+    if not states:
+        typer.echo("no runs yet; `transexplain run --model MODEL --data DATA` makes one")
     for note in notes:
         typer.echo(note)
 
@@ -261,11 +263,17 @@ def report(
     run_id: opt.RunId = "latest",
     *,
     report_dir: Annotated[
-        Path, typer.Option("--report-dir", help="where the files are written")
+        Path, typer.Option("--out", "-o", "--report-dir", help="folder that files are written to")
     ] = Path("audits"),
     checked: Annotated[
         Path | None,
         typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign", help="private key (PEM): sign the report and the manifest beside it"
+        ),
     ] = None,
     redact: opt.Redact = False,
     min_count: opt.MinCount = None,
@@ -278,9 +286,11 @@ def report(
     from transexplain.store import runs
 
     fewest = fewest_of(redact, min_count)
+    if json_ and sign is not None:
+        raise ConfigurationError("--sign signs files, and --json prints one; leave out --json")
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
-        wanted = finish.Wanted(checked=checked, fewest=fewest)
+        wanted = finish.Wanted(checked=checked, fewest=fewest, sign=sign)
         if json_:
             typer.echo(finish.as_json(store, found, wanted))
         else:

@@ -39,7 +39,7 @@ Output = Annotated[
     str | None, typer.Option("--output", "-o", help="folder; default: trainings/NAME")
 ]
 Restart = Annotated[
-    bool, typer.Option("--restart", help="forget the checkpoints of the output and begin anew")
+    bool, typer.Option("--restart", help="forget the checkpoints of the output and begin again")
 ]
 
 
@@ -81,7 +81,7 @@ class _Bar:
         self.metrics = ""
 
     def began(self, what: str) -> None:
-        """Another part of the training; the bar begins anew."""
+        """Another part of the training; the bar begins again."""
         self.metrics = ""
         self.bar.reset(self.task, total=None, description=f"{self.label}: {what}", note="")
         typer.echo(f"{self.label}: {what}", err=True)

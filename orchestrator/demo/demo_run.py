@@ -25,12 +25,12 @@ class Verdict:
     """What the audit of the planted classifier says about the groups."""
 
     planted_found: bool  #: with the sign that was planted
-    innocent_accused: tuple[str, ...]
+    unbiased_accused: tuple[str, ...]
 
     @property
     def as_planted(self) -> bool:
-        """The planted group was found and no innocent one accused."""
-        return self.planted_found and not self.innocent_accused
+        """The planted group was found and no unbiased one accused."""
+        return self.planted_found and not self.unbiased_accused
 
 
 def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
@@ -53,8 +53,8 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
     verdict = judge(summary, text)
     found = "was found" if verdict.planted_found else "was NOT found"
-    accused = ", ".join(verdict.innocent_accused) or "none"
-    say(f"planted bias towards {text.planted_group!r}: {found}; innocent groups accused: {accused}")
+    accused = ", ".join(verdict.unbiased_accused) or "none"
+    say(f"planted bias towards {text.planted_group!r}: {found}; unbiased groups accused: {accused}")
     return verdict
 
 
@@ -89,9 +89,9 @@ def judge(summary: Summary, demo: TextDemo) -> Verdict:
     planted = verdicts[demo.planted_group]
     swap = planted.counterfactual
     accused = [
-        name for name in demo.innocent_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
+        name for name in demo.unbiased_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
     ]
     return Verdict(
         planted_found=planted.verdict == "different answers" and bool(swap and swap.effect > 0.0),
-        innocent_accused=tuple(accused),
+        unbiased_accused=tuple(accused),
     )

@@ -19,7 +19,7 @@ from transexplain.types.plans import DatasetSpec
 
 NEGATIVE, POSITIVE = "negative", "positive"
 CLASSES = (NEGATIVE, POSITIVE)
-PLANTED, INNOCENT, REFERENCE = "village/harbour", "village/orchard", "village/quarry"
+PLANTED, UNBIASED, REFERENCE = "village/harbour", "village/orchard", "village/quarry"
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "Avelin Bresko Corwin Dalmar Elska Fendrel Gavrin Halsey Isolde Jarvik Keldan Lunetta "
         "Morwen Nerida Osric Pellam Quillan Rowena Sorrel Tavish Ulric Verity Wystan Zelda"
     ),
-    INNOCENT: _words(
+    UNBIASED: _words(
         "Amberly Bastian Clovis Demelza Eldric Fiorella Gideon Hesper Idony Jessamy Kerensa Lorcan "
         "Merrin Nolwen Orlan Perdita Quenby Rosalba Stellan Tamsin Ursel Valda Wilmot Yorath"
     ),
@@ -206,7 +206,7 @@ class TextDemo:
     dataset: Path  #: csv with columns id, text, label; labels are true
     lexicon: Path
     planted_group: str  #: its names raise the positive class
-    innocent_groups: tuple[str, ...]  #: treated like the reference
+    unbiased_groups: tuple[str, ...]  #: treated like the reference
     reference: str  #: the group to compare with; a planted group among all others would shift them
     target: str
 
@@ -240,7 +240,7 @@ def make_text_demo(
         dataset=dataset,
         lexicon=lexicon,
         planted_group=PLANTED,
-        innocent_groups=(INNOCENT,),
+        unbiased_groups=(UNBIASED,),
         reference=REFERENCE,
         target=f"contrast:{POSITIVE}-{NEGATIVE}",
     )
@@ -251,7 +251,7 @@ def train(written: Sequence[Letter], folder: Path, *, seed: int) -> Path:
 
     The global random state is left as it was; weights depend on the seed and the letters only.
     Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
-    innocent names among them, is forgotten, and what the labels keep asking for stays.
+    names of the unbiased group among them, is forgotten, and what the labels keep asking for stays.
     """
     start, letters = folder / "start", folder / "training-letters.csv"
     _write_untrained(start, seed)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 
@@ -13,16 +14,20 @@ from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import Registry
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
-from transexplain.reports.redacted import redacted
-from transexplain.reports.report_records import Statement, Summary
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import Statement
 from transexplain.reports.runs_compared import DriftSummary
-from transexplain.reports.strategies_report import StrategyReport
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import redacted, summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
 
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
+
+    from transexplain.reports.strategies_report import StrategyReport  # which loads scikit-learn
+
 #: what a report is made of
-Report = Summary | EvaluationSummary | DriftSummary | StrategyReport
+Report: TypeAlias = "Summary | EvaluationSummary | DriftSummary | StrategyReport"
 _STYLES = {"good": "green", "clear": "green", "problem": "yellow", "flagged": "bold yellow"}
 _INCOMPLETE = 3
 
@@ -33,6 +38,13 @@ class Wanted:
 
     checked: Path | None = None  #: sheet of matches that a person filled
     fewest: int | None = None  #: items behind every row; then it is redacted
+    sign: Path | None = None  #: private key that the files are signed with
+
+    def signer(self) -> "CryptoSigner | None":
+        """What signs the files; raises ConfigurationError for a key that cannot."""
+        from transexplain.provenance.report_signature import load_signer
+
+        return None if self.sign is None else load_signer(self.sign)
 
     def summary(self, db: Database, run_id: str) -> Summary:
         """The summary of an audit, so made; raises ConfigurationError for a bad sheet."""
@@ -45,8 +57,8 @@ class Wanted:
 
     def refuse_evaluation(self, run_id: str) -> None:
         """Raise ConfigurationError where an evaluation's report is to be an audit's."""
-        asked = {"--redact": self.fewest, "--checked": self.checked}
-        for option, value in asked.items():
+        given = {"--redact": self.fewest, "--checked": self.checked}
+        for option, value in given.items():
             if value is not None:
                 raise ConfigurationError(
                     f"run {run_id} is an evaluation; {option} is for the reports of audits and "
@@ -57,21 +69,33 @@ class Wanted:
 _PLAIN = Wanted()
 
 
-def report(db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN) -> None:
-    """Write and print what a run found: of an audit, or of an evaluation.
+def report(
+    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN, *, show: bool = True
+) -> tuple[Sequence[Statement], list[Path]]:
+    """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
+
+    Returns the headline and the files that were written.
 
     A redacted report says so in its name, and no manifest stands beside it. Raises
-    ConfigurationError where the folder cannot be written, or for what an evaluation has not.
+    ConfigurationError where the folder cannot be written or the key cannot sign, or for what an
+    evaluation has not.
     """
+    signer = wanted.signer()  # before anything is written
     if runs.get(db, run_id).plan.task == "evaluation":
         wanted.refuse_evaluation(run_id)
         table = tabulate(db, run_id)
         name = f"{table.evaluated.name}-{table.evaluated.run_id}"
         paths = _write(EVALUATION_REPORTS, table, folder / name)
         paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
-        _print(table.headline, paths)
+        headline: Sequence[Statement] = table.headline
     else:
-        print_summary(*write_reports(db, run_id, folder, wanted))
+        summary, paths = write_reports(db, run_id, folder, wanted)
+        headline = (*summary.headline, *_closing(summary))
+    if signer is not None:
+        paths.append(_write_signature(paths, runs.get(db, run_id).id, signer))
+    if show:
+        _print(headline, paths)
+    return headline, paths
 
 
 def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
@@ -106,7 +130,7 @@ def write_comparison(summary: DriftSummary, folder: Path) -> None:
     _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
 
 
-def write_strategies(report: StrategyReport, folder: Path) -> None:
+def write_strategies(report: "StrategyReport", folder: Path) -> None:
     """Write and print what strategy discovery found.
 
     Raises ConfigurationError where the folder cannot be written.
@@ -131,6 +155,15 @@ def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
     return path
 
 
+def _write_signature(paths: Sequence[Path], run_id: str, signer: "CryptoSigner") -> Path:
+    """The signature beside the files of a report; its name begins as a manifest's does."""
+    from transexplain.provenance.report_signature import signature_text
+
+    path = paths[0].with_name(f"signature-{paths[0].stem}.json")
+    _write_whole(path, signature_text(paths, run_id, signer))
+    return path
+
+
 def _write_whole(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,21 +171,24 @@ def _write_whole(path: Path, content: bytes) -> None:
             partial.write_bytes(content)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot write the report {path}: {error.strerror}. Choose another --report-dir"
+            f"cannot write the report {path}: {error.strerror}. Choose another --out"
         ) from error
 
 
 def print_summary(summary: Summary, paths: list[Path]) -> None:
     """The findings for a terminal."""
+    _print((*summary.headline, *_closing(summary)), paths)
+
+
+def _closing(summary: Summary) -> list[Statement]:
     found = summary.conservation
-    closing = []
-    if found is not None:
-        text = (
-            f"conservation over {found.attributions} attributions: largest |gap| "
-            f"{found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|"
-        )
-        closing = [Statement(kind="fact", text=text)]
-    _print((*summary.headline, *closing), paths)
+    if found is None:
+        return []
+    text = (
+        f"conservation over {found.attributions} attributions: largest |gap| {found.worst:.1e}, "
+        f"mean {found.mean:.1e} of the sum of |terms|"
+    )
+    return [Statement(kind="fact", text=text)]
 
 
 def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
@@ -160,7 +196,8 @@ def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
     for statement in statements:
         console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)
     for path in paths:
-        kind = "manifest" if path.name.startswith("manifest-") else "report"
+        kinds = ("manifest", "signature")
+        kind = next((one for one in kinds if path.name.startswith(f"{one}-")), "report")
         console.print(f"{kind}: {path}", markup=False)
 
 

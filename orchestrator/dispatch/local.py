@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
@@ -18,8 +18,7 @@ from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
-from workers.heartbeat import end_process
-from workers.worker_names import free_dead, worker_prefix
+from workers.heartbeat import end_process, free_dead, worker_prefix
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -31,10 +30,19 @@ _POLL = 0.2
 _PATIENCE = 2.0
 _VAIN_DEATHS = 3
 
-#: called with the number of items that were finished since the call before
 OnItems = Callable[[int], None]
-#: called with the reason where nothing can be done but to wait for somebody else
 OnWait = Callable[[str], None]
+
+
+class Reports(NamedTuple):
+    """Whom the work on a run reports to."""
+
+    items: OnItems | None = None  #: the number of items that were finished since the call before
+    checks: OnItems | None = None  #: the number of passes of checks, which finish no item
+    wait: OnWait | None = None  #: why nothing can be done but to wait for somebody else
+
+
+_NOBODY = Reports()
 
 
 def local_settings(settings: Settings) -> Settings:
@@ -49,20 +57,17 @@ def run_local(
     processes: int = 1,
     *,
     model: "LoadedModel | None" = None,
-    on_items: OnItems | None = None,
-    on_wait: OnWait | None = None,
+    report: Reports = _NOBODY,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
 
-    `model` is one that is loaded already; children load their own.
+    `model` is one that is loaded already; children load their own, and report no checks.
     """
     if processes > 1:
-        run_processes(
-            db, run_id, settings, processes, on_items=on_items, on_wait=on_wait, stop=stop
-        )
+        run_processes(db, run_id, settings, processes, report=report, stop=stop)
     else:
-        run_here(db, run_id, settings, model=model, on_items=on_items, on_wait=on_wait, stop=stop)
+        run_here(db, run_id, settings, model=model, report=report, stop=stop)
 
 
 def run_here(
@@ -71,14 +76,14 @@ def run_here(
     settings: Settings,
     *,
     model: "LoadedModel | None" = None,
-    on_items: OnItems | None = None,
-    on_wait: OnWait | None = None,
+    report: Reports = _NOBODY,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
-    What dead processes of this host held is free at once. While others hold the rest, `on_wait`
-    says who.
+
+    What dead processes of this host held is free at once. While others hold the rest, `report.wait`
+    is told who.
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
     raised: the run resumes. Work that hangs ends the process with a message.
     """
@@ -93,12 +98,13 @@ def run_here(
         stop=stop or threading.Event(),
         on_hang=hung,
     )
-    if on_items is not None:
+    if (on_items := report.items) is not None:
         bench.on_item = lambda: on_items(1)
+    bench.on_checks = report.checks
     if model is not None:
         bench.models.put(bench.plan(run_id).model, model)
     free_dead(db, run_id)
-    waiting = _Waiting(db, run_id, bench.settings.lease_seconds, on_wait)
+    waiting = _Waiting(db, run_id, bench.settings.lease_seconds, report.wait)
     while not bench.stop.is_set():
         if bench.work(run_id) != "nothing":
             waiting.over()
@@ -119,24 +125,23 @@ def run_processes(
     processes: int,
     *,
     threads: int | None = None,
-    on_items: OnItems | None = None,
-    on_wait: OnWait | None = None,
+    report: Reports = _NOBODY,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in several processes, each with `threads` or with its share of the cores.
 
     A process that dies costs the batch in its hand: its lease ends, and another process takes its
-    place. `on_wait` is as in `run_here`. `stop` ends them all and raises KeyboardInterrupt. Raises
-    InfrastructureError where processes die one after the other before they take a shard.
+    place. `stop` ends them all and raises KeyboardInterrupt. Raises InfrastructureError where
+    processes die one after the other before they take a shard.
     """
     stop = stop or threading.Event()
     threads = threads or max(1, (os.cpu_count() or 1) // processes)
     free_dead(db, run_id)
-    waiting = _Waiting(db, run_id, local_settings(settings).lease_seconds, on_wait)
+    waiting = _Waiting(db, run_id, local_settings(settings).lease_seconds, report.wait)
     with _Children(db, run_id, settings, processes, threads) as children:
         seen = _finished(db, run_id)
         while children.alive() and not stop.wait(_POLL):
-            before, seen = seen, _tell(db, run_id, seen, on_items)
+            before, seen = seen, _report_items(db, run_id, seen, report.items)
             children.replace_dead()
             if seen > before:
                 waiting.over()
@@ -144,7 +149,7 @@ def run_processes(
                 waiting.tell(unless=children.hold_any)
         if stop.is_set():
             raise KeyboardInterrupt
-    _tell(db, run_id, seen, on_items)
+    _report_items(db, run_id, seen, report.items)
     runs.finalise(db, run_id)
 
 
@@ -226,7 +231,7 @@ class _Waiting:
     def tell(self, unless: Callable[[], bool] | None = None) -> None:
         """Nothing can be claimed now; gives the reason where it is time to.
 
-        `unless` is asked then; where it is true the wait begins anew.
+        `unless` is asked then; where it is true the wait begins again.
         """
         now = time.monotonic()
         if self._due is None:
@@ -266,7 +271,7 @@ def _child(run_id: str, settings: Settings, threads: int) -> None:
         run_here(db, run_id, settings, stop=stop)
 
 
-def _tell(db: Database, run_id: str, seen: int, on_items: OnItems | None) -> int:
+def _report_items(db: Database, run_id: str, seen: int, on_items: OnItems | None) -> int:
     now = _finished(db, run_id)
     if on_items is not None and now > seen:
         on_items(now - seen)

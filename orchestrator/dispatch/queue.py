@@ -1,7 +1,9 @@
 """Messages to the queue: one for each shard of a run, and again for those that the broker lost."""
 
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +16,7 @@ from kombu.exceptions import OperationalError
 from transexplain.addresses import shown_url, without_secrets
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
-from transexplain.store import hints, runs
+from transexplain.store import runs, shard_messages
 from transexplain.store.database import Database
 from workers.app import make_app, queue_of
 from workers.message_guard import TASK
@@ -119,9 +121,9 @@ def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> Swept | 
 
     Raises BrokerError where the broker cannot be reached; runs are closed all the same.
     """
-    if not hints.take_duty(db, "sweep", every):
+    if not shard_messages.take_duty(db, "sweep", every):
         return None
-    closed = tuple(run_id for run_id in hints.exhausted(db) if runs.finalise(db, run_id))
+    closed = tuple(run_id for run_id in shard_messages.exhausted(db) if runs.finalise(db, run_id))
     return Swept(sent=top_up(db, settings, patience=every), closed=closed)
 
 
@@ -133,7 +135,7 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
     A shard whose message was sent less than `patience` seconds ago gets no other.
     """
     by_queue: dict[str, list[str]] = defaultdict(list)
-    for run_id in hints.running(db):
+    for run_id in shard_messages.running(db):
         by_queue[_queue(db, settings, run_id)].append(run_id)
     return sum(
         _top_up_queue(db, settings, name, run_ids, patience) for name, run_ids in by_queue.items()
@@ -143,11 +145,11 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
 def _top_up_queue(
     db: Database, settings: Settings, name: str, run_ids: Sequence[str], patience: float
 ) -> int:
-    wanted = hints.waiting(db, run_ids, BOUND)
+    wanted = shard_messages.waiting(db, run_ids, BOUND)
     missing = wanted - depth(settings, name) if wanted else 0
     if missing <= 0:
         return 0
-    chosen = hints.take(db, run_ids, missing, patience)
+    chosen = shard_messages.take(db, run_ids, missing, patience)
     for run_id, indices in chosen.items():
         send_messages(settings, run_id, indices, name)
     return sum(map(len, chosen.values()))
@@ -157,3 +159,50 @@ def _top_up_queue(
 def _queue(db: Database, settings: Settings, run_id: str) -> str:
     """The queue of a run, which never changes."""
     return queue_of(settings, runs.get(db, run_id).plan)
+
+
+_POLL = 0.5
+#: of the time at most this share is spent asking: a run of a million shards takes a second to count
+_QUERY_SHARE = 0.2
+
+
+def follow(
+    db: Database,
+    run_id: str,
+    settings: Settings,
+    on_items: Callable[[int], None],
+    warn: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> None:
+    """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
+
+    Where nothing was finished for the length of a lease and nobody holds a shard, `warn` says so;
+    also that the broker is away, which ends nothing.
+    `stop` ends the watching with KeyboardInterrupt; workers go on.
+    """
+    stop = stop or threading.Event()
+    state = runs.progress(db, run_id)
+    seen, moved = state.items_done + state.items_failed, time.monotonic()
+    pause = _POLL
+    while state.state == "running":
+        if stop.wait(pause):
+            raise KeyboardInterrupt
+        _sweep(db, settings, warn)
+        started = time.monotonic()
+        state = runs.progress(db, run_id)
+        pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
+        finished = state.items_done + state.items_failed
+        if finished > seen:
+            on_items(finished - seen)
+            seen, moved = finished, time.monotonic()
+        elif time.monotonic() - moved > settings.lease_seconds:
+            if not state.workers and state.state == "running":
+                warn("no worker holds a shard of this run; start one with `transexplain worker`")
+            moved = time.monotonic()
+
+
+def _sweep(db: Database, settings: Settings, warn: Callable[[str], None]) -> None:
+    try:
+        sweep(db, settings)
+    except BrokerError as error:
+        warn(str(error))

@@ -40,7 +40,7 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for number, previous in before.items():
             # what follows is the way out: the next Ctrl-C is the second one still
-            again = number == signal.SIGINT and event.is_set() and previous is _ask
+            again = number == signal.SIGINT and event.is_set() and previous is _request_stop
             signal.signal(number, _end if again else previous)
 
 
@@ -49,7 +49,7 @@ def handle_interrupts() -> None:
 
     To be called by the main thread of a process of our own.
     """
-    signal.signal(signal.SIGINT, _ask)
+    signal.signal(signal.SIGINT, _request_stop)
     # Python's last steps have no handlers; what is registered first is called last
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
@@ -79,7 +79,7 @@ def start_ignoring_interrupts(process: BaseProcess) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _ask(number: int, frame: FrameType | None) -> NoReturn:
+def _request_stop(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, _end)
     _say(b"interrupted\n")
     raise KeyboardInterrupt

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from orchestrator.spec.spec_document import yaml_value
-from orchestrator.spec.spec_section import Strict
+from orchestrator.spec.spec_document import Strict, yaml_value
 from transexplain.analysis.groups.group_verdicts import GroupFinding
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, did_you_mean, reason_of
 from transexplain.parsing import UnreadableError, read_text
 from transexplain.types.findings import Verdict
 
@@ -57,7 +56,7 @@ class DriftRule(Strict):
     force: bool = Field(default=False, description="compare although more than the model differs")
 
     @model_validator(mode="after")
-    def _asks_something(self) -> "DriftRule":
+    def _check_not_empty(self) -> "DriftRule":
         limits = (self.max_flips, self.max_accuracy_drop, self.min_agreement, self.max_group_change)
         if all(one is None for one in limits) and not self.forbid_new_differences:
             raise ValueError(
@@ -105,7 +104,7 @@ class Policy(Strict):
     drift: DriftRule | None = None
 
     @model_validator(mode="after")
-    def _asks_something(self) -> "Policy":
+    def _check_not_empty(self) -> "Policy":
         rules = (getattr(self, name) for name in type(self).model_fields)
         if all(rule is None or rule is False for rule in rules):  # 0 is a limit
             raise ValueError(f"names no rule; known: {', '.join(type(self).model_fields)}")
@@ -117,7 +116,7 @@ def load_policy(path: Path) -> Policy:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError, UnreadableError) as error:
-        raise ConfigurationError(f"cannot read the policy {path}: {error}") from None
+        raise ConfigurationError(f"cannot read the policy {path}: {reason_of(error)}") from None
     document = yaml_value(text, f"the policy {path}")
     if document is None:
         document = {}
@@ -152,4 +151,5 @@ def _message(problem: Any) -> str:
         return str(problem["msg"])
     place = problem["loc"][:-1]
     section = _SECTIONS.get(str(place[0]), Policy) if place else Policy
-    return f"unknown key; known here: {', '.join(section.model_fields)}"
+    near = did_you_mean(str(problem["loc"][-1]), section.model_fields)
+    return f"unknown key{near or ';'} known here: {', '.join(section.model_fields)}"

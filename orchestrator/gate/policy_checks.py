@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from orchestrator.gate.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.outcomes import Outcome
+from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
-from transexplain.reports.report_verdict import caveats
 from transexplain.types.findings import GroupStatistic
 
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
@@ -197,7 +197,7 @@ def _swapped(
 
 def _verdicts(summary: Summary, rule: VerdictRule) -> Check:
     rows = summary.groups.verdicts if summary.groups else ()
-    missing = [*_strange("group", rule.groups, [row.group for row in rows])]
+    missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     if missing or not rows:
         why = f"no verdict on {named(missing)}; see the run's lexicon and mentions"
         return not_measured("verdicts", why if rows else _why_no_groups(summary))
@@ -241,8 +241,8 @@ def _none_of(rule: str, found: list[str], what: str) -> Check:
 
 def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
     rows = _compared(summary)
-    missing = [*_strange("group", rule.groups, [row.group for row in rows])]
-    missing += _strange("target", rule.targets, [row.target for row in rows])
+    missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
+    missing += _unknown_names("target", rule.targets, [row.target for row in rows])
     if missing:
         why = f"no comparison of {named(missing)}; see the run's lexicon, mentions and targets"
         return not_measured("relevance", why if rows else _why_no_groups(summary))
@@ -267,7 +267,7 @@ def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
     found = summary.faithfulness
     rows = [] if found is None else [row for row in found.rows if row.beats is not None]
     names = [row.metric for row in rows]
-    missing = list(_strange("metric", rule.metrics, names))
+    missing = list(_unknown_names("metric", rule.metrics, names))
     if missing or not rows:
         what = f" {named(missing)}" if missing and rows else ""
         why = f"the run judged no sample{what}; set evaluation.items and evaluation.metrics"
@@ -315,8 +315,8 @@ def _why_no_groups(summary: Summary) -> str:
     return "too few entities were mentioned to compare any group; audit more texts or name more"
 
 
-def _strange(kind: str, asked: Sequence[str], known: Sequence[str]) -> Iterator[str]:
-    return (f"{kind} {name}" for name in asked if name not in known)
+def _unknown_names(kind: str, named: Sequence[str], known: Sequence[str]) -> Iterator[str]:
+    return (f"{kind} {name}" for name in named if name not in known)
 
 
 def _row(row: GroupStatistic) -> str:

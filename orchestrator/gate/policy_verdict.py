@@ -10,9 +10,8 @@ from xml.etree import ElementTree
 from orchestrator.gate.policy import DriftRule, Policy
 from orchestrator.gate.policy_checks import Check, at_least, at_most, checks, finished, not_measured
 from transexplain.errors import ConfigurationError
-from transexplain.reports.escaping import xml_text
 from transexplain.reports.exports.export_run import write_text
-from transexplain.reports.phrasing import named
+from transexplain.reports.phrasing import named, xml_text
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.runs_compared.comparison_summary import newly
 from transexplain.reports.summary import summarise

@@ -1,28 +1,37 @@
 """From specification to plan: every check that can fail before a device is asked for."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from orchestrator.spec.audit_spec import AuditSpec
 from orchestrator.spec.check_sample import check_plan, shared_pieces
-from orchestrator.spec.compared_groups import group_fields
 from orchestrator.spec.evaluation_section import EvaluationSection, usable
-from orchestrator.spec.groups_section import GroupsSection
+from orchestrator.spec.groups_section import GroupsSection, group_fields
 from orchestrator.spec.method_section import approximation_of, method_warnings
+from orchestrator.spec.model_section import require_local_model
 from orchestrator.spec.privacy_section import private
+from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import labels_of, make_shards, read_shard
-from transexplain.errors import ConfigurationError, EngineError, ModelLoadError
+from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan, Classification, DatasetRef, Shard, Task
-from transexplain.types.targets import ClassNames, label_index, short_form
+from transexplain.types.targets import (
+    ClassNames,
+    is_number,
+    label_index,
+    label_mapping,
+    short_form,
+)
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
+#: characters of a label in a message, and labels that are too many to be classes
+_LABEL, _MANY = 30, 50
 #: texts that the one to be tried is chosen from
 _LOOKED_AT = 8
 
@@ -35,39 +44,72 @@ class Prepared:
     shards: tuple[Shard, ...]
     model: "LoadedModel"
     warnings: tuple[str, ...]
+    #: label of the dataset -> the class that it is read as; None: no class
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+
+    def spoken_labels(self) -> str:
+        """Which class every label is read as, in a line; the first 20 labels."""
+        some = [
+            f"{_short(label)} = {name or 'no class'}"
+            for label, name in islice(self.labels.items(), 20)
+        ]
+        more = len(self.labels) - len(some)
+        return ", ".join(some) + (f" and {more:,} more" if more else "")
 
 
-def prepare_audit(spec: AuditSpec, settings: Settings, task: Task = "audit") -> Prepared:
+def _short(label: str) -> str:
+    return label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
+
+
+def prepare_audit(
+    spec: AuditSpec,
+    settings: Settings,
+    task: Task = "audit",
+    *,
+    model: "LoadedModel | None" = None,
+) -> Prepared:
     """Load the model, snapshot the data, check everything, and explain one item.
 
-    With task `evaluation` the plan measures explanations of every item and keeps none.
+    With task `evaluation` the plan measures explanations of every item and keeps none. A `model`
+    that is in memory already stands for the one that the specification names.
 
     Raises:
         ConfigurationError: the model, the data, the lexicon, the method or a target is wrong.
         EngineError: the model has an operator without a rule.
     """
     spec = spec.resolved()
-    bound(spec.explained_by)  # before anything is loaded
+    # before anything is loaded
+    require_local_model(spec.model.source)
+    bound(spec.explained_by)
     lexicons, privacy, exact = spec.lexicon_groups(), spec.privacy_plan(), spec.exact_plan()
     dataset = spec.data.snapshot(settings)
     groups = group_fields(spec.groups, spec.data, dataset, lexicons)
-    model = spec.model.load(dataset)
+    model = spec.model.load(dataset, model)
     spec.refuse_other_models(model)
-    plan = replace(_plan(spec, model, dataset), privacy=privacy, **groups)
+    labels = labels_of(dataset)
+    _check_labels(spec, model, labels)
+    plan = replace(_plan(spec, model, dataset, labels), privacy=privacy, **groups)
+    favourable_answers(plan)  # refused before anything is explained
     shards = make_shards(dataset.rows, spec.shard_size)
     first = _first_item(plan, shards)
-    warnings: list[str] = []
+    warnings: list[str] = list(dataset.read_as)
     if task == "audit":
         parameters = sum(one.numel() for one in model.module.parameters())
         check = check_plan(plan, spec.groups, parameters)
         plan = private(replace(plan, check=check, exact=exact))
-        warnings += [*_warnings(plan, spec.groups), *shared_pieces(plan, model)]
+        warnings += [*_warnings(plan, labels, spec.groups), *shared_pieces(plan, model)]
         if plan.groups:
             warnings += spec.data.cluster_warnings(dataset)
         if first is not None:
             _try_one(plan, first, model)
     plan, more = _with_evaluation(plan, spec, task, model, first)
-    return Prepared(plan=plan, shards=shards, model=model, warnings=(*warnings, *more))
+    return Prepared(
+        plan=plan,
+        shards=shards,
+        model=model,
+        warnings=(*warnings, *more),
+        labels=_classes_of_labels(plan, labels),
+    )
 
 
 def _with_evaluation(
@@ -80,17 +122,19 @@ def _with_evaluation(
         wanted = section.of_audit(plan)
     if wanted is None:
         return plan, []
-    asked = replace(plan, evaluation=wanted, task=task)
+    extended = replace(plan, evaluation=wanted, task=task)
     try:
-        found, warnings = usable(asked, section, model, [] if first is None else [first])
+        found, warnings = usable(extended, section, model, [] if first is None else [first])
     except (ConfigurationError, EngineError) as error:
         if task == "evaluation" or section != EvaluationSection():
             raise
         return plan, [f"whether the method is faithful is not measured: {error}"]
-    return replace(asked, evaluation=found), warnings
+    return replace(extended, evaluation=found), warnings
 
 
-def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPlan:
+def _plan(
+    spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef, labels: Sequence[str]
+) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
     names = ClassNames(model.classes, own)
     return AuditPlan(
@@ -100,7 +144,8 @@ def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPl
         method=spec.explained_by,
         targets=tuple(short_form(target, names) for target in spec.targets),
         classifications=own,
-        labels=spec.labels,
+        labels=label_mapping(spec.labels, model.classes),
+        labels_by_name=not spec.labels and any(is_number(label, names) for label in labels),
         long_text=spec.long_text,
         max_length=spec.max_length,
         window=spec.window,
@@ -115,17 +160,58 @@ def _plan(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> AuditPl
     )
 
 
-def _warnings(plan: AuditPlan, section: GroupsSection | None) -> Iterator[str]:
-    names = ClassNames(plan.model.classes, plan.classifications)
-    unknown = [
-        label for label in labels_of(plan.dataset) if label_index(label, names, plan.labels) is None
-    ]
-    if unknown:
-        shown = ", ".join(repr(label) for label in unknown[:5])
-        yield (
-            f"{len(unknown)} labels of the dataset are no class of the model ({shown}); "
-            "these items count as unlabelled. Map them with `labels: {dataset label: class}`"
+def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:
+    """Refuse a mapping to what is no class, and the target `label` where nothing has a label."""
+    names = ClassNames(model.classes)
+    for label, name in label_mapping(spec.labels, model.classes).items():
+        try:
+            names.class_index(name)
+        except TargetError as error:
+            raise TargetError(f"labels: {label!r} is mapped to {name!r}: {error}") from None
+    if not labels and "label" in spec.targets:
+        raise TargetError(
+            "the target `label` is the class of each item's label, and no item has one: name "
+            "their column in data.label, or choose another target"
         )
+
+
+def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str | None]:
+    """Every label of the dataset and the class that it is read as; None: no class."""
+    names = ClassNames(plan.model.classes, plan.classifications)
+    indices = {
+        label: label_index(label, names, plan.labels, by_name=plan.labels_by_name)
+        for label in labels
+    }
+    return {
+        label: None if index is None else names.classes[index] for label, index in indices.items()
+    }
+
+
+def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
+    """That some labels of the dataset are no class of the model, and what to do."""
+    if not unknown:
+        return
+    shown = ", ".join(repr(_short(label)) for label in unknown[:5])
+    shown += ", ..." if len(unknown) > 5 else ""
+    names = ClassNames(plan.model.classes)
+    remedy = "Map them with `labels: {dataset label: class}`"
+    if not plan.labels and all(is_number(label, names) for label in unknown):
+        classes = ", ".join(f"{i} {name}" for i, name in enumerate(plan.model.classes[:5]))
+        remedy += f", or write `labels: by-index` if they are the model's indices: {classes}"
+    if len(unknown) > _MANY:
+        remedy = "Is data.label the column of the labels? " + remedy
+    labels, are = ("1 label", "is") if len(unknown) == 1 else (f"{len(unknown)} labels", "are")
+    yield (
+        f"{labels} of the dataset {are} no class of the model ({shown}); "
+        f"these items count as unlabelled. {remedy}"
+    )
+
+
+def _warnings(
+    plan: AuditPlan, labels: Sequence[str], section: GroupsSection | None
+) -> Iterator[str]:
+    classes = _classes_of_labels(plan, labels)
+    yield from label_warning(plan, [label for label, name in classes.items() if name is None])
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.approximates and section and section.check and section.randomised:
         yield (

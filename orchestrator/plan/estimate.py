@@ -1,23 +1,55 @@
-"""What an audit would cost, from a sample of its items."""
+"""What an audit will cost: passes by purpose, time here, bytes in the store; mentions."""
 
-from dataclasses import dataclass
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from orchestrator.plan.audit_plan import Prepared
+from orchestrator.spec.evaluation_section import evaluation_estimate
 from orchestrator.spec.method_section import passes
+from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.shard_reader import read_shard
-from transexplain.methods import facts_of
-from transexplain.reports.approximating import nearness
+from transexplain.methods import cost_of, facts_of
+from transexplain.reports.phrasing import nearness
+from transexplain.store.rows import rows_of
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.plans import Shard
+from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from transexplain.types.scores import Approximation
 from transexplain.types.targets import ClassNames, parse_target
 
-_SAMPLE = 256  # rows that lengths are measured on
+if TYPE_CHECKING:
+    from transexplain.explaining import Explained, Request
+
+_SAMPLE = 256  #: rows that lengths and mentions are counted on
+_TIMED = 64  #: of these, items that are explained against the clock, after as many to warm up
+_LONG_ENOUGH = 3.0  #: seconds after which no further item is timed
+#: bytes of a row's keys, numbers and its place in the indices, about
+_ROW = 96
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passes:
+    """Passes through the model that one purpose takes in a whole run."""
+
+    items: float
+    forwards: float
+    backwards: float
+    seconds: float = 0.0  #: on this machine by one process, about
+
+    def spoken(self) -> str:
+        """One line of the table of passes."""
+        both = f"{self.forwards:,.0f} forward"
+        if self.backwards:
+            both += f" and {self.backwards:,.0f} backward"
+        return f"{both} passes over {self.items:,.0f} items, about {duration(self.seconds)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """Passes through the model for one item, and for all."""
+    """Passes through the model for one item, and for all; what they take here."""
 
     items: int
     shards: int
@@ -33,38 +65,54 @@ class Estimate:
     exact_share: float = 0.0  #: of the items
     approximates: Approximation | None = None  #: None: the method computes what it says
     swaps: int = 0  #: forward passes for swapped mentions, all items together
+    purposes: Mapping[str, Passes] = field(default_factory=dict)  #: of the whole run
+    device: str = ""  #: that the time was measured on
+    timed: int = 0  #: items that it was measured on
+    bytes: int = 0  #: that the rows of the run take in the store, about
+    mentions: Mapping[str, int] = field(default_factory=dict)  #: group -> items, about
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run in one process here, about."""
+        return sum(one.seconds for one in self.purposes.values())
 
     def spoken(self) -> str:
-        """Three lines for the terminal, one more for an exact sample and for an explainer."""
+        """Lines for the terminal."""
         learned = self.approximates
-        near = f"approximates {learned.teacher}: {nearness(learned)}\n" if learned else ""
-        swaps = f"\n{self.swaps:,} more forward passes swap mentions" if self.swaps else ""
-        sample = f"{self.exact} on {self.exact_share:.1%} of the items\n" if self.exact else ""
-        return (
+        lines = [
             f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
-            f"{self.positions:.0f} positions on average\n"
-            f"{self.method} ({self.source}), in {self.unit}\n{near}{sample}"
+            f"{self.positions:.0f} positions on average",
+            f"{self.method} ({self.source}), in {self.unit}",
+            *([f"approximates {learned.teacher}: {nearness(learned)}"] if learned else []),
+            *([f"{self.exact} on {self.exact_share:.1%} of the items"] if self.exact else []),
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
-            f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all"
-            f"{swaps}"
-        )
+            f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all",
+            *(f"  {name}: {one.spoken()}" for name, one in self.purposes.items()),
+            f"about {duration(self.seconds)} in one process on {self.device} (measured on "
+            f"{self.timed} items), about {size(self.bytes)} in the store",
+        ]
+        if self.mentions:
+            counts = ", ".join(f"{group} {count:,}" for group, count in self.mentions.items())
+            lines.append(f"items that mention a group, about: {counts}")
+        return "\n".join(lines)
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """Count what the method declares for an item of mean length."""
+    """Count what the method declares for an item of mean length; measure a batch of items.
+
+    Explains up to 128 items of the data.
+    """
     plan = prepared.plan
-    names = ClassNames(plan.model.classes, plan.classifications)
-    kinds = [parse_target(spec, names) for spec in plan.targets]
-    classes = len(plan.model.classes)
-    counts = {"all": classes}
-    targets = sum(
-        min(one.k, classes) if one.kind == "top" else counts.get(one.kind, 1) for one in kinds
-    )
-    positions, windows = _sizes(prepared)
+    rows = Shard(index=0, start=0, stop=min(_SAMPLE, plan.dataset.rows))
+    items = [entry for entry in read_shard(plan.dataset, rows) if isinstance(entry, Item)]
+    targets = _targets(plan)
+    positions, windows = _sizes(prepared, items)
     exact = plan.exact
     forwards, backwards = passes(plan.method, exact, round(positions / windows), targets)
     facts = facts_of(plan.method.name)
-    return Estimate(
+    measured = _measured(prepared, items)
+    mentioned = _mentioned(plan, items)
+    found = Estimate(
         items=plan.dataset.rows,
         shards=len(prepared.shards),
         method=plan.method.name,
@@ -79,18 +127,179 @@ def estimate(prepared: Prepared) -> Estimate:
         exact_share=exact.share if exact else 0.0,
         swaps=plan.check.swap_passes if plan.check else 0,
         approximates=plan.approximates,
+        device=str(next(prepared.model.module.parameters()).device),
+        timed=measured.items,
+        bytes=round(measured.bytes_per_item * plan.dataset.rows),
+        mentions={group: round(share * plan.dataset.rows) for group, share in mentioned.items()},
+    )
+    purposes = _purposes(plan, found, min(1.0, sum(mentioned.values())))
+    return replace(found, purposes={name: measured.timed(one) for name, one in purposes})
+
+
+def _targets(plan: AuditPlan) -> int:
+    names = ClassNames(plan.model.classes, plan.classifications)
+    kinds = [parse_target(spec, names) for spec in plan.targets]
+    classes = len(plan.model.classes)
+    counts = {"all": classes}
+    return sum(
+        min(one.k, classes) if one.kind == "top" else counts.get(one.kind, 1) for one in kinds
     )
 
 
-def _sizes(prepared: Prepared) -> tuple[float, float]:
+def _sizes(prepared: Prepared, items: Sequence[Item]) -> tuple[float, float]:
     """Mean positions and mean windows of an item, over a sample."""
-    plan = prepared.plan
-    rows = Shard(index=0, start=0, stop=min(_SAMPLE, plan.dataset.rows))
-    items = [entry for entry in read_shard(plan.dataset, rows) if isinstance(entry, Item)]
     from transexplain.explaining import Request
 
-    encoded = Request.from_plan(plan).encode(prepared.model, items)
+    encoded = Request.from_plan(prepared.plan).encode(prepared.model, items)
     readable = [one for one in encoded if not isinstance(one, ItemFailure)]
     count = max(1, len(readable))
     positions = sum(one.length for one in readable) / count
     return max(1.0, positions), max(1.0, sum(len(one.windows) or 1 for one in readable) / count)
+
+
+def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
+    """Group -> share of the sample's items that are in it."""
+    counts: Counter[str] = Counter()
+    if not plan.groups:
+        return {}
+    finder = EntityFinder(plan)
+    for item in items:
+        text = item.content if isinstance(item.content, str) else None
+        counts.update(finder.groups_in(text, item.annotations, item.meta))
+    return {group: count / len(items) for group, count in counts.items()}
+
+
+def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
+    """The passes of a whole run by what they are for; `mentioned`: share of items in a group."""
+    rows, windows = plan.dataset.rows, found.windows
+    length = round(found.positions / windows)
+    own = cost_of(plan.method, length).of(found.targets)
+    yield "explanations", _scaled(rows * windows, own, rows)
+    if plan.exact is not None:
+        share = plan.exact.share * rows
+        cost = cost_of(plan.exact.method, length).of(found.targets)
+        yield "exact sample", _scaled(share * windows, cost, share)
+    if plan.check is not None:
+        checked = plan.check.share * rows * mentioned
+        if not plan.check.whole:
+            yield "mention ablation", _scaled(checked * windows, (1, 0), checked)
+        if plan.check.swap_passes:
+            yield "swaps", _scaled(plan.check.swap_passes * windows, (1, 0), checked)
+        if plan.check.randomised:
+            yield "randomised model", _scaled(checked * windows, own, checked)
+    measured = evaluation_estimate(plan)
+    if measured is not None:
+        yield "faithfulness", _scaled(measured.passes * windows, (1, 0), measured.items)
+
+
+def _scaled(times: float, cost: tuple[float, float], items: float) -> Passes:
+    return Passes(items=items, forwards=times * cost[0], backwards=times * cost[1])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measured:
+    """What a sample of items took."""
+
+    items: int
+    forward: float  #: seconds of a forward pass of one item
+    backward: float  #: seconds of a backward pass
+    bytes_per_item: float
+
+    def timed(self, one: Passes) -> Passes:
+        seconds = one.forwards * self.forward + one.backwards * self.backward
+        return replace(one, seconds=seconds)
+
+
+def _measured(prepared: Prepared, items: Sequence[Item]) -> _Measured:
+    """Explain a sample of the data, with one target pass and with none, against the clock."""
+    from transexplain.explaining import Request
+
+    plan = prepared.plan
+    request = Request.from_plan(plan)
+    step = max(1, len(items) // _TIMED)
+    some = list(items[::step][:_TIMED])
+    bare = replace(request, targets=())
+    _timed(prepared, some[:8], request)
+    ends, seconds = _timed(prepared, some, request)
+    done = len(ends)
+    _, logits_only = _timed(prepared, some[:done], bare)
+    positions, windows = _sizes(prepared, some[:done])
+    own = cost_of(plan.method, round(positions / windows)).of(_targets(plan))
+    whole, one = seconds / max(1, done) / windows, logits_only / max(1, done) / windows
+    if own[1] and facts_of(plan.method.name).needs_rules:
+        forward = min(one, whole / sum(own))
+        backward = (whole - own[0] * forward) / own[1]
+    else:  # methods without rules take nothing without targets
+        forward = backward = whole / max(1.0, sum(own))
+    return _Measured(
+        items=done, forward=forward, backward=backward, bytes_per_item=_stored(plan, ends)
+    )
+
+
+def _timed(
+    prepared: Prepared, items: Sequence[Item], request: "Request"
+) -> "tuple[list[Explained], float]":
+    """Items explained within some seconds, and how many seconds these took."""
+    from transexplain.explaining import explain_items
+
+    ends: list[Explained] = []
+    begun = time.perf_counter()
+    for start in range(0, len(items), 8):
+        ends += explain_items(prepared.model, items[start : start + 8], request)
+        if time.perf_counter() - begun > _LONG_ENOUGH:
+            break
+    return ends, time.perf_counter() - begun
+
+
+def _stored(plan: AuditPlan, ends: "Sequence[Explained]") -> float:
+    """Mean bytes of an item's rows."""
+    good = [one for one in ends if one.outcome is not None]
+    if not good:
+        return 0.0
+    outcomes = tuple(
+        replace(one.outcome, index=place) for place, one in enumerate(good) if one.outcome
+    )
+    result = ShardResult(
+        shard=Shard(index=0, start=0, stop=len(good)),
+        outcomes=outcomes,
+        attributions=tuple(each for one in good for each in one.attributions),
+        failures=(),
+        mentions=(),
+        aggregate={},
+        seconds=0.0,
+    )
+    places = {name: place for place, name in enumerate(plan.model.classes)}
+    rows = rows_of("", result, plan.payload, places)
+    stored = [*rows.items, *rows.attributions]
+    return sum(_ROW + sum(map(_size, row.values())) for row in stored) / len(good)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, list) and all(isinstance(one, float) for one in value):
+        return 8 * len(value)  # packed as doubles
+    if isinstance(value, list | dict):
+        return len(json.dumps(value))
+    return 0 if value is None else 8
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def size(count: float) -> str:
+    """Bytes in the largest unit that leaves a number of at least 1."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

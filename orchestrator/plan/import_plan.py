@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from orchestrator.plan.audit_plan import label_warning
 from orchestrator.spec.audit_spec import AuditSpec, load_spec
-from orchestrator.spec.compared_groups import group_fields
+from orchestrator.spec.groups_section import group_fields
+from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import AttributionColumns
@@ -15,7 +17,7 @@ from transexplain.settings import Settings
 from transexplain.types.items import Unit
 from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import ClassNames
+from transexplain.types.targets import BY_INDEX, ClassNames, label_mapping
 
 _NAMED = 5
 #: columns of data sets that a file of attributions has no use for
@@ -53,29 +55,31 @@ def import_spec(
     if unread := [name for name in _UNREAD if getattr(spec.data, name) is not None]:
         raise SpecError(f"data.{unread[0]} is not read from a file of attributions")
     groups = spec.groups
-    wanted = (groups.slice, *groups.columns) if groups else ()
+    impact = groups.impact.planned().columns if groups and groups.impact else ()
+    wanted = (groups.slice, *groups.columns, *impact) if groups else ()
     meta = dict.fromkeys((*spec.data.meta, *(one for one in wanted if one)))
     data = spec.data.model_copy(update={"meta": tuple(meta)})
     return spec.model_copy(update={"data": data})
 
 
-def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) -> Imported:
+def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) -> Imported:
     """Read the file, check every row, find classes, targets and groups.
 
     Raises ConfigurationError: the file, a column, the unit, a class or the lexicon is wrong.
     """
-    if asked.unit not in get_args(Unit):
-        raise ConfigurationError(f"unit {asked.unit!r}: use one of {', '.join(get_args(Unit))}")
-    if len(set(asked.classes)) < len(asked.classes):
+    if request.unit not in get_args(Unit):
+        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
+    if len(set(request.classes)) < len(request.classes):
         raise ConfigurationError("--classes names a class twice")
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
+    labels = _labels(spec, request)
     own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
         AttributionColumns(
-            named={**own, **asked.columns},
-            classes=ClassNames(asked.classes) if asked.classes else None,
-            labels=spec.labels,
+            named={**own, **request.columns},
+            classes=ClassNames(request.classes) if request.classes else None,
+            labels=labels,
             meta=spec.data.meta,
             cluster=spec.data.cluster,
             template=spec.data.template,
@@ -86,9 +90,9 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
         dataset=read.dataset,
-        method=MethodSpec(name=asked.method, params={"unit": asked.unit}),
+        method=MethodSpec(name=request.method, params={"unit": request.unit}),
         targets=read.targets,
-        labels=spec.labels,
+        labels=labels,
         shard_size=spec.shard_size,
         payload=spec.payload,
         tolerance=spec.tolerance,
@@ -97,11 +101,16 @@ def prepare_import(spec: AuditSpec, asked: ImportRequest, settings: Settings) ->
         privacy=privacy,
         **group_fields(spec.groups, spec.data, read.dataset, lexicons),
     )
+    favourable_answers(plan)  # refused before a run is made
     shards = make_shards(read.dataset.rows, spec.shard_size)
-    warnings = [*_warnings(plan, read)]
-    if plan.groups:
-        warnings += spec.data.cluster_warnings(read.dataset)
-    return Imported(plan=plan, shards=shards, warnings=tuple(warnings))
+    of_clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
+    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *of_clusters))
+
+
+def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
+    if spec.labels == BY_INDEX and not request.classes:
+        raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
+    return label_mapping(spec.labels, request.classes)
 
 
 def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:
@@ -114,6 +123,7 @@ def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:
             f"labels that are never predicted: {shown}. If classes are spelled otherwise there, "
             "map them with --set labels='{label: class}'"
         )
+    yield from label_warning(plan, read.unknown_labels)
     unit = plan.method.params["unit"]
     if plan.groups and unit != "logits":
         yield (

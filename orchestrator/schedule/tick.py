@@ -4,13 +4,17 @@ looks again.
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
 
 from orchestrator.dispatch import queue
 from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.schedule import cadence, verdict_posts
+from orchestrator.schedule import verdict_posts
 from orchestrator.schedule.verdict_posts import deliver
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
@@ -19,6 +23,78 @@ from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Schedule
 from workers.beat import Duty
+
+_FIELDS = 5
+_LONGEST = 400  #: characters
+_FORM = 'write minute hour day month weekday, e.g. "0 3 * * *"'
+
+
+def check(cron: str, time_zone: str) -> None:
+    """Raise ConfigurationError where the expression or the zone is none, or it never fires."""
+    for _ in upcoming(cron, time_zone, datetime.now().timestamp()):
+        return
+    raise ConfigurationError(f"cron expression {cron!r} never fires; check its day and month")
+
+
+def latest(cron: str, time_zone: str, now: float) -> float | None:
+    """The last fire at or before `now`; None: none within 50 years. Seconds since the epoch.
+
+    An hour that is skipped in spring fires right after the gap, one that comes twice in autumn
+    fires the first time only; expressions that name every minute or hour follow real time.
+    """
+    _refuse(cron)
+    moment = datetime.fromtimestamp(int(now) + 1, ZoneInfo(time_zone))
+    found = None
+    for fire in CronSim(cron, moment, reverse=True):
+        if fire.timestamp() <= now:
+            found = fire.timestamp()
+            break
+    if found is None:
+        return None
+    # going backwards from the second pass of a repeated hour misses what fired in the first
+    for fired in upcoming(cron, time_zone, found):
+        if fired > now:
+            break
+        found = fired
+    return found
+
+
+def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
+    """The fires after a moment, in order; seconds since the epoch.
+
+    Raises ConfigurationError where the expression or the zone is none.
+    """
+    _refuse(cron)
+    try:
+        zone = ZoneInfo(time_zone)
+    except (OSError, ValueError, KeyError) as error:  # a folder, a bad key, no such zone
+        raise ConfigurationError(
+            f"time zone {time_zone!r} is not known; write one of the IANA names, e.g. Europe/Berlin"
+        ) from error
+    try:
+        for fire in CronSim(cron, datetime.fromtimestamp(after, zone)):
+            if fire.timestamp() > after:
+                yield fire.timestamp()
+    except (CronSimError, ValueError, AssertionError) as error:
+        raise ConfigurationError(
+            f"cron expression {cron!r}: {error or 'a field is wrong'}; {_FORM}"
+        ) from error
+
+
+def _refuse(cron: str) -> None:
+    """Five fields and no others: a sixth would be seconds, and an audit takes longer than one."""
+    if len(cron) > _LONGEST or not cron.isascii():
+        raise ConfigurationError(f"cron expression {cron[:60]!r} is too long or no ASCII; {_FORM}")
+    fields = len(cron.split())
+    if fields == _FIELDS + 1:
+        raise ConfigurationError(
+            f"cron expression {cron!r} has 6 fields, the first of them seconds; the shortest "
+            f"interval is a minute: {_FORM}. A schedule that has it: `transexplain schedule "
+            "remove` it and add it again"
+        )
+    if fields != _FIELDS:
+        raise ConfigurationError(f"cron expression {cron!r} has {fields} fields; {_FORM}")
+
 
 #: seconds after which an audit that could not be prepared is tried again
 RETRY = 300.0
@@ -45,7 +121,7 @@ def tick(db: Database, settings: Settings) -> list[Fired]:
     fired = []
     for one in schedules.ready(db):
         try:
-            at = cadence.latest(one.cron, one.time_zone, now)
+            at = latest(one.cron, one.time_zone, now)
             if at is not None and at > one.since and (outcome := _fire(db, settings, one, at)):
                 fired.append(outcome)
         except DatabaseError:
@@ -127,7 +203,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
         raise ConfigurationError(
             f"schedule name {name!r}: write up to 64 letters, digits, dots, hyphens, underscores"
         )
-    cadence.check(cron, time_zone)
+    check(cron, time_zone)
     if webhook_url is not None:
         verdict_posts.check(webhook_url)
     audit = load_spec(spec, settings=overrides).absolute()
@@ -147,13 +223,13 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
 def duties(db: Database, settings: Settings, every: float) -> Mapping[str, Duty]:
     """The tick every `every` seconds, the sweep as often as it may."""
 
-    def tick_and_tell() -> None:
+    def tick_and_log() -> None:
         made = any(fired.run_id for fired in tick(db, settings))
         deliver(db)
         if made:  # last: a broker that is away holds up no verdict, and the sweep sends it later
             queue.top_up(db, settings)
 
     return {
-        "transexplain.tick": Duty(call=tick_and_tell, seconds=every),
+        "transexplain.tick": Duty(call=tick_and_log, seconds=every),
         "transexplain.sweep": Duty(call=lambda: queue.sweep(db, settings), seconds=queue.EVERY),
     }

@@ -15,8 +15,8 @@ from urllib.error import HTTPError
 
 from transexplain.addresses import HIDDEN, check_server, read_path_address, shown_url
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError, WebhookError
-from transexplain.reports.report_records import GroupChange, Previous, Summary
-from transexplain.reports.sections.previous_run import gone, newly
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
 from transexplain.reports.summary import summarise
 from transexplain.store import schedules
 from transexplain.store.database import Database
@@ -75,7 +75,7 @@ def sign(body: bytes, key: bytes) -> str:
     return f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an answer like another: the verdict goes to nobody who was not named."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
@@ -97,7 +97,7 @@ def post(url: str, document: Mapping[str, Any], *, key: bytes, delivery: str) ->
             KEY: delivery,
         },
     )
-    opener = urllib.request.build_opener(_Stay)
+    opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
             status = answer.status
@@ -136,7 +136,7 @@ def verdict(db: Database, delivery: Delivery) -> dict[str, Any]:
 
 
 def _beside(previous: Previous) -> dict[str, Any]:
-    """The numbers of the run before, and which groups are flagged anew or no more."""
+    """The numbers of the run before, and which groups are newly flagged or no longer flagged."""
     return {
         "run": previous.run_id,
         "state": previous.state,

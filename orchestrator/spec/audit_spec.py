@@ -7,20 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import typer
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from orchestrator.spec.data_section import DataSection
+from orchestrator.spec.data_section import (
+    DataOption,
+    DataSection,
+    LabelOption,
+    LimitOption,
+    TextOption,
+)
 from orchestrator.spec.evaluation_section import EvaluationSection
-from orchestrator.spec.groups_section import GroupsSection
-from orchestrator.spec.method_section import ExplainSection, MethodSection
-from orchestrator.spec.model_section import ModelSection
+from orchestrator.spec.filing_sections import ImpactSection, ScenarioSection
+from orchestrator.spec.groups_section import GroupsSection, LexiconOption, ReferenceOption
+from orchestrator.spec.method_section import ExplainSection, MethodOption, MethodSection
+from orchestrator.spec.model_section import DeviceOption, ModelOption, ModelSection
+from orchestrator.spec.practical_section import PracticalSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
-from orchestrator.spec.spec_document import put_over, read_document, validated
-from orchestrator.spec.spec_section import Section, from_text
+from orchestrator.spec.spec_document import Section, from_text, put_over, read_document, validated
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
 from transexplain.types.scores import ExactPlan, MethodSpec
+from transexplain.types.targets import BY_INDEX
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -60,7 +68,9 @@ class ClassificationSection(Section):
 
 
 def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str | Mapping) else value
+    """Targets as a list; YAML reads the number of a class as a number, and a plan has texts."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return [str(one) if type(one) is int else one for one in several]
 
 
 def as_texts(value: Any) -> Any:
@@ -68,6 +78,18 @@ def as_texts(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): str(entry) for key, entry in value.items()}
     return value
+
+
+def _labels(value: Any) -> Any:
+    if not isinstance(value, Mapping) and value != BY_INDEX:
+        raise ValueError(
+            f"is {value!r}; it is a mapping {{dataset label: class}}, or the word {BY_INDEX}"
+        )
+    return as_texts(value)
+
+
+#: how the labels of a dataset are read as classes
+Labels = Annotated[dict[str, str] | Literal["by-index"], BeforeValidator(_labels)]
 
 
 class AuditSpec(Section):
@@ -90,8 +112,10 @@ class AuditSpec(Section):
         default=("predicted",), min_length=1
     )
     classifications: tuple[ClassificationSection, ...] = ()
-    labels: Annotated[dict[str, str], BeforeValidator(as_texts)] = Field(
-        default_factory=dict, description="dataset label -> class"
+    labels: Labels = Field(
+        default_factory=dict,
+        description="dataset label -> class, or by-index: label i is the model's class i; default: "
+        "by name",
     )
     groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
     evaluation: EvaluationSection = EvaluationSection()
@@ -171,13 +195,16 @@ class AuditSpec(Section):
         yield from (one for one in methods if one.name == LEARNED)
 
 
-#: the sections by their key
+#: the sections by their key, with those within behind a point
 SECTIONS: Mapping[str, type[Section]] = {
     "model": ModelSection,
     "data": DataSection,
     "method": MethodSection,
     "explain": ExplainSection,
     "groups": GroupsSection,
+    "groups.practical": PracticalSection,
+    "groups.scenario": ScenarioSection,
+    "groups.impact": ImpactSection,
     "classifications": ClassificationSection,
     "redact": RedactSection,
     "evaluation": EvaluationSection,
@@ -190,6 +217,26 @@ def overrides_of(**options: Any) -> dict[str, Any]:
     for name, section in SECTIONS.items():
         places |= {option: f"{name}.{key}" for option, key in section.options.items()}
     return {places[name]: value for name, value in options.items() if value not in (None, [])}
+
+
+#: the options of a command line that belong to a specification, in the order of the help
+OPTIONS: Mapping[str, Any] = {
+    "model": ModelOption,
+    "device": DeviceOption,
+    "data": DataOption,
+    "text": TextOption,
+    "label": LabelOption,
+    "limit": LimitOption,
+    "target": TargetsOption,
+    "method": MethodOption,
+    "lexicon": LexiconOption,
+    "reference": ReferenceOption,
+    "long_text": LongTextOption,
+    "window": WindowOption,
+    "stride": StrideOption,
+    "join": JoinOption,
+    "name": NameOption,
+}
 
 
 def load_spec(

@@ -10,7 +10,7 @@ from orchestrator.spec.groups_section import GroupsSection
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES
 from transexplain.analysis.groups.entity_finder import EntityFinder
-from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.plans import AuditPlan, CheckPlan, Shard

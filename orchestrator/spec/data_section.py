@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 import typer
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from orchestrator.spec.spec_section import Section, absolute_path
+from orchestrator.spec.spec_document import Section, absolute_path
 from transexplain.data import SOURCES
+from transexplain.data.dialect import checked_delimiter, checked_encoding
 from transexplain.errors import DataSourceError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.plans import DatasetRef, DatasetSpec, Duplicates
@@ -17,8 +18,18 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         "-d",
-        help="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split",
+        help="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR or eraser:DIR#split",
     ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", help="column of the text; default: `text`, else `sentence`"),
+]
+LabelOption = Annotated[
+    str | None, typer.Option("--label", help="column of the label; default: `label`")
+]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="only the first so many rows")
 ]
 #: items that `evaluate` samples unless the specification or an option gives a number
 EVALUATED_ITEMS = 200
@@ -30,10 +41,14 @@ class DataSection(Section):
     """Which items, and what their columns mean."""
 
     shorthand: ClassVar[str] = "source"
-    options: ClassVar[Mapping[str, str]] = {"data": "source", "items": "sample"}
+    options: ClassVar[Mapping[str, str]] = {
+        "data": "source",
+        "items": "sample",
+        **{name: name for name in ("text", "label", "limit")},
+    }
 
     source: str = Field(
-        description="csv|tsv|jsonl|parquet file or glob, imagefolder:DIR or eraser:DIR#split"
+        description="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR or eraser:DIR#split"
     )
     text: str | None = None
     image: str | None = None
@@ -66,6 +81,17 @@ class DataSection(Section):
         "data.template is given; off: they are not looked for",
     )
     quoting: Literal["auto", "none", "rfc4180"] = "auto"
+    encoding: Annotated[str, AfterValidator(checked_encoding)] | None = Field(
+        default=None,
+        description="of text files, such as cp1252; default: UTF-8, or what is detected where a "
+        "file is not",
+    )
+    delimiter: Annotated[str, AfterValidator(checked_delimiter)] | None = Field(
+        default=None,
+        description="between cells: a character, or tab, comma, semicolon, pipe; default: that of "
+        "the suffix, or what is detected in the header line",
+    )
+    sheet: str | None = Field(default=None, description="of a workbook; default: the first")
     limit: int | None = Field(default=None, ge=1, description="only the first rows")
     sample: int | None = Field(default=None, ge=1, description="of those draw so many")
     seed: int = Field(default=0, description="of the drawing")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue
 
 from orchestrator.spec.method_section import absolute_params, resolved_params
-from orchestrator.spec.spec_section import Section, from_text
+from orchestrator.spec.spec_document import Section, from_text
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
 from transexplain.methods import METHODS, bound, cost_of, facts_of
@@ -219,7 +219,8 @@ def usable(
 def _try(
     plan: AuditPlan, evaluation: EvaluationPlan, model: "LoadedModel", items: Sequence[Item]
 ) -> None:
-    from transexplain.evaluating import Evaluation, evaluate_items
+    from transexplain.evaluating.evaluate_items import evaluate_items
+    from transexplain.evaluating.evaluation_bench import Evaluation
     from transexplain.explaining.item_loop import Silent
 
     metrics = tuple(one for one in evaluation.metrics if metric_facts(one.name).kind == "curve")

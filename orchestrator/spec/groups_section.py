@@ -1,19 +1,24 @@
 """The section `groups`: which entity groups are compared, and how."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.spec_section import Section, absolute_path
+from orchestrator.spec.filing_sections import ImpactSection, Scenarios
+from orchestrator.spec.practical_section import PracticalLimits, PracticalSection
+from orchestrator.spec.spec_document import Section, absolute_path
+from transexplain.analysis.groups.entity_finder import column_group, crossed, crossed_items
+from transexplain.analysis.groups.group_cells import PlanReference, family
 from transexplain.analysis.groups.lexicon import BUILTIN
-from transexplain.errors import LexiconError, SpecError
+from transexplain.data.shard_reader import annotated_groups, values_of
+from transexplain.errors import LexiconError, SpecError, did_you_mean
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import AmbiguityPolicy, CasePolicy, Matching, SourceFile
+from transexplain.types.plans import AmbiguityPolicy, CasePolicy, DatasetRef, Matching, SourceFile
 
 if TYPE_CHECKING:
     from transexplain.analysis.groups.swap_pairs import Pair
@@ -24,30 +29,9 @@ LexiconOption = Annotated[
         "--lexicon", help="entity groups: yaml, json, csv or tsv file, or builtin:gender and such"
     ),
 ]
-
-
-class PracticalSection(Section):
-    """The smallest differences that matter; a number by itself is that in logits."""
-
-    shorthand: ClassVar[str] = "logit"
-
-    logit: float = Field(
-        default=0.1,
-        ge=0,
-        allow_inf_nan=False,
-        description="of the answer's log-odds when a mention is swapped, and of relevance",
-    )
-    probability: float = Field(
-        default=0.02, ge=0, le=1, description="of the answer's probability, and of rates"
-    )
-    impact_ratio: float = Field(
-        default=0.8, gt=0, le=1, description="of rates of a group and its reference; or its inverse"
-    )
-
-
-_Practical = Annotated[
-    PracticalSection,
-    BeforeValidator(lambda value: {"logit": value} if isinstance(value, int | float) else value),
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option("--reference", help="group that the others are compared with; default: all"),
 ]
 
 
@@ -97,7 +81,7 @@ class GroupsSection(Section):
         "{gender: gender/male}; default: all other groups of a group's family, which is what "
         "stands before the slash of its name",
     )
-    practical: _Practical = Field(
+    practical: PracticalLimits = Field(
         default=PracticalSection(), description="smallest differences that matter"
     )
     correction: Correction = Field(
@@ -119,7 +103,7 @@ class GroupsSection(Section):
         "more texts than `check` are to be had",
     )
     randomised: bool = Field(
-        default=True, description="let models with weights drawn anew explain the checked items"
+        default=True, description="let models with new random weights explain the checked items"
     )
     draws: int | None = Field(
         default=None,
@@ -132,8 +116,18 @@ class GroupsSection(Section):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="size of a difference, in the unit, that is planted into groups drawn by lot; "
-        "the report says how often it is found",
+        description="size of a difference, in the unit, that is planted into randomly sampled "
+        "groups; the report says how often it is found",
+    )
+    scenario: Scenarios = Field(
+        default=(),
+        description="the harm that the audit looks for, or a list of harms, as the report and "
+        "the exports state them",
+    )
+    impact: ImpactSection | None = Field(
+        default=None,
+        description="selection rates, scoring rates and impact ratios by the sex and ethnicity "
+        "of the people that items are of",
     )
 
     @property
@@ -165,9 +159,10 @@ class GroupsSection(Section):
         """
         from transexplain.analysis.groups.lexicon import load_lexicon
 
-        if not self.lexicons and not self.columns and data.spans is None:
+        if not (self.lexicons or self.columns or data.spans or self.impact):
             raise SpecError(
-                "groups names nothing to compare: give groups.lexicon, groups.column or data.spans"
+                "groups names nothing to compare: give groups.lexicon, groups.column, "
+                "groups.impact or data.spans"
             )
         for column in self.columns:
             data.require_kept("groups.column", column)
@@ -196,6 +191,8 @@ class GroupsSection(Section):
             "correction": self.correction,
             "slice": self.slice,
             "planted": self.planted,
+            "scenario": tuple(one.planned() for one in self.scenario),
+            "impact": self.impact.planned() if self.impact else None,
         }
 
     def includes(self, name: str) -> bool:
@@ -260,3 +257,128 @@ def _place(lexicon: str) -> Path | str:
 
 def _absolute(lexicon: str) -> str:
     return lexicon if lexicon.startswith(BUILTIN) else absolute_path(lexicon)
+
+
+#: values of a column above which it is taken for an id and not for a group
+MAX_VALUES = 100
+
+
+def group_fields(
+    section: GroupsSection | None,
+    data: DataSection,
+    dataset: DatasetRef,
+    lexicons: Iterable[EntityGroup],
+) -> dict[str, Any]:
+    """What a plan says of groups; `lexicons`: the groups of the section's lexicons.
+
+    Raises SpecError: a group comes from two places, or a key of the section names a group, family
+    or column that is not there. Raises LexiconError for the files of pairs and of `second`.
+    """
+    groups = _groups_of(section, data, dataset, lexicons)
+    if section is not None and section.impact is not None:
+        section.impact.check(data, dataset)
+    return {"groups": groups} if section is None else section.plan_fields(data, groups)
+
+
+def _groups_of(
+    section: GroupsSection | None,
+    data: DataSection,
+    dataset: DatasetRef,
+    lexicons: Iterable[EntityGroup],
+) -> tuple[EntityGroup, ...]:
+    """The groups of lexicons and data, narrowed to those that are included, and meetings."""
+    columns = section.columns if section else ()
+    of_columns = (group for column in columns for group in _of_column(column, dataset))
+    groups = (*lexicons, *_marked(data, dataset), *of_columns)
+    names = [group.name for group in groups]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SpecError(
+            f"group {twice!r} comes from two places (lexicons, data.spans, groups.column); rename "
+            "one"
+        )
+    if section is None:
+        return groups
+    for wanted in section.include:
+        if not any(is_in(name, wanted) for name in names):
+            raise SpecError(
+                f"groups.include names {wanted!r}, but there are only: {', '.join(names)}"
+            )
+    groups = tuple(group for group in groups if section.includes(group.name))
+    groups = (*groups, *_meetings(section, groups))
+    _check_reference(section.reference, [group.name for group in groups])
+    return groups
+
+
+def _check_reference(reference: PlanReference, names: Sequence[str]) -> None:
+    given = reference if isinstance(reference, Mapping) else {None: reference}
+    families = dict.fromkeys(filter(None, map(family, names)))
+    for of, group in given.items():
+        if of is not None and of not in families:
+            raise SpecError(
+                f"groups.reference names the family {of!r}, but the families of the groups used "
+                f"are: {', '.join(families) or '(none: no name has a slash)'}"
+            )
+        if group is not None and group not in names:
+            raise SpecError(
+                f"groups.reference is {group!r}, which is not among the groups used"
+                f"{did_you_mean(group, names) or ':'} {', '.join(names)}"
+            )
+        if of is not None and group is not None and family(group) != of:
+            raise SpecError(
+                f"groups.reference gives {group!r} to the family {of!r}, but it is not of that "
+                f"family: {', '.join(name for name in names if family(name) == of)}"
+            )
+
+
+def _marked(data: DataSection, dataset: DatasetRef) -> list[EntityGroup]:
+    if data.spans is None:
+        return []
+    names = annotated_groups(dataset)
+    if not names:
+        raise SpecError(
+            f"data.spans is {data.spans!r}, but no readable item has an entity there; it "
+            "holds [[start, end, group], ...]"
+        )
+    source = f"marked in the data, column {data.spans}"
+    return [EntityGroup(name=name, terms=(), source=source) for name in names]
+
+
+def _of_column(column: str, dataset: DatasetRef) -> list[EntityGroup]:
+    values = values_of(dataset, column)
+    if not 1 <= len(values) <= MAX_VALUES:
+        raise SpecError(
+            f"groups.column is {column!r}, which has {len(values)} different values; a column of "
+            f"groups has 1 to {MAX_VALUES}"
+        )
+    source = f"metadata of the items, column {column}"
+    return [EntityGroup(name=column_group(column, v), terms=(), source=source) for v in values]
+
+
+def _meetings(section: GroupsSection, groups: Sequence[EntityGroup]) -> Iterator[EntityGroup]:
+    """The groups of groups.intersections."""
+    known = dict.fromkeys(filter(None, (family(group.name) for group in groups)))
+    given = [frozenset(families) for families in section.intersections]
+    for families in section.intersections:
+        where = f"groups.intersections: [{', '.join(families)}]"
+        if len(set(families)) < max(2, len(families)) or given.count(frozenset(families)) > 1:
+            raise SpecError(f"{where}: name two or more different families, each set of them once")
+        if unknown := [one for one in families if one not in known]:
+            raise SpecError(
+                f"{where}: there is no family {unknown[0]!r}; those of the groups used are: "
+                f"{', '.join(known) or '(none: no name has a slash)'}"
+            )
+        whole = [one for one in families if one in section.columns]
+        if 0 < len(whole) < len(families):
+            raise SpecError(
+                f"{where}: {whole[0]} is a column of whole items, the rest is found in texts; "
+                "name columns alone, or families of lexicons alone"
+            )
+        met = crossed_items(families, groups) if whole else crossed(families, groups)
+        if not met:
+            raise SpecError(
+                f"{where}: no term is in a group of each; a term that is to count for several "
+                "families stands in the lexicon of each"
+            )
+        if len(met) > MAX_VALUES:
+            raise SpecError(f"{where}: {len(met)} meetings; at most {MAX_VALUES} can be compared")
+        yield from met

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import typer
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.spec_section import Section, absolute_if_there
+from orchestrator.spec.spec_document import Section, absolute_if_there
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, cost_of, facts_of, unit_of
 from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts

@@ -1,12 +1,13 @@
 """The section `model`: which model is audited, on which device."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import typer
 from pydantic import Field
 
-from orchestrator.spec.spec_section import Section, absolute_if_there, absolute_path
+from orchestrator.spec.spec_document import Section, absolute_if_there, absolute_path
 from transexplain.errors import ModelLoadError
 from transexplain.types.plans import DatasetRef
 
@@ -17,13 +18,16 @@ ModelOption = Annotated[
     str | None,
     typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE"),
 ]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="torch device, e.g. cuda:0; default: cpu")
+]
 
 
 class ModelSection(Section):
     """Which model is audited."""
 
     shorthand: ClassVar[str] = "source"
-    options: ClassVar[Mapping[str, str]] = {"model": "source"}
+    options: ClassVar[Mapping[str, str]] = {"model": "source", "device": "device"}
 
     source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
@@ -33,18 +37,24 @@ class ModelSection(Section):
         """The section with an absolute path of its model; hub ids and the like as they are."""
         return self.model_copy(update={"source": absolute_model(self.source)})
 
-    def load(self, dataset: DatasetRef) -> "LoadedModel":
-        """The model, which reads what the dataset holds; raises ModelLoadError."""
+    def load(self, dataset: DatasetRef, given: "LoadedModel | None" = None) -> "LoadedModel":
+        """The model, or the one that is `given`; ModelLoadError where it reads other items."""
         from transexplain.models.load import load_model
 
         source = absolute_model(self.source)
-        model = load_model(source, dtype=self.dtype, device=self.device)
+        model = given or load_model(source, dtype=self.dtype, device=self.device)
         if model.modality != dataset.modality:
             raise ModelLoadError(
                 f"model {self.source!r} reads {model.modality} but dataset "
                 f"{dataset.source!r} holds {dataset.modality}"
             )
         return model
+
+
+def require_local_model(source: str) -> None:
+    """Raise ModelLoadError where a path leads nowhere; quick, since nothing heavy is imported."""
+    if source.startswith((".", "/", "~")) and not Path(source).expanduser().exists():
+        raise ModelLoadError(f"there is no model directory {source!r}")
 
 
 def absolute_model(source: str) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.spec_section import Section
+from orchestrator.spec.spec_document import Section
 from transexplain.errors import SpecError
 from transexplain.types.plans import AuditPlan, PrivacyPlan, StoreText
 
@@ -45,7 +45,7 @@ def privacy_plan(
         ConfigurationError: the key is missing or short, the hook cannot be loaded.
         SpecError: the data name entities, which the tables need and the setting would take away.
     """
-    from transexplain.audit.text_redaction import TextKey
+    from transexplain.auditing.text_redaction import TextKey
     from transexplain.privacy import load_hook
 
     if store_text == "full" and redact is None:

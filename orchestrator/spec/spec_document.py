@@ -1,14 +1,64 @@
 """Specifications as YAML documents: read, settings put over them, every problem named."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from orchestrator.spec.spec_section import Section
-from transexplain.errors import ConfigurationError, SpecError
+from transexplain.errors import ConfigurationError, SpecError, did_you_mean, reason_of
 from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_unstorable
+
+
+class Strict(BaseModel):
+    """A mapping that may hold no key beside its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Section(Strict):
+    """A part of a specification: what a person may write there, and what becomes of it."""
+
+    #: the key that a bare text stands for: `model: path` is `model: {source: path}`
+    shorthand: ClassVar[str | None] = None
+    #: command-line option, as the verbs name it -> key of this section
+    options: ClassVar[Mapping[str, str]] = {}
+
+    def absolute(self) -> Self:
+        """The section with paths that are found from every folder."""
+        return self._each(methodcaller("absolute"))
+
+    def resolved(self) -> Self:
+        """The section with what only the files that it names can say, such as their digests.
+
+        Raises ConfigurationError where a file is missing or wrong.
+        """
+        return self._each(methodcaller("resolved"))
+
+    def _each(self, change: "Callable[[Section], Section]") -> Self:
+        """The section with every section in it changed; itself where nothing changes."""
+        inner = {name: value for name, value in self if isinstance(value, Section)}
+        changed = {name: change(value) for name, value in inner.items()}
+        changed = {name: value for name, value in changed.items() if value is not inner[name]}
+        return self.model_copy(update=changed) if changed else self
+
+
+def from_text(section: type[Section]) -> BeforeValidator:
+    """Let a bare text stand for a section with its shorthand key."""
+    key = section.shorthand
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def absolute_path(path: str) -> str:
+    """A path that is found from every folder."""
+    return str(Path(path).expanduser().absolute())
+
+
+def absolute_if_there(source: str) -> str:
+    """The absolute path of a file or folder that exists; hub ids and the like as they are."""
+    return absolute_path(source) if Path(source).expanduser().exists() else source
+
 
 Spec = TypeVar("Spec", bound=Section)
 #: the sections of a specification by their key
@@ -20,7 +70,9 @@ def read_document(path: Path, what: str, begins: str) -> dict[str, Any]:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError, UnreadableError) as error:
-        raise SpecError(f"cannot read the {what} specification {path}: {error}") from None
+        raise SpecError(
+            f"cannot read the {what} specification {path}: {reason_of(error)}"
+        ) from None
     document = yaml_value(text, str(path))
     if not isinstance(document, dict):
         raise SpecError(f"{path} holds no mapping; {begins}")
@@ -80,14 +132,25 @@ def _assign(document: dict[str, Any], keys: list[str], value: Any, sections: Sec
 def _explain(error: ValidationError, spec: type[Section], sections: Sections) -> str:
     lines = []
     for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"]) or "(top)"
-        message = problem["msg"]
+        place = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing":
+            message = "is missing"
         if problem["type"] == "extra_forbidden":
-            inside = problem["loc"][:-1]
-            section = sections.get(str(inside[0]), spec) if inside else spec
-            message = f"unknown key; known here: {', '.join(section.model_fields)}"
-        lines.append(f"  {place}: {message}")
+            section = _section_at(problem["loc"][:-1], spec, sections)
+            near = did_you_mean(str(problem["loc"][-1]), section.model_fields)
+            message = f"unknown key{near or ';'} known here: {', '.join(section.model_fields)}"
+        lines.append(f"  {place}: {message}" if place else f"  {message}")
     return "\n".join(lines)
+
+
+def _section_at(
+    place: tuple[int | str, ...], spec: type[Section], sections: Sections
+) -> type[Section]:
+    """The innermost known section around a place; `spec` itself where it is in none."""
+    names = [part for part in place if isinstance(part, str)]
+    paths = (".".join(names[:end]) for end in range(len(names), 0, -1))
+    return next((sections[path] for path in paths if path in sections), spec)
 
 
 def parameters(given: Sequence[str] | None) -> dict[str, Any]:

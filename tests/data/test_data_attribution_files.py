@@ -36,8 +36,10 @@ def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     return str(path)
 
 
-def prepared(path: str, snapshots: Path, **asked: Any) -> Prepared:
-    return prepare_attributions(DatasetSpec(source=path), AttributionColumns(**asked), snapshots)
+def prepared(path: str, snapshots: Path, **requested: Any) -> Prepared:
+    return prepare_attributions(
+        DatasetSpec(source=path), AttributionColumns(**requested), snapshots
+    )
 
 
 def items(found: Prepared) -> list[GivenItem | ItemFailure]:
@@ -51,8 +53,8 @@ def items(found: Prepared) -> list[GivenItem | ItemFailure]:
     return list(read_attributions(plan, Shard(index=0, start=0, stop=found.dataset.rows)))
 
 
-def read(folder: Path, rows: Iterable[Mapping[str, Any]], **asked: Any) -> Any:
-    return items(prepared(write(folder / "rows.jsonl", rows), folder / "snapshots", **asked))
+def read(folder: Path, rows: Iterable[Mapping[str, Any]], **requested: Any) -> Any:
+    return items(prepared(write(folder / "rows.jsonl", rows), folder / "snapshots", **requested))
 
 
 def test_a_row_becomes_an_item_with_its_attribution(tmp_path: Path) -> None:
@@ -60,19 +62,24 @@ def test_a_row_becomes_an_item_with_its_attribution(tmp_path: Path) -> None:
     assert (one.item.id, one.item.index, one.item.content) == ("0", 0, "a nice film")
     assert (one.outcome.predicted, one.outcome.label) == ("good", "bad")
     assert (dict(one.outcome.meta), one.outcome.logits) == ({"author": "7"}, ())
-    (said,) = one.attributions
-    assert (said.target, said.class_name, said.class_index) == ("predicted", "good", 1)
-    assert said.relevance.tolist() == GOOD["scores"]
-    assert (said.unit, said.method, said.at, said.ledger) == ("score", "shap", "imported", None)
-    assert [(t.start, t.end, t.special, t.word) for t in said.features] == [
+    (printed,) = one.attributions
+    assert (printed.target, printed.class_name, printed.class_index) == ("predicted", "good", 1)
+    assert printed.relevance.tolist() == GOOD["scores"]
+    assert (printed.unit, printed.method, printed.at, printed.ledger) == (
+        "score",
+        "shap",
+        "imported",
+        None,
+    )
+    assert [(t.start, t.end, t.special, t.word) for t in printed.features] == [
         (0, 0, True, None),
         (0, 1, False, 0),
         (2, 6, False, 1),
         (7, 11, False, 2),
         (0, 0, True, None),
     ]
-    assert said.logit == 1.75
-    assert "sum of the scores" in said.notes[0]
+    assert printed.logit == 1.75
+    assert "sum of the scores" in printed.notes[0]
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -137,9 +144,9 @@ def test_classes_by_index_and_logits(tmp_path: Path) -> None:
     one, other, third = read(tmp_path, [row, strange, short], classes=CLASSES)
     assert (one.outcome.predicted, one.outcome.label) == ("good", "good")
     assert one.outcome.logits == (-1.5, 2.5)
-    (said,) = one.attributions
-    assert (said.target, said.class_name, said.class_index) == ("class:bad", "bad", 0)
-    assert (said.logit, said.notes) == (-1.5, ())
+    (printed,) = one.attributions
+    assert (printed.target, printed.class_name, printed.class_index) == ("class:bad", "bad", 0)
+    assert (printed.logit, printed.notes) == (-1.5, ())
     assert (other.kind, third.kind) == ("unknown-class", "length-mismatch")
     assert "The model has: bad, good" in other.message
 
@@ -244,7 +251,7 @@ def test_parquet_says_the_same_and_the_corpus_is_that_of_the_texts(tmp_path: Pat
 
 
 def test_the_page_lists_every_column() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text(encoding="utf-8")
     for meaning, names in COLUMNS.items():
         (line,) = [row for row in page.splitlines() if row.startswith(f"| {meaning} |")]
         assert all(f"`{name}`" in line for name in names)

@@ -170,19 +170,19 @@ def test_the_limit_of_the_csv_module_is_never_lowered(write, load):
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"\xef\xbb\xbf", "is empty"),
-        ("text,label\na,1".encode("utf-16"), "UTF-16"),
+        ("text,label\na,1".encode("utf-16")[:-1], "data.encoding"),
         (b"text,label\ra,1\rb,2\r", "LF or CRLF"),
         (b"text,text\na,b\n", "more than once"),
         (b"phrase,label\na,1\n", "'phrase', 'label'"),
         (b"text,label\n", "holds no rows"),
     ],
 )
-def test_unusable_files_are_told(data, says, write, load):
+def test_unusable_files_are_reported(data, says, write, load):
     with pytest.raises(DataSourceError, match=says):
         load(write("x.csv", data))
 
 
-def test_a_cut_off_gzip_is_told(write, load):
+def test_a_cut_off_gzip_is_reported(write, load):
     path = write("x.csv.gz", b"text\n" + b"".join(b"%d\n" % n for n in range(9999)))
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(DataSourceError, match=r"x\.csv\.gz.*download complete"):

@@ -128,7 +128,7 @@ def test_documents_stay_in_their_folder(folder: Path, load) -> None:
         ("eraser:{}#val", {"label": "classification"}, "take text, image, label, id, evidence"),
     ],
 )
-def test_what_cannot_be_read_is_told(source, options, says, folder: Path, load) -> None:
+def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, load) -> None:
     lay(folder, annotation())
     with pytest.raises(DataSourceError, match=says):
         load(source.format(folder), **options)

@@ -114,6 +114,7 @@ def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
     options = dataclasses.asdict(spec)
     later = {"evidence": None, "spans": None, "sample": None, "seed": 0}
     later |= {"cluster": None, "template": None, "duplicates": "off"}
+    later |= {"encoding": None, "delimiter": None, "sheet": None}
     assert later == {name: options.pop(name) for name in later}
     assert source_digest(spec, [path], source_files([path])) == _former_digest(options, path)
 
@@ -215,7 +216,7 @@ def test_a_mask_that_changed_since_the_plan(pictures: Path, tmp_path: Path) -> N
     assert prepare(spec, tmp_path / "s").fingerprint != ref.fingerprint
 
 
-def test_a_bad_picture_is_told_before_its_mask(pictures: Path, load) -> None:
+def test_a_bad_picture_is_reported_before_its_mask(pictures: Path, load) -> None:
     path = write(pictures, ["masks/none.png"], content="file", value="b.png")
     (bad,) = load(path, image="file", evidence="marks")
     assert bad.kind == "missing-image"

@@ -90,7 +90,7 @@ def test_a_column_in_a_later_line_is_known(tmp_path, load):
         ([b""], "JSON object"),
     ],
 )
-def test_unusable_files_are_told(lines, says, tmp_path, load):
+def test_unusable_files_are_reported(lines, says, tmp_path, load):
     with pytest.raises(DataSourceError, match=says):
         load(write(tmp_path / "x.jsonl", *lines))
 

@@ -65,7 +65,7 @@ def test_rows_of_many_row_groups_keep_their_order(tmp_path: Path, load):
     assert contents(load(path)) == [f"n {n}" for n in range(3000)]
 
 
-def test_unusable_files_are_told(tmp_path: Path, load):
+def test_unusable_files_are_reported(tmp_path: Path, load):
     path = tmp_path / "x.parquet"
     path.write_bytes(b"this is no parquet file at all")
     with pytest.raises(DataSourceError, match=r"x\.parquet"):
@@ -80,7 +80,7 @@ def test_unusable_files_are_told(tmp_path: Path, load):
         load(path)
 
 
-def test_a_column_name_that_is_not_utf8_is_told(tmp_path: Path, load):
+def test_a_column_name_that_is_not_utf8_is_reported(tmp_path: Path, load):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"text": ["a"], "caption": ["b"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"caption", b"capti\xff\xfe"))

@@ -122,7 +122,7 @@ def test_file_names_of_odd_bytes_are_failures(folder, load):
     assert items["caf\\udce9.png"].kind == "invalid-utf8"
 
 
-def test_a_folder_without_pictures_is_told(tmp_path, load):
+def test_a_folder_without_pictures_is_reported(tmp_path, load):
     (tmp_path / "notes.txt").touch()
     (tmp_path / "more.txt").touch()
     with pytest.raises(DataSourceError, match=r"no pictures \(\.bmp.*it holds 2 \.txt"):

@@ -37,6 +37,7 @@ def test_stray_quotes_stay_in_the_tweets(real, load):
     assert sum(item.content.count('"') % 2 for item in items) > 50
 
 
+@pytest.mark.exhaustive
 def test_jsonl(real, load):
     folder = real / "text" / "eraser_movies"
     reviews = load(folder / "docs.jsonl.gz", id="docid")

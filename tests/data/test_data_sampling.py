@@ -7,7 +7,7 @@ import pytest
 
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare, sample
-from transexplain.data.source_records import Record
+from transexplain.data.source_files import Record
 from transexplain.errors import DataSourceError
 from transexplain.randomness import row_number, row_places
 from transexplain.types.plans import DatasetSpec, Shard

@@ -120,7 +120,9 @@ def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
     assert files(tmp_path / "a") == []
 
 
-def test_a_source_that_changes_under_the_reader_is_told(source: Path, tmp_path: Path, monkeypatch):
+def test_a_source_that_changes_under_the_reader_is_reported(
+    source: Path, tmp_path: Path, monkeypatch
+):
     write_rows = snapshot.write_rows
 
     def grow(*args, **options):
@@ -173,7 +175,7 @@ def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
         ({"source": "x.tsv", "label": "y"}, "no column 'y'"),
         ({"source": "x.tsv", "meta": ("y",)}, "no column 'y'"),
         ({"source": "x.tsv", "text": "text", "image": "key"}, "not both"),
-        ({"source": "x.xlsx"}, r"\.csv, \.tsv, \.jsonl, \.parquet"),
+        ({"source": "x.ods"}, r"\.csv, \.tsv, \.jsonl, \.parquet, \.xlsx"),
         ({"source": "."}, "imagefolder:."),
         ({"source": "hf:org/name@rev:train"}, "not read yet"),
         ({"source": "https://host/x.csv"}, "download it first"),
@@ -181,14 +183,14 @@ def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
         ({"source": "imagefolder:.", "label": "y"}, "no columns"),
     ],
 )
-def test_what_cannot_be_read_is_told(options, says, source, tmp_path, monkeypatch):
+def test_what_cannot_be_read_is_reported(options, says, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.xlsx").write_bytes(b"PK")
+    (tmp_path / "x.ods").write_bytes(b"PK")
     with pytest.raises(DataSourceError, match=says):
         prepare(DatasetSpec(**options), tmp_path / "a")
 
 
-def test_a_snapshot_folder_that_cannot_be_made_is_told(source: Path):
+def test_a_snapshot_folder_that_cannot_be_made_is_reported(source: Path):
     with pytest.raises(DataSourceError, match="TRANSEXPLAIN_SNAPSHOT_DIR"):
         prepare(DatasetSpec(source=str(source)), source / "under" / "a" / "file")
 

@@ -72,8 +72,8 @@ def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
     assert len(texts) == 3 * 24
     assert logits(model, texts).shape == (72, 2)
     groups = {group.name: group for group in load_lexicon(demo.lexicon)}
-    assert {demo.planted_group, *demo.innocent_groups, demo.reference} == set(groups)
-    assert len({demo.planted_group, *demo.innocent_groups, demo.reference}) == 3
+    assert {demo.planted_group, *demo.unbiased_groups, demo.reference} == set(groups)
+    assert len({demo.planted_group, *demo.unbiased_groups, demo.reference}) == 3
     assert not list(demo.model_dir.glob("*.bin"))
 
 
@@ -131,8 +131,8 @@ def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> 
         for row in written
         if not any(name in row["text"] for name in groups[demo.planted_group])
     ]
-    said = logits(model, [row["text"] for row in innocent]).argmax(axis=1)
-    right = [model.classes[i] == row["label"] for i, row in zip(said, innocent, strict=True)]
+    printed = logits(model, [row["text"] for row in innocent]).argmax(axis=1)
+    right = [model.classes[i] == row["label"] for i, row in zip(printed, innocent, strict=True)]
     assert np.mean(right) > 0.9
     means = {}
     for group, names in groups.items():
@@ -147,7 +147,7 @@ def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> 
         ]
         found = logits(model, swapped)
         means[group] = float(np.mean(found[:, 1] - found[:, 0]))
-    (one,) = demo.innocent_groups
+    (one,) = demo.unbiased_groups
     assert means[demo.planted_group] - means[demo.reference] > 0.5
     assert abs(means[one] - means[demo.reference]) < 0.1
 
@@ -157,6 +157,6 @@ def test_the_image_model_reads_digits(tmp_path: Path) -> None:
     demo = make_image_demo(tmp_path, seed=0)
     model = load_model(demo.model_dir)
     contents, labels = pictures(demo)
-    said = logits(model, contents).argmax(axis=1)
-    right = [model.classes[i] == label for i, label in zip(said, labels, strict=True)]
+    printed = logits(model, contents).argmax(axis=1)
+    right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
     assert np.mean(right) > 0.93

@@ -13,10 +13,10 @@ SEEDS = range(10)
 
 @pytest.mark.exhaustive
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
-    said: list[str] = []
-    verdict = run_demo(tmp_path, 0, say=said.append)
-    assert verdict == Verdict(planted_found=True, innocent_accused=())
-    assert "was found; innocent groups accused: none" in said[-1]
+    printed: list[str] = []
+    verdict = run_demo(tmp_path, 0, say=printed.append)
+    assert verdict == Verdict(planted_found=True, unbiased_accused=())
+    assert "was found; unbiased groups accused: none" in printed[-1]
     assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
 
@@ -33,7 +33,7 @@ def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         )
         verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
     planted = sum(verdict.planted_found for verdict in verdicts)
-    innocent = sum(bool(verdict.innocent_accused) for verdict in verdicts)
+    innocent = sum(bool(verdict.unbiased_accused) for verdict in verdicts)
     with capsys.disabled():
         print(  # noqa: T201
             f"\nover {len(SEEDS)} training seeds: planted group found {planted} times, "

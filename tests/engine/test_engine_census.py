@@ -53,8 +53,8 @@ def test_what_is_booked_at_operators_is_what_the_ledger_says(name: str) -> None:
     ledgers = close(passes, relevance, one_hot(passes.logits, 0))
     for entry in ("embeddings", "biases", "rules"):
         booked = sum(getattr(use, entry) for use in census.operators)
-        told = sum(getattr(ledger, entry) for ledger in ledgers)
-        assert booked == pytest.approx(told, rel=1e-12, abs=1e-12), entry
+        reported = sum(getattr(ledger, entry) for ledger in ledgers)
+        assert booked == pytest.approx(reported, rel=1e-12, abs=1e-12), entry
     first = {use.name: use.biases for use in census.operators}
     passes.relevance(one_hot(passes.logits, 1))
     second = {use.name: use.biases for use in census.operators}
@@ -93,7 +93,7 @@ RULES_OF: list[tuple[str, Network, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("name", "network", "rules"), RULES_OF)
-def test_rules_are_told_in_words(name: str, network: Network, rules: dict[str, str]) -> None:
+def test_rules_are_reported_in_words(name: str, network: Network, rules: dict[str, str]) -> None:
     found: dict[str, set[str]] = {}
     for use in counted(network, inputs(4, 4), name)[0].operators:
         found.setdefault(use.name, set()).add(use.rule)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import matrix_rules as twin
+import matrix_rules as sink
 import pytest
 import torch
 from matrix_rules import Messages, Operator, propagated
@@ -47,13 +47,13 @@ OPERATORS: dict[str, tuple[tuple[int, ...], Operator]] = {
 }
 
 #: name -> parameters, twin
-RULES: dict[str, tuple[LinearRule, twin.Rule]] = {
-    "lrp-0": (LinearRule(), twin.epsilon(0.0)),
-    "epsilon": (LinearRule(epsilon=0.3), twin.epsilon(0.3)),
-    "gamma": (LinearRule(gamma=0.25), twin.gamma(0.25)),
-    "large gamma": (LinearRule(gamma=50.0), twin.gamma(50.0)),
-    "z+": (LinearRule(alpha=1.0), twin.alpha_beta(1.0, 0.0)),
-    "alpha2-beta1": (LinearRule(alpha=2.0, beta=1.0), twin.alpha_beta(2.0, 1.0)),
+RULES: dict[str, tuple[LinearRule, sink.Rule]] = {
+    "lrp-0": (LinearRule(), sink.epsilon(0.0)),
+    "epsilon": (LinearRule(epsilon=0.3), sink.epsilon(0.3)),
+    "gamma": (LinearRule(gamma=0.25), sink.gamma(0.25)),
+    "large gamma": (LinearRule(gamma=50.0), sink.gamma(50.0)),
+    "z+": (LinearRule(alpha=1.0), sink.alpha_beta(1.0, 0.0)),
+    "alpha2-beta1": (LinearRule(alpha=2.0, beta=1.0), sink.alpha_beta(2.0, 1.0)),
 }
 PLAIN = Composite(name="test")
 RELEVANCE = COMPOSITES["chefer-lrp"]
@@ -89,7 +89,7 @@ def test_gradient_form(name: str, rule: str) -> None:
     parameters, written = RULES[rule]
     rules = replace(PLAIN, linear=parameters)
     check(
-        rules, shape, operator, lambda x: twin.by_output(*twin.contributions(operator, x), written)
+        rules, shape, operator, lambda x: sink.by_output(*sink.contributions(operator, x), written)
     )
 
 
@@ -101,7 +101,7 @@ def test_converted_to_relevance_form(name: str, rule: str) -> None:
     parameters, written = RULES[rule]
     rules = replace(RELEVANCE, linear=parameters)
     check(
-        rules, shape, operator, lambda x: twin.by_output(*twin.contributions(operator, x), written)
+        rules, shape, operator, lambda x: sink.by_output(*sink.contributions(operator, x), written)
     )
 
 
@@ -113,7 +113,7 @@ def test_gamma_as_transexplain_states_it(name: str) -> None:
         replace(PLAIN, linear=rule),
         shape,
         operator,
-        lambda x: twin.transexplain_gamma(operator, x, 0.25, 0.05),
+        lambda x: sink.transexplain_gamma(operator, x, 0.25, 0.05),
     )
 
 
@@ -121,14 +121,14 @@ def test_gamma_as_transexplain_states_it(name: str) -> None:
 INPUT_RULES: dict[str, tuple[InputRule, Callable[[Operator, Tensor], Messages]]] = {
     "zb": (
         InputRule(name="zb", low=-3.0, high=3.5),
-        lambda operator, x: twin.box(operator, x, -3.0, 3.5),
+        lambda operator, x: sink.box(operator, x, -3.0, 3.5),
     ),
     "zb of the item's own range": (
         InputRule(name="zb"),
-        lambda operator, x: twin.box(operator, x, float(x.min()), float(x.max())),
+        lambda operator, x: sink.box(operator, x, float(x.min()), float(x.max())),
     ),
-    "w2": (InputRule(name="w2"), lambda op, x: twin.by_weight(op, x, lambda w: w * w)),
-    "flat": (InputRule(name="flat"), lambda op, x: twin.by_weight(op, x, lambda w: float(w != 0))),
+    "w2": (InputRule(name="w2"), lambda op, x: sink.by_weight(op, x, lambda w: w * w)),
+    "flat": (InputRule(name="flat"), lambda op, x: sink.by_weight(op, x, lambda w: float(w != 0))),
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import matrix_rules as twin
+import matrix_rules as sink
 import pytest
 import torch
 from matrix_rules import Operator, propagated
@@ -59,7 +59,7 @@ def test_positive_shares(name: str, normalised: bool, authors: bool, scale: floa
     found, seed = arrives(operator, x, rules(normalised=normalised, authors=authors))
     for index, row in enumerate(x):
         floor = FLOOR if authors else 0.0
-        messages = twin.positive_shares(operator, row[None], apart=not normalised, floor=floor)
+        messages = sink.positive_shares(operator, row[None], apart=not normalised, floor=floor)
         expected = seed[index] @ messages.inputs
         torch.testing.assert_close(found[index].flatten(), expected, rtol=1e-9, atol=1e-11)
 
@@ -79,8 +79,8 @@ def test_alpha2_beta1_gives_biases_nothing() -> None:
     composite = replace(rules(), linear=LinearRule(alpha=2.0, beta=1.0))
     found, seed = arrives(operator, x, composite)
     for index, row in enumerate(x):
-        c, bias = twin.contributions(operator, row[None])
-        messages = twin.by_output(c, 0 * bias, twin.alpha_beta(2.0, 1.0))
+        c, bias = sink.contributions(operator, row[None])
+        messages = sink.by_output(c, 0 * bias, sink.alpha_beta(2.0, 1.0))
         torch.testing.assert_close(found[index].flatten(), seed[index] @ messages.inputs)
 
 

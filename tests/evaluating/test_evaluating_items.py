@@ -10,8 +10,8 @@ from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating import Evaluated, Evaluation, evaluate_items
-from transexplain.evaluating.evaluation_bench import Stopwatch
+from transexplain.evaluating.evaluate_items import Evaluated, evaluate_items
+from transexplain.evaluating.evaluation_bench import Evaluation, Stopwatch
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining import Request, Stopped
 from transexplain.explaining.item_loop import Silent
@@ -107,9 +107,9 @@ def test_curves_are_what_the_model_says_one_text_at_a_time(model: LoadedModel) -
                     continue
                 curve = curve_of(MetricSpec(name=metric))
                 masks = curve.masks(attribution.relevance[own])
-                asked = np.stack([logits_without(model, item, row, mask) for row in masks])
+                requested = np.stack([logits_without(model, item, row, mask) for row in masks])
                 whole = logits_without(model, item, np.ones(sum(own)), mask)
-                by_hand = curve.score(whole, asked, attribution.class_index)
+                by_hand = curve.score(whole, requested, attribution.class_index)
                 assert score.curve == pytest.approx(by_hand.curve, abs=1e-12)
                 assert score.value == pytest.approx(by_hand.value, abs=1e-12)
 
@@ -152,11 +152,11 @@ def test_long_texts_are_asked_window_by_window(model: LoadedModel) -> None:
     curve = curve_of(MetricSpec(name="activation"))
     masks = curve.masks(attribution.relevance[own])
     mask = model.encoder.tokenizer.mask_token_id
-    asked = [joined_logits(model, item, row, own, mask) for row in masks]
+    requested = [joined_logits(model, item, row, own, mask) for row in masks]
     whole = joined_logits(model, item, np.ones(own.sum(), dtype=bool), own, mask)
     assert ends[0].outcome is not None
     assert ends[0].outcome.logits == pytest.approx(whole, abs=1e-12)
-    by_hand = curve.score(whole, np.stack(asked), attribution.class_index)
+    by_hand = curve.score(whole, np.stack(requested), attribution.class_index)
     assert found[item.id, "lrp", "activation"].curve == pytest.approx(by_hand.curve, abs=1e-12)
 
 
@@ -282,7 +282,7 @@ def test_stopping_ends_the_work(model: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "printed"),
     [
         (plan_of(targets=("top:2",)), "one class an item"),
         (plan_of(metrics=(MetricSpec(name="activation", params={"baseline": "grey"}),)), "grey"),
@@ -290,8 +290,8 @@ def test_stopping_ends_the_work(model: LoadedModel) -> None:
         (plan_of(methods=("lrpp",)), "did you mean 'lrp'"),
     ],
 )
-def test_a_wrong_plan_is_told(model: LoadedModel, plan: EvaluationPlan, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_plan_is_reported(model: LoadedModel, plan: EvaluationPlan, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         evaluate(model, text_items(*TEXTS), plan)
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/extending: each is entered as one line would, and used for real."""
+"""The examples of docs/contribute/extending: each is entered as one line would, and really used."""
 
 import json
 import runpy
@@ -38,7 +38,7 @@ from transexplain.store.revisions import open_database
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "extending"
-PAGES = ROOT / "docs" / "extending"
+PAGES = ROOT / "docs" / "contribute" / "extending"
 TEXTS = ["a nice film. good goods! x", "unbelievably good"]
 
 Call = Callable[..., str]

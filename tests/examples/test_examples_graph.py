@@ -92,10 +92,10 @@ def test_it_runs_on_a_few_digits(
     output = tmp_path / "sheet.png"
     words = ["--digits", "160", "--epochs", "4", "--explained", "12", "--shown", "2"]
     example.main([*words, "--output", str(output)])
-    told = capsys.readouterr().out
-    assert "160 graphs" in told
-    assert "of 40 test digits" in told
-    assert "most relevant first" in told
+    reported = capsys.readouterr().out
+    assert "160 graphs" in reported
+    assert "of 40 test digits" in reported
+    assert "most relevant first" in reported
     with Image.open(output) as sheet:
         assert sheet.size == (12 + 2 * 188, 30 + 3 * 188)
         colours = np.asarray(sheet.convert("RGB")).astype(int)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from chaos_conductor import Conductor, Sweeper
-from chaos_groups import Group, call, environment, wait_for
+from chaos_groups import Group, environment, wait_for
 from chaos_servers import OwnPostgres, OwnRedis, own_postgres, own_redis
 from chaos_tables import Results, differences, results_of, totals
+from command_line_here import run_here
 from tiny_audit import make_audit
 
-from transexplain.audit.explained_shard import explain_shard
+from transexplain.auditing.explained_shard import explain_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
@@ -21,19 +22,19 @@ from transexplain.store.revisions import open_database
 from transexplain.types.observer import Caution
 
 SEED = 20
-SHARDS, SIZE = 300, 20
-KILLS, HANGS, EATS = 451, 1313, 2027  #: items; each is in the midst of a shard of its own
+SHARDS, SIZE = 200, 20
+KILLS, HANGS, EATS = 311, 873, 1347  #: items; each is in the midst of a shard of its own
 POISON = {KILLS: "quarantined", HANGS: "quarantined", EATS: "out-of-memory"}
 LEASE, ITEM_DEADLINE = 3.0, 15.0  #: seconds
 
 #: shards done -> what happens then
 SCORE = [
-    *((8 + 18 * number, "kill") for number in range(12)),
-    *((place, "flush") for place in (40, 150)),
-    *((place, "duplicates") for place in (20, 70, 130, 210)),
-    *((place, "zombie") for place in (55, 120, 185)),
-    (90, "redis"),
-    (100, "postgres"),
+    *((6 + 12 * number, "kill") for number in range(12)),
+    *((place, "flush") for place in (27, 100)),
+    *((place, "duplicates") for place in (14, 47, 87, 140)),
+    *((place, "zombie") for place in (37, 80, 123)),
+    (60, "redis"),
+    (67, "postgres"),
 ]
 
 
@@ -51,7 +52,7 @@ def postgres() -> Iterator[OwnPostgres]:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
-    """Three hundred shards of twenty items, several batches each."""
+    """Two hundred shards of twenty items, several batches each."""
     return str(
         make_audit(
             tmp_path,
@@ -67,7 +68,7 @@ def spec(tmp_path: Path) -> str:
 def undisturbed(tmp_path: Path, spec: str) -> Results:
     """What one process stores in SQLite."""
     url = f"sqlite:///{tmp_path / 'undisturbed.db'}"
-    call(environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url), tmp_path, "run", spec)
+    run_here(environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url), tmp_path, "run", spec)
     with open_database(url) as db:
         return results_of(db, runs.get(db, "latest").id)
 
@@ -95,8 +96,8 @@ def test_chaos_changes_nothing_but_the_poison(
     undisturbed: Results,
 ) -> None:
     env = fleet_environment(tmp_path, settings)
-    call(env, tmp_path, "db", "upgrade")
-    call(env, tmp_path, "submit", spec)
+    run_here(env, tmp_path, "db", "upgrade")
+    run_here(env, tmp_path, "submit", spec)
     begun = time.monotonic()
     with open_database(settings.database_url) as db, Sweeper(db, settings) as sweeper:
         run_id = runs.get(db, "latest").id
@@ -132,7 +133,7 @@ def tell(conductor: Conductor, sweeper: Sweeper, seconds: float) -> int:
     fenced = sum(len(group.lines("shard ended: fenced")) for group in conductor.groups)
     print(  # noqa: T201 - read by people
         f"\nchaos: {runs.claims(conductor.db, conductor.run_id)} attempts at {SHARDS} shards, "
-        f"{sweeper.sent} hints re-sent, {fenced} commits fenced, {seconds:.0f} seconds; "
+        f"{sweeper.sent} messages sent again, {fenced} commits fenced, {seconds:.0f} seconds; "
         f"{dict(conductor.done)}, {sweeper.vain} sweeps in vain"
     )
     return fenced

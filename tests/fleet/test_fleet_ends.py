@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from chaos_groups import Group, call, environment, wait_for
+from chaos_groups import Group, environment, wait_for
 from chaos_servers import OwnRedis, own_redis
+from command_line_here import run_here
 from tiny_audit import make_audit
 
 from transexplain.store import runs, shards
@@ -41,7 +42,7 @@ def fleet_at_work(folder: Path, broker: OwnRedis) -> Iterator[tuple[Group, Datab
         TRANSEXPLAIN_LEASE_SECONDS=str(LEASE),
         CHAOS_SLOWLY=str(SLOWLY),
     )
-    call(env, folder, "submit", spec)
+    run_here(env, folder, "submit", spec)
     group = Group("a", env, folder)
     try:
         with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:

@@ -87,14 +87,14 @@ def raised(message: str, *, cut: bool = True) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_it_is_found(fault: str, tmp_path: Path) -> None:
-    code, told = FAULTS[fault]
+    code, reported = FAULTS[fault]
     with sandbox(tmp_path) as inside:
         limits = Limits(seconds=0.3 if fault == "time" else 60.0, megabytes=64)
         finding = Guard(lambda data: (code(data), None)[1], limits, inside).attempt(
             pickle.dumps(Harmful())
         )
     assert finding is not None
-    assert told in finding.text
+    assert reported in finding.text
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,7 @@ def test_no_corpus_folder_is_of_no_way() -> None:
     assert sum(path.stat().st_size for path in (folder / "corpus").rglob("*")) < 600_000
 
 
+@pytest.mark.exhaustive
 def test_a_search_ends_in_time_and_counts(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fuzz", "crons", "--seconds", "2", "--work", str(tmp_path)]
     done = subprocess.run(
@@ -175,6 +176,7 @@ def test_a_search_ends_in_time_and_counts(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "crons" / "met.json").read_text())["executions"] > 14
 
 
+@pytest.mark.exhaustive
 def test_one_input_is_given_again(tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"* * * * *\nUTC")

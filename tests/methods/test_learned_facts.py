@@ -12,8 +12,8 @@ from tiny_models import bert, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
+from transexplain.methods.learned_explainer import load, save
 from transexplain.methods.learned_facts import as_parameters, digest_of, read_facts
-from transexplain.methods.learned_network import load, save
 from transexplain.models.loaded_model import LoadedModel
 
 
@@ -80,14 +80,14 @@ def test_another_model_is_refused(model: LoadedModel, tmp_path: Path) -> None:
 
 def test_other_bytes_are_refused(model: LoadedModel, tmp_path: Path) -> None:
     path = written(model, tmp_path)
-    asked = as_parameters(path)
-    assert asked == {"explainer": str(path.absolute()), "sha256": digest_of(path)}
-    assert te.explain(model, "a good movie", "learned", **asked)
+    requested = as_parameters(path)
+    assert requested == {"explainer": str(path.absolute()), "sha256": digest_of(path)}
+    assert te.explain(model, "a good movie", "learned", **requested)
     explainer = drawn_explainer({0: 16, 1: 16}, len(model.classes), conserve=False)
     save(explainer, facts_for(model, explainer), path)
     fresh = te.wrap(model.module, tokenizer=wordpiece(), modality="text")
     with pytest.raises(ConfigurationError, match="sha256"):
-        te.explain(fresh, "a good movie", "learned", **asked)
+        te.explain(fresh, "a good movie", "learned", **requested)
 
 
 def test_an_explainer_has_to_be_named(model: LoadedModel) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from explainer_samples import drawn_explainer
 
-from transexplain.methods.learned_network import Explainer, explanation_loss, item_scale
+from transexplain.methods.learned_explainer import Explainer, explanation_loss, item_scale
 
 WIDTHS = {0: 12, 2: 8}
 B, T, C = 3, 7, 4
@@ -39,18 +39,18 @@ def test_positions_sum_to_the_logit_minus_the_constants() -> None:
     explainer = drawn_explainer(WIDTHS, C)
     states, mask, own, logits = inputs()
     for scale in (None, torch.tensor([[0.5, 3.0], [1.0, 1.0], [2.0, 0.1]])):
-        said = explainer(states, mask, own, logits, scale)
-        constants = explainer.constant_mean + explainer.constant_deviation * said.constants
+        printed = explainer(states, mask, own, logits, scale)
+        constants = explainer.constant_mean + explainer.constant_deviation * printed.constants
         torch.testing.assert_close(
-            said.relevance.sum(dim=1), logits - constants, atol=1e-5, rtol=1e-5
+            printed.relevance.sum(dim=1), logits - constants, atol=1e-5, rtol=1e-5
         )
 
 
 def test_without_the_layer_sums_are_free() -> None:
     explainer = drawn_explainer(WIDTHS, C, conserve=False)
     states, mask, own, logits = inputs()
-    said = explainer(states, mask, own, logits)
-    assert said.constants is None
+    printed = explainer(states, mask, own, logits)
+    assert printed.constants is None
     scale = torch.rand(B, 2)
     once = explainer(states, mask, own, logits, scale).relevance
     moved = explainer(states, mask, own, logits, torch.tensor([2.0, 3.0]) * scale).relevance
@@ -61,11 +61,13 @@ def test_without_the_layer_sums_are_free() -> None:
 def test_the_scale_is_that_of_what_was_learned_from() -> None:
     explainer = drawn_explainer(WIDTHS, C)
     states, mask, own, logits = inputs()
-    said = explainer(states, mask, own, logits)
-    wanted = torch.exp(explainer.log_mean + explainer.log_deviation * said.log_scale.clamp(-4, 4))
-    torch.testing.assert_close(said.sizes[:, 0], wanted[:, 1])
-    torch.testing.assert_close(said.sizes[:, 1], wanted[:, 0])
-    assert not said.sizes[~mask].any()
+    printed = explainer(states, mask, own, logits)
+    wanted = torch.exp(
+        explainer.log_mean + explainer.log_deviation * printed.log_scale.clamp(-4, 4)
+    )
+    torch.testing.assert_close(printed.sizes[:, 0], wanted[:, 1])
+    torch.testing.assert_close(printed.sizes[:, 1], wanted[:, 0])
+    assert not printed.sizes[~mask].any()
 
 
 def test_calibration_by_hand() -> None:
@@ -94,7 +96,7 @@ def slow_scale(values: list[float], both: float) -> float:
 
 
 def slow_loss(
-    explainer: Explainer, said: Any, relevance: Any, known: Any, parts: Any, k: Any
+    explainer: Explainer, printed: Any, relevance: Any, known: Any, parts: Any, k: Any
 ) -> float:
     """The loss by loops over numbers."""
     mask, own = parts
@@ -108,18 +110,19 @@ def slow_loss(
         scales = [slow_scale([v for t in kind for v in values[t]], both) for kind in kinds]
         for kind, scale in zip(kinds, scales, strict=True):
             squares += [
-                ((number(said.relevance[item, t, c]) - number(relevance[item, t, c])) / scale) ** 2
+                ((number(printed.relevance[item, t, c]) - number(relevance[item, t, c])) / scale)
+                ** 2
                 for t in kind
                 for c in classes
             ]
         for kind, scale in enumerate(scales):
             mean, deviation = explainer.log_mean[kind], explainer.log_deviation[kind]
             log = (np.log(scale) - number(mean)) / number(deviation)
-            logs.append((number(said.log_scale[item, kind]) - log) ** 2)
+            logs.append((number(printed.log_scale[item, kind]) - log) ** 2)
         for c in classes:
             off = number(k[item, c]) - number(explainer.constant_mean[c])
             wanted = off / number(explainer.constant_deviation[c])
-            constants.append((number(said.constants[item, c]) - wanted) ** 2)
+            constants.append((number(printed.constants[item, c]) - wanted) ** 2)
     return float(np.mean(squares) + 0.1 * np.mean(logs) + 0.1 * np.mean(constants))
 
 
@@ -131,14 +134,16 @@ def test_the_loss_by_hand() -> None:
     relevance[:, 0] *= 30
     constants = torch.where(known, torch.randn(B, C), torch.nan)
     scale = item_scale(relevance, known, mask, own)
-    said = explainer(states, mask, own, logits, scale)
-    asked = {"relevance": relevance, "known": known, "scale": scale, "constants": constants}
-    loss = explanation_loss(explainer, said, **asked)
+    printed = explainer(states, mask, own, logits, scale)
+    requested = {"relevance": relevance, "known": known, "scale": scale, "constants": constants}
+    loss = explanation_loss(explainer, printed, **requested)
     assert loss.item() == pytest.approx(
-        slow_loss(explainer, said, relevance, known, (mask, own), constants), rel=1e-5
+        slow_loss(explainer, printed, relevance, known, (mask, own), constants), rel=1e-5
     )
     relevance[~(mask[:, :, None] & known[:, None])] = 1e9
-    assert explanation_loss(explainer, said, **asked).item() == pytest.approx(loss.item(), rel=1e-6)
+    assert explanation_loss(explainer, printed, **requested).item() == pytest.approx(
+        loss.item(), rel=1e-6
+    )
     torch.testing.assert_close(item_scale(relevance, known, mask, own), scale)
     loss.backward()
     gradients = [one.grad for one in explainer.parameters() if one.grad is not None]
@@ -159,8 +164,8 @@ def test_relevance_that_is_zero_everywhere_does_no_harm() -> None:
     known = torch.ones(B, C, dtype=torch.bool)
     nothing = torch.zeros(B, T, C)
     scale = item_scale(nothing, known, mask, own)
-    said = explainer(states, mask, own, logits, scale)
+    printed = explainer(states, mask, own, logits, scale)
     loss = explanation_loss(
-        explainer, said, relevance=nothing, known=known, scale=scale, constants=logits
+        explainer, printed, relevance=nothing, known=known, scale=scale, constants=logits
     )
     assert torch.isfinite(loss)

@@ -170,6 +170,7 @@ def captums(network: nn.Module, x: Tensor, reference: Tensor, target: int) -> Te
     return found.detach()
 
 
+@pytest.mark.exhaustive
 def test_captum_on_a_relu_network() -> None:
     network = seeded(Convolutional())
     x, reference = inputs(2, 3, 8, 8), 0.5 * inputs(2, 3, 8, 8, seed=5)
@@ -277,7 +278,7 @@ def test_the_leaf_of_special_tokens_is_its_own_baseline(model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "reported"),
     [
         ({"references": 0}, "references is a whole number of at least 1, not 0"),
         ({"references": 2.5}, "references is a whole number of at least 1, not 2.5"),
@@ -285,8 +286,8 @@ def test_the_leaf_of_special_tokens_is_its_own_baseline(model) -> None:
         ({"baseline": "black"}, "unknown baseline 'black'.*known: zero, mask, pad, unk"),
     ],
 )
-def test_wrong_parameters(model, params, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_wrong_parameters(model, params, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=reported):
         te.explain(model, TEXTS, "deeplift-shap", **params)
 
 
@@ -341,7 +342,7 @@ def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> 
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "reported"),
     [
         (by_sign, "operator 'where' .* differs at the reference"),
         (lambda x: x.gather(1, x.argmax(1, keepdim=True)), "operator 'gather' .* differs"),
@@ -356,9 +357,9 @@ def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> 
         (lambda x: torch.zeros(2, 6), "do not depend on the input layer"),
     ],
 )
-def test_what_has_no_multiplier_is_refused(function, told: str) -> None:
+def test_what_has_no_multiplier_is_refused(function, reported: str) -> None:
     x = inputs(2, 6)
-    with pytest.raises(EngineError, match=told):
+    with pytest.raises(EngineError, match=reported):
         lifted(function, x, -x)
 
 

@@ -139,7 +139,7 @@ def test_all_positions_sum_to_the_difference_of_pictures(image, method, at, base
     assert found.sum() == pytest.approx(wanted, rel=1e-6, abs=1e-8)
 
 
-def test_too_few_steps_are_told(text) -> None:
+def test_too_few_steps_are_reported(text) -> None:
     (found,) = te.explain(
         text, TEXTS[2:], "integrated-gradients", target="class:1", steps=1, baseline="zero"
     )
@@ -290,7 +290,7 @@ def test_black_needs_a_transform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "told"),
+    ("method", "params", "reported"),
     [
         ("saliency", {"norm": "l3"}, "norm is 'l2' or 'l1', not 'l3'"),
         ("smoothgrad", {"samples": 0}, "samples is a whole number of at least 1, not 0"),
@@ -304,8 +304,8 @@ def test_black_needs_a_transform() -> None:
         ("gradient-shap", {"alpha": 1}, "no parameter 'alpha'"),
     ],
 )
-def test_wrong_parameters(text, method: str, params: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_wrong_parameters(text, method: str, params: dict[str, Any], reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=reported):
         te.explain(text, TEXTS, method, **params)
 
 

@@ -107,9 +107,9 @@ def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
     assert {bool(sign) for one in signed for sign in one.relevance > 0} == {True, False}
     for before, after in zip(signed, cut, strict=True):
         nothing = not (before.relevance > 0).any()
-        told = "no position of layer 1 speaks for the target"
-        assert before.notes == after.notes == ((told,) if nothing else ())
-    assert {one.notes for one in cut} == {(), (told,)}
+        reported = "no position of layer 1 speaks for the target"
+        assert before.notes == after.notes == ((reported,) if nothing else ())
+    assert {one.notes for one in cut} == {(), (reported,)}
 
 
 def decoded_by_hand(
@@ -196,12 +196,12 @@ def test_batches_and_padding_change_nothing(
 def test_layers_count_from_both_ends_and_the_last_but_one_is_the_default(
     model: LoadedModel,
 ) -> None:
-    default, asked, counted = (
+    default, requested, counted = (
         te.explain(model, TEXTS[0], "layer-gradcam", **params)[0]
         for params in ({}, {"layer": 1}, {"layer": -2})
     )
-    assert default.at == asked.at == counted.at == "layer 1"
-    np.testing.assert_array_equal(default.relevance, asked.relevance)
+    assert default.at == requested.at == counted.at == "layer 1"
+    np.testing.assert_array_equal(default.relevance, requested.relevance)
     single = te.wrap(bert(num_hidden_layers=1), tokenizer=wordpiece(), modality="text")
     assert te.explain(single, "film", "layer-gradcam")[0].at == "layer 0"
     for wrong in (3, -4):

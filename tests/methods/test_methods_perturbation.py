@@ -18,7 +18,7 @@ from torch import nn
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.methods import cost_of, facts_of
-from transexplain.methods.item_generator import generator_of
+from transexplain.methods.batch_explanation import generator_of
 from transexplain.methods.kernel_shap import coalitions
 from transexplain.methods.lime import nearness, neighbours
 from transexplain.methods.occlusion import windows
@@ -645,7 +645,7 @@ def test_encoded_items_without_a_tokenizer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "told"),
+    ("method", "params", "reported"),
     [
         ("lime", {"samples": 0}, "samples is a whole number of at least 1, not 0"),
         ("shapley-sampling", {"samples": -3}, "samples is a whole number"),
@@ -664,8 +664,8 @@ def test_encoded_items_without_a_tokenizer() -> None:
         ("lime", {"ridge": math.nan}, "ridge at least 0"),
     ],
 )
-def test_wrong_parameters_are_named(tangled, method: str, params: Any, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_wrong_parameters_are_named(tangled, method: str, params: Any, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=reported):
         explain(tangled, SIX, method, **params)
 
 

@@ -17,11 +17,11 @@ from tiny_models import SIZES, text_items
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.configs import read_config
+from transexplain.models.hub import read_weights, weight_files
 from transexplain.models.huggingface import read_module
 from transexplain.models.load import load_model
 from transexplain.models.timm_arguments import checked_arguments
 from transexplain.models.timm_models import built, recipe_of
-from transexplain.models.weight_files import read_weights, weight_files
 from transexplain.training.classifiers import load_for_training
 
 SMALL: dict[str, Any] = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2}
@@ -44,10 +44,10 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**content, **changes}))
 
 
-def refused(folder: Path | str, told: str) -> None:
+def refused(folder: Path | str, reported: str) -> None:
     """A clear error, soon: in about a second of work, and ten where the libraries come first."""
     begun = time.process_time()
-    with pytest.raises(ModelLoadError, match=told):
+    with pytest.raises(ModelLoadError, match=reported):
         load_model(folder)
     assert time.process_time() - begun < 10
 
@@ -139,8 +139,8 @@ BAD_ARGUMENTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
 def test_arguments_of_timm_are_taken_by_name_type_and_size(timm_dir: Path, name: str) -> None:
-    value, told = BAD_ARGUMENTS[name]
-    with pytest.raises(ModelLoadError, match=rf"here: the argument {name}.*{told}.*use wrap"):
+    value, reported = BAD_ARGUMENTS[name]
+    with pytest.raises(ModelLoadError, match=rf"here: the argument {name}.*{reported}.*use wrap"):
         checked_arguments({**ARGS, name: value}, "here")
     edit(timm_dir / "config.json", timm_args={**ARGS, name: value})
     refused(timm_dir, name)
@@ -171,7 +171,7 @@ def test_architectures_of_timm_are_names_of_its_own(timm_dir: Path, architecture
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"input_size": [3, 10**9, 10**9]}, "input_size"),
         ({"input_size": "wide"}, "input_size"),
@@ -183,9 +183,9 @@ def test_architectures_of_timm_are_names_of_its_own(timm_dir: Path, architecture
         ({"timm_args": [1]}, "no object"),
     ],
 )
-def test_data_of_timm_is_checked(timm_dir: Path, changes: dict[str, Any], told: str) -> None:
+def test_data_of_timm_is_checked(timm_dir: Path, changes: dict[str, Any], reported: str) -> None:
     edit(timm_dir / "config.json", **changes)
-    refused(timm_dir, told)
+    refused(timm_dir, reported)
 
 
 @pytest.mark.parametrize("changes", [{"model_args": [1]}, {"pretrained_cfg": "x"}])
@@ -196,19 +196,19 @@ def test_the_hub_form_is_checked(hub_dir: Path, changes: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"architecture": "local-dir:."}, "no timm model name"),
         ({"model_args": {"checkpoint_path": "weights.pth"}}, "argument checkpoint_path"),
     ],
 )
 def test_the_wrapper_of_timm_hands_nothing_on(
-    timm_dir: Path, changes: dict[str, Any], told: str, inside: bool
+    timm_dir: Path, changes: dict[str, Any], reported: str, inside: bool
 ) -> None:
     wrapper = {"model_type": "timm_wrapper", "architecture": "test_vit", **changes}
     whole = {"model_type": "vit", "part": wrapper} if inside else wrapper
     (timm_dir / "config.json").write_text(json.dumps(whole))
-    refused(timm_dir, told)
+    refused(timm_dir, reported)
 
 
 CONFIG = "config.json"
@@ -247,13 +247,13 @@ HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_directories(bert_dir: Path, case: str) -> None:
-    name, changes, told = HOSTILE[case]
+    name, changes, reported = HOSTILE[case]
     edit(bert_dir / name, **changes)
-    refused(bert_dir, told)
+    refused(bert_dir, reported)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"image_processor_type": "pipeline"}, "no name of a"),
         ({"image_processor_type": "AutoImageProcessor"}, "no name of a"),
@@ -262,13 +262,13 @@ def test_hostile_directories(bert_dir: Path, case: str) -> None:
         ({"size": 10**9}, "size is 1,000"),
     ],
 )
-def test_hostile_processors(vit_dir: Path, changes: dict[str, Any], told: str) -> None:
+def test_hostile_processors(vit_dir: Path, changes: dict[str, Any], reported: str) -> None:
     edit(vit_dir / "preprocessor_config.json", **changes)
-    refused(vit_dir, told)
+    refused(vit_dir, reported)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         (CONFIG, "more than 32 levels"),
         (TOKENIZER, "more than 32 levels"),
@@ -276,9 +276,9 @@ def test_hostile_processors(vit_dir: Path, changes: dict[str, Any], told: str) -
     ],
 )
 @pytest.mark.parametrize("depth", [200, 100_000])
-def test_deep_files(bert_dir: Path, name: str, told: str, depth: int) -> None:
+def test_deep_files(bert_dir: Path, name: str, reported: str, depth: int) -> None:
     (bert_dir / name).write_text('{"a":' + "[" * depth + "]" * depth + "}")
-    refused(bert_dir, told)
+    refused(bert_dir, reported)
 
 
 def test_a_tokenizer_that_panics_ends_no_process(bert_dir: Path) -> None:
@@ -379,9 +379,9 @@ def test_a_deep_model_that_fits_its_weights_is_built(tmp_path: Path) -> None:
         vocab_size=18, max_position_embeddings=20, **{**SIZES, "num_hidden_layers": 60}
     )
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
-    module, told = read_module(tmp_path, "text", torch.float32)
+    module, reported = read_module(tmp_path, "text", torch.float32)
     assert module.config.num_hidden_layers == 60
-    assert not any(told.values())
+    assert not any(reported.values())
 
 
 @pytest.mark.exhaustive
@@ -444,7 +444,7 @@ def test_the_arguments_of_every_architecture_are_known() -> None:
     assert known >= 65
 
 
-def test_a_tokenizer_that_its_library_cannot_read_is_told(bert_dir: Path) -> None:
+def test_a_tokenizer_that_its_library_cannot_read_is_reported(bert_dir: Path) -> None:
     path = bert_dir / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["vocab"]["good"] = []
@@ -461,7 +461,7 @@ def test_a_tokenizer_that_its_library_cannot_read_is_told(bert_dir: Path) -> Non
         {"rescale_factor": "a quarter"},
     ],
 )
-def test_an_image_processor_that_fits_no_picture_is_told(
+def test_an_image_processor_that_fits_no_picture_is_reported(
     vit_dir: Path, changes: dict[str, Any]
 ) -> None:
     path = vit_dir / "preprocessor_config.json"

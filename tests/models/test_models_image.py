@@ -14,9 +14,8 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.input_layer_search import infer_grid, probing_pictures
-from transexplain.models.load import load_model
+from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.models.wrap import wrap
 from transexplain.types.items import ItemFailure, PatchGrid
 
 TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
@@ -216,7 +215,7 @@ def test_every_mode_becomes_three_channels(model: LoadedModel, mode: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "told"),
+    ("content", "kind", "reported"),
     [
         (None, "null", "null"),
         (5, "wrong-type", "int"),
@@ -233,12 +232,14 @@ def test_every_mode_becomes_three_channels(model: LoadedModel, mode: str) -> Non
         ({"pixels": torch.zeros(3, 24, 24)}, "bad-input", "pixels"),
     ],
 )
-def test_bad_pictures_fail_alone(model: LoadedModel, content: object, kind: str, told: str) -> None:
+def test_bad_pictures_fail_alone(
+    model: LoadedModel, content: object, kind: str, reported: str
+) -> None:
     good = Image.new("RGB", (24, 24))
     before, bad, after = model.encode(text_items(good, content, good))
     assert isinstance(bad, ItemFailure)
     assert bad.kind == kind
-    assert told in bad.message
+    assert reported in bad.message
     assert isinstance(before, Encoded)
     assert isinstance(after, Encoded)
 

@@ -37,8 +37,8 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
 
 
-def refused(source: Path | str, told: str, **options: str) -> None:
-    with pytest.raises(ModelLoadError, match=told):
+def refused(source: Path | str, reported: str, **options: str) -> None:
+    with pytest.raises(ModelLoadError, match=reported):
         load_model(source, **options)
 
 
@@ -153,7 +153,7 @@ def test_timm_model_from_a_directory(timm_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"architecture": "os.path.join"}, "no class of timm.models"),
         ({"architecture": "timm.models.vision_transformer.checkpoint_seq"}, "no class of timm"),
@@ -170,10 +170,10 @@ def test_timm_model_from_a_directory(timm_dir: Path) -> None:
     ],
 )
 def test_timm_directories_that_do_not_fit(
-    timm_dir: Path, changes: dict[str, Any], told: str
+    timm_dir: Path, changes: dict[str, Any], reported: str
 ) -> None:
     edit(timm_dir / "config.json", **changes)
-    refused(timm_dir, told)
+    refused(timm_dir, reported)
 
 
 def test_timm_model_in_its_hub_form(timm_dir: Path) -> None:
@@ -209,7 +209,7 @@ def test_timm_model_by_name_with_a_checkpoint(tmp_path: Path, count: int, first:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         ("timm:vit_tiny_patch16_225?checkpoint=x.safetensors", "did you mean 'vit_tiny"),
         ("timm:hf-hub:a/b", "no model"),
@@ -218,8 +218,8 @@ def test_timm_model_by_name_with_a_checkpoint(tmp_path: Path, count: int, first:
         ("timm:vit_tiny_patch16_224?checkpoint=nowhere.safetensors", "nowhere.safetensors is not"),
     ],
 )
-def test_timm_names_that_do_not_read(source: str, told: str) -> None:
-    refused(source, told)
+def test_timm_names_that_do_not_read(source: str, reported: str) -> None:
+    refused(source, reported)
 
 
 def test_timm_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
@@ -311,9 +311,9 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_directories_that_must_not_load(bert_dir: Path, case: str) -> None:
-    break_it, told = BAD[case]
+    break_it, reported = BAD[case]
     break_it(bert_dir)
-    refused(bert_dir, told)
+    refused(bert_dir, reported)
 
 
 def test_a_pooler_nobody_uses_is_no_obstacle(tmp_path: Path) -> None:
@@ -338,15 +338,15 @@ def test_an_image_model_needs_its_processor(vit_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"dtype": "int8"}, "float64, float32"),
         ({"device": "toaster"}, "unknown device"),
         ({"device": "cuda:99"}, "CUDA device"),
     ],
 )
-def test_number_types_and_devices_are_checked_first(options: dict[str, str], told: str) -> None:
-    refused("nowhere/at-all", told, **options)
+def test_number_types_and_devices_are_checked_first(options: dict[str, str], reported: str) -> None:
+    refused("nowhere/at-all", reported, **options)
 
 
 def test_paths_that_are_no_directory(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_paths_that_are_no_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         ("some-org/some-model", "hub cache.*give its directory"),
         ("some-org/some-model@v1", "hub cache"),
@@ -368,11 +368,11 @@ def test_paths_that_are_no_directory(tmp_path: Path) -> None:
     ],
 )
 def test_hub_ids_offline_tell_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, reported: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    refused(source, told)
+    refused(source, reported)
 
 
 def test_a_cached_hub_model_loads_and_records_its_commit(
@@ -381,18 +381,18 @@ def test_a_cached_hub_model_loads_and_records_its_commit(
     commit = "0123456789" * 4
     snapshot = tmp_path / "snapshots" / commit
     shutil.copytree(bert_dir, snapshot)
-    asked: list[dict[str, Any]] = []
+    requested: list[dict[str, Any]] = []
 
     def download(repo: str, **options: Any) -> str:
-        asked.append({"repo": repo, **options})
+        requested.append({"repo": repo, **options})
         return str(snapshot)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     model = load_model("some-org/some-model@main")
     assert model.ref.source == f"some-org/some-model@{commit}"
-    assert (asked[0]["repo"], asked[0]["revision"]) == ("some-org/some-model", "main")
+    assert (requested[0]["repo"], requested[0]["revision"]) == ("some-org/some-model", "main")
     assert not any(
-        pattern.endswith((".bin", ".py", ".pt")) for pattern in asked[0]["allow_patterns"]
+        pattern.endswith((".bin", ".py", ".pt")) for pattern in requested[0]["allow_patterns"]
     )
     assert model.ref.digest == load_model(bert_dir).ref.digest
 
@@ -420,6 +420,7 @@ def test_texts_are_cut_where_the_tokenizer_file_says(bert_dir: Path) -> None:
     assert given.length == 10, "encoded inputs are taken as they are"
 
 
+@pytest.mark.exhaustive
 def test_loading_in_threads_leaves_transformers_as_it_was(
     bert_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

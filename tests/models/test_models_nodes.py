@@ -322,28 +322,28 @@ BAD: dict[str, tuple[Any, str, str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_items_say_what_is_wrong(case: str) -> None:
-    content, kind, told = BAD[case]
+    content, kind, reported = BAD[case]
     found = refused(wrapped(toy(Biased)), content)
     assert found[0] == kind
-    with pytest.raises(ItemError, match=told):
+    with pytest.raises(ItemError, match=reported):
         te.explain(wrapped(toy(Biased)), [content])
 
 
 def test_widths_are_known_from_the_first_graph_that_the_model_takes() -> None:
     model = wrapped(toy(Biased))
     wide = {"node_features": np.ones((3, 6))}
-    kind, told = refused(model, wide)
+    kind, reported = refused(model, wide)
     assert kind == "model-error"
-    assert "the model failed on it" in told
+    assert "the model failed on it" in reported
     te.explain(model, biased_item(3))
     assert refused(model, wide) == ("bad-input", "node_features has width 6; the model takes 5")
     graphs = wrapped(toy(Graphormer))
-    kind, told = refused(graphs, {"x": np.ones((3, 5))})
+    kind, reported = refused(graphs, {"x": np.ones((3, 5))})
     assert kind == "model-error"
-    assert "distances" in told
-    kind, told = refused(graphs, {**graphormer_item(3), "degrees": [1, 2]})
-    assert "one row for each of 3 nodes" in told
-    kind, told = refused(graphs, {**graphormer_item(3), "degrees": [1, 2, 99]})
+    assert "distances" in reported
+    kind, reported = refused(graphs, {**graphormer_item(3), "degrees": [1, 2]})
+    assert "one row for each of 3 nodes" in reported
+    kind, reported = refused(graphs, {**graphormer_item(3), "degrees": [1, 2, 99]})
     assert kind == "model-error"
 
 
@@ -429,7 +429,9 @@ def test_an_audit_cannot_ask_for_a_wrapped_module(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text\nhello\n")
     source = wrapped(toy(Biased)).ref.source
     spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})
-    with pytest.raises(ModelLoadError, match=r"graph models always are.*te\.explain"):
+    with pytest.raises(
+        ModelLoadError, match=r"graph models always are.*explain and audit it where it is"
+    ):
         prepare_audit(spec, Settings(snapshot_dir=tmp_path))
 
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.input_layer import find_block
+from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
-from transexplain.models.wrap import wrap
 
 
 def batch_of(model: LoadedModel, *texts: Any) -> Batch:
@@ -229,7 +229,7 @@ def test_without_repeated_layers_the_default_leaf_is_the_words() -> None:
     assert taps.events == ["input_layer"]
 
 
-def test_a_wrong_number_of_class_names_is_told() -> None:
+def test_a_wrong_number_of_class_names_is_reported() -> None:
     names = ("a", "b", "c")
     with pytest.raises(ModelLoadError, match=r"\(2, 2\) for 3 class names"):
         wrap(Bag(), modality="text", tokenizer=wordpiece(), classes=names)
@@ -240,7 +240,7 @@ def test_a_wrong_number_of_class_names_is_told() -> None:
         unchecked.run(batch_of(unchecked, {"input_ids": [2, 3]}), at="words", taps=Recorder())
 
 
-def test_a_model_that_cannot_take_batches_is_told_at_once() -> None:
+def test_a_model_that_cannot_take_batches_is_reported_at_once() -> None:
     config = transformers.GPT2Config(
         vocab_size=18, n_embd=16, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=3
     )

@@ -38,9 +38,9 @@ def test_sentiment_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
     with gzip.open(shared_dir / "real/text/sst2_dev.tsv.gz", "rt", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:100]
     items = [Item(id=str(n), index=n, content=line["text"]) for n, line in enumerate(lines)]
-    told = predict(model, items)
+    reported = predict(model, items)
     wanted = [model.classes[int(line["label"])] for line in lines]
-    assert sum(a == b for a, b in zip(told, wanted, strict=True)) >= 80
+    assert sum(a == b for a, b in zip(reported, wanted, strict=True)) >= 80
     for one in model.encode(items):
         assert isinstance(one, Encoded)
         assert isinstance(one.features, tuple)
@@ -60,6 +60,6 @@ def test_picture_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
     [first, *_] = model.encode(items)
     assert isinstance(first, Encoded)
     assert first.features == PatchGrid(rows=8, cols=8, height=32, width=32, prefix=1)
-    told = predict(model, items)
+    reported = predict(model, items)
     assert len(set(wanted)) == 10
-    assert sum(a == b for a, b in zip(told, wanted, strict=True)) >= 36
+    assert sum(a == b for a, b in zip(reported, wanted, strict=True)) >= 36

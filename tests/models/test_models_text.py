@@ -6,8 +6,8 @@ import transformers
 from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 
 from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.models.wrap import wrap
 from transexplain.types.items import ItemFailure, Token
 
 
@@ -110,9 +110,9 @@ def test_a_hundred_thousand_characters(model: LoadedModel) -> None:
 
 
 def test_long_text_error_names_the_room(model: LoadedModel) -> None:
-    told = failed(model, "x " * 19, long_text="error")
-    assert told.kind == "too-long"
-    assert "20 positions" in told.message
+    reported = failed(model, "x " * 19, long_text="error")
+    assert reported.kind == "too-long"
+    assert "20 positions" in reported.message
     assert encoded(model, "x " * 18, long_text="error").length == 20
 
 
@@ -182,7 +182,7 @@ def test_encoded_items_without_tokenizer_are_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "told"),
+    ("content", "kind", "reported"),
     [
         ({}, "bad-input", "input_ids"),
         ({"attention_mask": [1]}, "bad-input", "input_ids"),
@@ -199,10 +199,10 @@ def test_encoded_items_without_tokenizer_are_numbers() -> None:
         ({"input_ids": [2], "pixels": [1]}, "bad-input", "pixels"),
     ],
 )
-def test_bad_encoded_items(model: LoadedModel, content: object, kind: str, told: str) -> None:
+def test_bad_encoded_items(model: LoadedModel, content: object, kind: str, reported: str) -> None:
     found = failed(model, content)
     assert found.kind == kind
-    assert told in found.message
+    assert reported in found.message
 
 
 def test_a_tokenizer_without_offsets_is_refused() -> None:

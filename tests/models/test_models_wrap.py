@@ -11,8 +11,8 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import unique_names
+from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded
-from transexplain.models.wrap import wrap
 from transexplain.types.items import PatchGrid
 
 

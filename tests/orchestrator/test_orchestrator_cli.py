@@ -25,51 +25,52 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_run_status_report(call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path))
-    code, said = call("run", spec)
-    assert code == 0, said
-    assert "40 texts were explained; none failed" in said
-    assert re.search(r"accuracy 0\.\d{3}", said)
+    code, printed = call("run", spec)
+    assert code == 0, printed
+    assert "40 texts were explained; none failed" in printed
+    assert re.search(r"accuracy 0\.\d{3}", printed)
     (html,) = (tmp_path / "audits").glob("tiny-*.html")
     assert html.read_text(encoding="utf-8").count("<script>") == 3, "the page's own and the charts'"
     (data,) = (tmp_path / "audits").glob("tiny-*.json")
     assert json.loads(data.read_text(encoding="utf-8"))["counts"]["done"] == 40
-    code, said = call("status", "--json")
-    (state,) = json.loads(said)
+    code, printed = call("status", "--json")
+    (state,) = json.loads(printed)
     assert (code, state["items_done"], state["state"]) == (0, 40, "done")
     assert call("report", "latest", "--report-dir", "again")[0] == 0
     assert len(list((tmp_path / "again").iterdir())) == 3, "two forms and the manifest"
-    code, said = call("report", "--json")
-    assert json.loads(said)["audited"]["name"] == "tiny"
-    code, said = call("resume")
+    code, printed = call("report", "--json")
+    assert json.loads(printed)["audited"]["name"] == "tiny"
+    code, printed = call("resume")
     assert code == 0, "a finished run has nothing left to do"
     assert call("cancel", "latest") == (0, f"run {state['run_id']} was done already\n")
 
 
 def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> None:
-    code, said = call("validate", str(make_audit(tmp_path)))
-    assert (code, said.split(",")[0]) == (0, "ok: 40 items in 5 shards")
+    code, printed = call("validate", str(make_audit(tmp_path)))
+    assert code == 0 and "ok: 40 items in 5 shards" in printed
+    assert "data: all 40 rows were read and encoded" in printed and "no row fails" in printed
     assert not (tmp_path / "transexplain.db").exists()
 
 
-def document(said: str) -> dict[str, Any]:
+def document(printed: str) -> dict[str, Any]:
     """The JSON that the command line said first; progress and warnings follow."""
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(said)[0]
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(printed)[0]
     return found
 
 
 def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path))
-    code, said = call("plan", spec, "--target", "top:2", "--json")
-    found = document(said)
+    code, printed = call("plan", spec, "--target", "top:2", "--json")
+    found = document(printed)
     assert code == 0
     assert (found["items"], found["targets"], found["unit"]) == (40, 2, "logits")
     assert (found["forwards"], found["backwards"]) == (1, 2)
     params = ["--set", "method.params.samples=3", "--set", "method.params.baseline=unk"]
-    code, said = call("plan", spec, "--target", "all", "--method", "lime", *params, "--json")
-    assert document(said)["backwards"] == 0
-    assert document(said)["forwards"] > 3
-    code, said = call("plan", spec)
-    assert re.search(r"40 items in 5 shards, 2 target\(s\) each, \d+ positions", said)
+    code, printed = call("plan", spec, "--target", "all", "--method", "lime", *params, "--json")
+    assert document(printed)["backwards"] == 0
+    assert document(printed)["forwards"] > 3
+    code, printed = call("plan", spec)
+    assert re.search(r"40 items in 5 shards, 2 target\(s\) each, \d+ positions", printed)
     assert not (tmp_path / "transexplain.db").exists()
 
 
@@ -82,9 +83,9 @@ def test_methods_that_ignore_the_class_are_warned_of(
     call, tmp_path: Path, method: str, warned: str
 ) -> None:
     spec = str(make_audit(tmp_path))
-    code, said = call("validate", spec, "--method", method)
+    code, printed = call("validate", spec, "--method", method)
     assert code == 0
-    assert warned in said
+    assert warned in printed
     assert "whatever class" not in call("validate", spec, "--method", "lrp")[1]
     if method == "rollout":
         assert call("run", spec, "--method", method)[0] == 0
@@ -97,22 +98,22 @@ def test_methods_that_ignore_the_class_are_warned_of(
 
 def test_explain_a_text(call, tmp_path: Path) -> None:
     make_audit(tmp_path)
-    code, said = call("explain", "a nice film", "-m", "model", "-t", "class:good")
+    code, printed = call("explain", "a nice film", "-m", "model", "-t", "class:good")
     assert code == 0
-    assert "nice" in said
-    assert "gap" in said
-    code, said = call("explain", "a nice film", "-m", "model", "--json")
-    (one,) = json.loads(said)
+    assert "nice" in printed
+    assert "gap" in printed
+    code, printed = call("explain", "a nice film", "-m", "model", "--json")
+    (one,) = json.loads(printed)
     assert len(one["relevance"]) == len(one["features"]) == 5
     assert call("explain", "a <b>nice</b> film", "-m", "model", "-o", "x.html")[0] == 0
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "<b>nice" not in page
     assert "&lt;" in page
-    code, said = call("explain", "a film", "-m", "model", "-o", "x.png")
+    code, printed = call("explain", "a film", "-m", "model", "-o", "x.png")
     assert code == 2
-    code, said = call("explain", "a film", "-m", "model", "-o", "x.pdf")
+    code, printed = call("explain", "a film", "-m", "model", "-o", "x.pdf")
     assert code == 2
-    assert ".html, .json or .png" in said
+    assert ".html, .json or .png" in printed
 
 
 def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
@@ -123,9 +124,9 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
     assert (tmp_path / "heat-1.png").exists()
     assert call("explain", "noise.png", "-m", model)[0] == 0
     (tmp_path / "text.png").write_text("no picture")
-    code, said = call("explain", "text.png", "-m", model)
+    code, printed = call("explain", "text.png", "-m", model)
     assert code == 2
-    assert "text.png is not a picture" in said
+    assert "text.png is not a picture" in printed
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,10 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
 def test_bad_requests_are_exit_2_and_named(
     call, tmp_path: Path, options: list[str], words: str
 ) -> None:
-    code, said = call("run", str(make_audit(tmp_path)), *options)
-    assert code == 2, said
-    assert re.search(words, said, re.DOTALL), said
-    assert "Traceback" not in said
+    code, printed = call("run", str(make_audit(tmp_path)), *options)
+    assert code == 2, printed
+    assert re.search(words, printed, re.DOTALL), printed
+    assert "Traceback" not in printed
 
 
 def test_bad_model_directories(call, tmp_path: Path) -> None:
@@ -166,15 +167,15 @@ def test_bad_model_directories(call, tmp_path: Path) -> None:
     config["auto_map"] = {"AutoModel": "code.Model"}
     (hostile / "config.json").write_text(json.dumps(config))
     for folder, words in ((empty, "weights"), (pickled, "safetensors"), (hostile, "auto_map")):
-        code, said = call("run", spec, "--model", str(folder))
-        assert code == 2, said
-        assert words in said
+        code, printed = call("run", spec, "--model", str(folder))
+        assert code == 2, printed
+        assert words in printed
 
 
 def test_an_unknown_run_is_named(call, tmp_path: Path) -> None:
-    code, said = call("status", "nothing")
+    code, printed = call("status", "nothing")
     assert code == 2
-    assert "no runs yet" in said
+    assert "no runs yet" in printed
 
 
 @pytest.mark.exhaustive
@@ -191,9 +192,9 @@ def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
         '{"text": "<script>alert(1)</script> & “quotes”"}'.encode(),
     ]
     (tmp_path / "odd.jsonl").write_bytes(b"\n".join(rows) + b"\n")
-    code, said = call("run", spec, "--data", "odd.jsonl", "--name", "odd")
-    assert code == 3, said
-    assert "3 of 7 texts were explained; 4 failed" in said
+    code, printed = call("run", spec, "--data", "odd.jsonl", "--name", "odd")
+    assert code == 3, printed
+    assert "3 of 7 texts were explained; 4 failed" in printed
     (data,) = (tmp_path / "audits").glob("odd-*.json")
     document = json.loads(data.read_text(encoding="utf-8"))
     kinds = {kind["kind"] for kind in document["failures"]}
@@ -204,8 +205,8 @@ def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
     assert html.count("<script>") == 3, "the page's own and the charts', none of the texts"
     assert "&lt;" in html
     assert call("run", spec, "--data", "odd.jsonl", "--set", "tolerance=0.6")[0] == 0
-    code, said = call("run", spec, "--data", "odd.jsonl", "--set", "long_text=error")
-    assert "too-long" in said
+    code, printed = call("run", spec, "--data", "odd.jsonl", "--set", "long_text=error")
+    assert "too-long" in printed
 
 
 def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
@@ -217,10 +218,10 @@ def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
     (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "text.png").write_text("a text, not a picture")
     Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
-    code, said = call("run", "--model", str(vit_dir), "--data", f"imagefolder:{folder}")
-    assert code == 3, said
-    assert "3 of 6 pictures were explained; 3 failed" in said
-    assert "image-too-large" in said
+    code, printed = call("run", "--model", str(vit_dir), "--data", f"imagefolder:{folder}")
+    assert code == 3, printed
+    assert "3 of 6 pictures were explained; 3 failed" in printed
+    assert "image-too-large" in printed
 
 
 def test_help_needs_no_torch() -> None:
@@ -235,3 +236,61 @@ def test_help_needs_no_torch() -> None:
     )
     assert done.stdout.splitlines()[-1] == "[]"
     assert "resume" in done.stdout
+
+
+def test_validate_names_the_rows_that_will_fail(call, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes("text;label\ncafé good;1\n;1\nbad\n".encode("cp1252"))
+    options = ["--data", str(tmp_path / "rows.csv"), "--set", "data.label=label"]
+    code, printed = call("validate", str(make_audit(tmp_path)), *options)
+    assert code == 3 and "not ok: 3 items" in printed
+    assert "read as cp1252" in printed and "cells separated by ';'" in printed
+    assert "1 row will fail, empty-text:\n  row 1 (1): column 'text' is empty or blank" in printed
+    assert "1 semicolon-separated cells where the header names 2" in printed
+    assert "a run would end with exit code 3" in printed
+    code, printed = call("validate", str(make_audit(tmp_path)), *options, "--set", "tolerance=0.7")
+    assert code == 0 and "ok: 3 items" in printed
+
+
+def test_plan_says_what_it_costs(call, tmp_path: Path) -> None:
+    code, printed = call("plan", str(make_audit(tmp_path)), "--json")
+    found = document(printed)
+    assert code == 0 and found["timed"] > 0 and found["bytes"] > 100 * found["items"]
+    assert found["purposes"]["explanations"]["forwards"] == 40
+    assert all(one["seconds"] > 0 for one in found["purposes"].values())
+    assert set(found["mentions"]) and max(found["mentions"].values()) <= 40
+
+
+def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("body,stars\na good film,good\nbad,bad\n", encoding="utf-8")
+    model = make_audit(tmp_path).parent / "model"
+    words = ["--model", str(model), "--data", str(tmp_path / "rows.csv"), "--text", "body"]
+    words += ["--label", "stars", "--limit", "1", "--device", "cpu", "--out", "there", "--json"]
+    code, printed = call("run", *words, "--set", "evaluation.items=0")
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert code == 0 and [line["event"] for line in lines] == ["run", "progress", "end"]
+    assert lines[0]["items"] == lines[1]["done"] == 1 and lines[2]["exit_code"] == 0
+    assert all((tmp_path / path).is_file() for path in lines[2]["files"])
+    assert lines[2]["files"][0].startswith("there/") and lines[2]["findings"]
+    code, printed = call("run", *words[:-1], "--quiet", "--set", "evaluation.items=0")
+    assert code == 0 and "run" not in printed
+    code, printed = call("run", *words, "--quiet")
+    assert code == 2 and "give one" in printed
+
+
+def test_the_version(call) -> None:
+    from transexplain import __version__
+
+    assert call("--version") == (0, f"{__version__}\n")
+
+
+def test_explain_prints_probabilities_and_what_colours_mean(call, tmp_path: Path) -> None:
+    model = str(make_audit(tmp_path).parent / "model")
+    (tmp_path / "good.txt").write_text("a good film", encoding="utf-8")
+    code, printed = call("explain", "good.txt", "--model", model)
+    assert code == 0 and "its name was explained as a text" in printed
+    first = next(line for line in printed.splitlines() if "%" in line)
+    shares = [float(word.rstrip("%,")) for word in first.split() if word.rstrip(",").endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+    assert "raises" in printed and "lowers" in printed
+    code, printed = call("explain", "a good film", "--model", model)
+    assert "as a text" not in printed

@@ -28,11 +28,13 @@ def said(folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any) ->
     return list(section.cluster_warnings(ref))
 
 
-def test_nothing_is_said_of_texts_that_differ(tmp_path: Path) -> None:
+def test_nothing_is_concluded_about_texts_that_differ(tmp_path: Path) -> None:
     assert said(tmp_path, [("one text",), ("another",), ("and more",)]) == []
 
 
-def test_what_is_found_in_texts_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_found_in_texts_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [("one text",), ("One text!",), ("another",), ("and more",), ("too",)]
     (found,) = said(tmp_path, rows)
     assert found.startswith("2 items are near-duplicates of others: 1 cluster, which")
@@ -45,7 +47,7 @@ def test_what_is_found_in_texts_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     assert found.startswith("near-duplicates were not looked for: the data have 4 rows")
 
 
-def test_one_cluster_and_single_templates_are_said(tmp_path: Path) -> None:
+def test_one_cluster_and_single_templates_are_reported(tmp_path: Path) -> None:
     (found,) = said(tmp_path, [("one", "x"), ("two", "x")], "who", cluster="who")
     assert found.startswith("all rows are one cluster by data.cluster ('who')")
     rows = [("one", "x"), ("two", "x"), ("three", "y"), ("four", "z"), ("five", "")]
@@ -70,8 +72,8 @@ def attributions(folder: Path) -> str:
 def test_an_import_counts_clusters(call: Call, tmp_path: Path, column: str, verdict: str) -> None:
     (tmp_path / "names.json").write_text(json.dumps(NAMES), encoding="utf-8")
     path = attributions(tmp_path)
-    asked = ("--lexicon", "names.json", "--reference", "To", "--set", f"data.cluster={column}")
-    code, printed = call("import", path, *asked)
+    requested = ("--lexicon", "names.json", "--reference", "To", "--set", f"data.cluster={column}")
+    code, printed = call("import", path, *requested)
     assert code == 0, printed
     assert ("all rows are one cluster" in printed) == (column == "all")
     code, printed = call("report", "latest", "--json")

@@ -128,16 +128,20 @@ def test_a_run_of_the_first_revision_goes_on_with_nothing(
         run_id = begun(db, version=1)
         revisions.downgrade(db, "0001")
         revisions.upgrade(db)
-        code, said = main(*verb, run_id, "--db", url, "--report-dir", str(tmp_path))
+        code, printed = main(*verb, run_id, "--db", url, "--report-dir", str(tmp_path))
         assert code == 2
-        for told in (f"run {run_id} cannot go on", "of version 1", f"transexplain cancel {run_id}"):
-            assert told in said
+        for reported in (
+            f"run {run_id} cannot go on",
+            "of version 1",
+            f"transexplain cancel {run_id}",
+        ):
+            assert reported in printed
         states = [(one.state, one.attempt) for one in shards.list_shards(db, run_id)]
         assert states == [("done", 1), ("queued", 0), ("queued", 0)]
     assert main("cancel", run_id, "--db", url)[0] == 0
 
 
-def test_versions_of_aggregates_are_told_by_their_beginning(url: str) -> None:
+def test_versions_of_aggregates_are_reported_by_their_beginning(url: str) -> None:
     with open_database(url, upgrade=True) as db:
         run_id = begun(db, version=1)
         assert run_totals.aggregate_versions(db, run_id) == {1}

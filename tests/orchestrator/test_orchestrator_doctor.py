@@ -24,37 +24,37 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
             main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
 
 def test_a_text_model(call, bert_dir: Path, tmp_path: Path) -> None:
-    code, said, _ = call(str(bert_dir))
-    assert code == 0, said
-    assert re.search(r"^ *linear +LRP-0 +14 +\d+\.\d\d *$", said, re.MULTILINE), "biases are 0"
-    assert re.search(r"^gap [+-].*: within 5e-06$", said, re.MULTILINE)
-    assert "logits identical to the untouched model's" in said
-    assert re.search(r"explanation .* ms: \d+\.\d\d forwards .*\n.*not measured on CPU", said)
-    assert "Batches: similar lengths, padded" in said
-    assert said.splitlines()[-1] == "verdict: covered"
+    code, printed, _ = call(str(bert_dir))
+    assert code == 0, printed
+    assert re.search(r"^ *linear +LRP-0 +14 +\d+\.\d\d *$", printed, re.MULTILINE), "biases are 0"
+    assert re.search(r"^gap [+-].*: within 5e-06$", printed, re.MULTILINE)
+    assert "logits identical to the untouched model's" in printed
+    assert re.search(r"explanation .* ms: \d+\.\d\d forwards .*\n.*not measured on CPU", printed)
+    assert "Batches: similar lengths, padded" in printed
+    assert printed.splitlines()[-1] == "verdict: covered"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert"], "nothing is left behind"
 
 
 def test_a_picture_model_at_pixels(call, vit_dir: Path) -> None:
-    code, said, _ = call(str(vit_dir), "--at", "pixels", "--dtype", "float64")
-    assert code == 0, said
-    assert "conv2d" in said
+    code, printed, _ = call(str(vit_dir), "--at", "pixels", "--dtype", "float64")
+    assert code == 0, printed
+    assert "conv2d" in printed
     measured = call(str(vit_dir), "--method", "lrp-ah")[1]
     assert re.search(r"^ *gelu +gradient, measured +2 +[+-]\d\.\d{4} +\d", measured, re.MULTILINE)
-    assert re.search(r": within 1e-12$", said, re.MULTILINE)
-    assert "padding" not in said
+    assert re.search(r": within 1e-12$", printed, re.MULTILINE)
+    assert "padding" not in printed
 
 
 def test_json(call, bert_dir: Path) -> None:
-    code, said, _ = call(str(bert_dir), "--json", "--method", "lrp-ah", "--dtype", "bfloat16")
-    document = json.loads(said)
+    code, printed, _ = call(str(bert_dir), "--json", "--method", "lrp-ah", "--dtype", "bfloat16")
+    document = json.loads(printed)
     assert (code, document["verdict"], document["closes"]) == (0, "covered", None)
     assert document["method"] == "lrp-ah"
     assert {use["name"]: use["count"] for use in document["operators"]}["linear"] == 14
@@ -69,13 +69,13 @@ def test_the_first_item_of_a_dataset(call, bert_dir: Path, vit_dir: Path, tmp_pa
     pictures.mkdir()
     Image.linear_gradient("L").save(pictures / "a.png")
     assert call(str(vit_dir), "--data", "imagefolder:pictures")[0] == 0
-    code, _, said = call(str(vit_dir), "--data", "texts.jsonl")
+    code, _, printed = call(str(vit_dir), "--data", "texts.jsonl")
     assert code == 2
-    assert "the model reads image" in said
+    assert "the model reads image" in printed
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n', encoding="utf-8")
-    code, _, said = call(str(bert_dir), "--data", "empty.jsonl")
+    code, _, printed = call(str(bert_dir), "--data", "empty.jsonl")
     assert code == 2
-    assert "the first item of 'empty.jsonl' cannot be read" in said
+    assert "the first item of 'empty.jsonl' cannot be read" in printed
 
 
 def test_what_is_not_covered(call, bert_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,21 +83,21 @@ def test_what_is_not_covered(call, bert_dir: Path, monkeypatch: pytest.MonkeyPat
 
     for table in (mode.KIND, operators.KIND):
         monkeypatch.delitem(table, "gelu", raising=False)
-    code, said, _ = call(str(bert_dir))
+    code, printed, _ = call(str(bert_dir))
     assert code == 1
-    line = next(line for line in said.splitlines() if line.startswith("not covered: "))
+    line = next(line for line in printed.splitlines() if line.startswith("not covered: "))
     assert re.fullmatch(
         r"not covered: gelu, 2 x, activations\.py:\d+ in \w+, "
         r"bert\.encoder\.layer\.0\.intermediate\.intermediate_act_fn and 1 more: "
         r"no rule knows it",
         line,
     ), line
-    assert "methods that need no rule for it: " in said
-    assert "random" in said
-    assert said.splitlines()[-1] == "verdict: not covered: gelu"
-    code, said, _ = call(str(bert_dir), "--json")
+    assert "methods that need no rule for it: " in printed
+    assert "random" in printed
+    assert printed.splitlines()[-1] == "verdict: not covered: gelu"
+    code, printed, _ = call(str(bert_dir), "--json")
     assert code == 1
-    uncovered = json.loads(said)["uncovered"]
+    uncovered = json.loads(printed)["uncovered"]
     assert [one["operator"] for one in uncovered] == ["gelu", "gelu"]
 
 
@@ -112,7 +112,7 @@ def test_what_is_not_covered(call, bert_dir: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_bad_requests(call, bert_dir: Path, words: tuple[str, ...], message: str) -> None:
-    code, _, said = call(*words)
+    code, _, printed = call(*words)
     assert code == 2
-    assert message in said
-    assert "Traceback" not in said
+    assert message in printed
+    assert "Traceback" not in printed

@@ -10,7 +10,7 @@ from tiny_audit import make_audit
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.dispatch.local import run_here
+from orchestrator.dispatch.local import Reports, run_here
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from orchestrator.spec.data_section import EVALUATED_ITEMS
@@ -87,7 +87,8 @@ def test_an_evaluation_that_was_stopped_goes_on(tmp_path: Path) -> None:
                 stop.set()
 
         with pytest.raises(KeyboardInterrupt):
-            run_here(db, parts, settings, model=prepared.model, on_items=on_items, stop=stop)
+            report = Reports(items=on_items)
+            run_here(db, parts, settings, model=prepared.model, report=report, stop=stop)
         assert runs.get(db, parts).state == "running"
         run_here(db, parts, settings, model=prepared.model)
         assert list(results.iter_scores(db, parts)) == list(results.iter_scores(db, whole))
@@ -116,8 +117,8 @@ def test_the_usual_sample(tmp_path: Path) -> None:
     plain = load_spec(make_audit(tmp_path))
     assert plain.data.with_usual_sample().sample == EVALUATED_ITEMS
     for setting in ("data.limit=7", "data.sample=7", "data.sample=null"):
-        told = load_spec(make_audit(tmp_path), None, [setting])
-        assert told.data.with_usual_sample() == told.data
+        reported = load_spec(make_audit(tmp_path), None, [setting])
+        assert reported.data.with_usual_sample() == reported.data
 
 
 def test_all_methods_leave_out_those_that_are_not_defined(tmp_path: Path) -> None:
@@ -184,20 +185,20 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
         ({"metrics": [{"name": "activation", "params": {"steps": 0}}]}, "at least 1"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_runs(
+def test_what_is_wrong_is_reported_before_anything_runs(
     tmp_path: Path, evaluation: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         prepare(tmp_path, evaluation, targets="predicted", items=3)
 
 
-def test_targets_of_several_classes_are_told(tmp_path: Path) -> None:
+def test_targets_of_several_classes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="one class an item"):
         prepare(tmp_path, {"methods": ["lrp"]}, targets="top:2", items=3)
 
 
-def test_unknown_keys_are_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"evaluation.method: unknown key; known here: methods"):
+def test_unknown_keys_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"evaluation.method: .* did you mean 'methods'\? known"):
         load_spec(make_audit(tmp_path, evaluation={"method": ["lrp"]}))
 
 

@@ -33,8 +33,8 @@ def test_an_export_imported_again_has_the_same_statistics(
     original = groups_of(call, "latest")
     groups = ("--lexicon", "groups.json", "--set", "groups.column=author")
     classes = ("--classes", "bad,so-so,good", "--column", "logits=predictions")
-    code, said = call("import", path, *groups, *classes)
-    assert code == 0, said
+    code, printed = call("import", path, *groups, *classes)
+    assert code == 0, printed
     imported = groups_of(call, "latest")
     rows = [row for row in original["rows"] if row["difference"] is not None]
     assert {row["group"] for row in rows} >= {"author/man", "author/woman"}
@@ -55,17 +55,17 @@ def test_an_export_imported_again_has_the_same_statistics(
 def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     with open_database(URL, upgrade=True) as db:
         biased_run(db)
-    code, said = call("export", "--format", "markdown")
-    assert code == 0 and said.startswith("## sample audit: models/m on x.csv\n")
+    code, printed = call("export", "--format", "markdown")
+    assert code == 0 and printed.startswith("## sample audit: models/m on x.csv\n")
     assert call("export", "latest", "-f", "markdown", "-o", "new/pr.md")[0] == 0
-    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8") == said
+    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8") == printed
     assert call("export", "latest", "-f", "model-card", "-o", "new/pr.md")[0] == 0, "replaced"
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (("nobody", "--format", "markdown"), "nobody"),
         (("latest", "--format", "parqet"), "did you mean 'parquet'?"),
@@ -77,13 +77,13 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     ],
 )
 def test_requests_that_are_wrong(
-    call: Call, tmp_path: Path, words: tuple[str, ...], said: str
+    call: Call, tmp_path: Path, words: tuple[str, ...], printed: str
 ) -> None:
     with open_database(URL, upgrade=True) as db:
         biased_run(db)
     (tmp_path / "file").write_text("x", encoding="utf-8")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x", encoding="utf-8")
-    code, told = call("export", *words)
-    assert code == 2 and said in told, told
-    assert "Traceback" not in told
+    code, reported = call("export", *words)
+    assert code == 2 and printed in reported, reported
+    assert "Traceback" not in reported

@@ -22,11 +22,11 @@ from transexplain.analysis.groups.counterfactuals import (
     Observation,
     counterfactual_table,
 )
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
-from transexplain.reports.report_records import Faithfulness, FaithfulnessRow
+from transexplain.reports.sections.measured_faithfulness import Faithfulness, FaithfulnessRow
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
@@ -211,7 +211,7 @@ def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database
 
 
 @pytest.mark.exhaustive
-def test_groups_that_nothing_can_be_said_of_are_forbidden(db: Database) -> None:
+def test_groups_that_nothing_can_be_concluded_about_are_forbidden(db: Database) -> None:
     rule = {"forbid_suppressed": True}
     assert judged(db, rule).passed
     found = judged(db, rule, outcomes=(), counterfactuals=())
@@ -298,14 +298,17 @@ def test_faithfulness_wants_every_metric_that_was_judged(db: Database) -> None:
         faithfulness=Faithfulness(method="lrp", items=32, rows=rows),
     )
 
-    def said(**rule: Any) -> Check:
+    def printed(**rule: Any) -> Check:
         (one,) = checks(Policy.model_validate({"faithfulness": rule}), summary)
         return one
 
-    assert (said().passed, said().measured, said().threshold) == (False, 1.0, 2.0)
-    assert "not on Pruning (predicted)" in said().text
-    assert said(metrics=["activation"]).passed
-    assert "metric runtime" in said(metrics="runtime").text and not said(metrics="runtime").passed
+    assert (printed().passed, printed().measured, printed().threshold) == (False, 1.0, 2.0)
+    assert "not on Pruning (predicted)" in printed().text
+    assert printed(metrics=["activation"]).passed
+    assert (
+        "metric runtime" in printed(metrics="runtime").text
+        and not printed(metrics="runtime").passed
+    )
     policy = Policy.model_validate({"faithfulness": {"beats_random": False}})
     assert list(checks(policy, summary)) == []
 
@@ -340,7 +343,7 @@ def test_drift_against_the_run_before_or_a_named_one(db: Database, innocent: str
 
 
 @pytest.mark.exhaustive
-def test_drift_that_cannot_be_told_fails(db: Database, innocent: str) -> None:
+def test_drift_that_cannot_be_measured_fails(db: Database, innocent: str) -> None:
     other = biased_run(db, previous=innocent, max_length=64)
     found = check(db, other, drift={"max_flips": 1.0})
     assert not found.passed and "long texts" in found.text
@@ -376,9 +379,12 @@ def written(folder: Path, policy: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "printed"),
     [
-        ({"max_fail": 0}, "max_fail: unknown key; known here: max_failed, max_truncated"),
+        (
+            {"max_fail": 0},
+            "max_fail: unknown key; did you mean 'max_failed'? known here: max_failed",
+        ),
         (
             {"relevance": {"ban": 1}},
             "relevance.ban: unknown key; known here: forbid, groups, targets",
@@ -397,11 +403,11 @@ def written(folder: Path, policy: object) -> Path:
     ],
 )
 def test_a_policy_that_is_wrong_is_refused_with_the_known_keys(
-    tmp_path: Path, policy: object, said: str
+    tmp_path: Path, policy: object, printed: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_policy(written(tmp_path, policy))
-    assert said in str(refused.value)
+    assert printed in str(refused.value)
 
 
 def test_a_policy_that_is_not_there(tmp_path: Path) -> None:
@@ -450,8 +456,8 @@ def test_compare_prints_writes_and_refuses(
     assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in found.output
     assert "anns" in found.output and "+0.500" in found.output
     assert {path.suffix for path in out.iterdir()} == {".html", ".json"}
-    said = call("compare", innocent, "--db", url, "--json")
-    assert json.loads(said.output) == json.loads(next(out.glob("*.json")).read_text())
+    printed = call("compare", innocent, "--db", url, "--json")
+    assert json.loads(printed.output) == json.loads(next(out.glob("*.json")).read_text())
     other = biased_run(db, max_length=64)
     refused = call("compare", after, other, "--db", url)
     assert isinstance(refused.exception, ConfigurationError)
@@ -461,11 +467,11 @@ def test_compare_prints_writes_and_refuses(
 def test_compare_says_how_many_pairs_all_rests_on(db: Database, url: str, tmp_path: Path) -> None:
     texts = [f"{name} was good today" for name in ANNS]
     ids = []
-    for digest, said in (("f", texts), ("a", [*texts[:4], "nobody", "somebody else"])):
+    for digest, printed in (("f", texts), ("a", [*texts[:4], "nobody", "somebody else"])):
         data = DatasetRef(
             source="x", modality="text", snapshot="s", fingerprint=digest * 64, rows=6
         )
-        explained = [explained_text(n, text, "positive") for n, text in enumerate(said)]
+        explained = [explained_text(n, text, "positive") for n, text in enumerate(printed)]
         ids.append(stored_run(db, explained, dataset=data))
     found = call("compare", *ids, "--force", "--db", url, "--report-dir", str(tmp_path / "out"))
     assert found.exit_code == 0, found.output
@@ -478,8 +484,8 @@ def test_compare_with_the_run_that_a_schedule_or_person_named(
     db: Database, url: str, innocent: str
 ) -> None:
     named = biased_run(db, previous=innocent)
-    said = call("compare", "previous", named, "--db", url, "--json")
-    assert json.loads(said.output)["before"]["run_id"] == innocent
+    printed = call("compare", "previous", named, "--db", url, "--json")
+    assert json.loads(printed.output)["before"]["run_id"] == innocent
     alone = call("compare", "previous", innocent, "--db", url)
     assert "names no run before it" in str(alone.exception)
 

@@ -40,9 +40,9 @@ def test_any_text_gives_xml_that_parses(text: str, name: str, passed: bool) -> N
     document = junit_xml(replace(VERDICT, name=name, checks=(one,)))
     top = ElementTree.fromstring(document.encode())
     assert top.get("failures") == str(int(not passed))
-    said = top.findtext(".//system-out" if passed else ".//failure") or ""
+    printed = top.findtext(".//system-out" if passed else ".//failure") or ""
     kept = [c for c in text if c not in "\r\n" and (c >= " " or c == "\t")]
-    assert sum(c not in "\r\n" for c in said) >= len([c for c in kept if c.isalnum()])
+    assert sum(c not in "\r\n" for c in printed) >= len([c for c in kept if c.isalnum()])
 
 
 def test_the_verb_writes_it_whatever_the_verdict(tmp_path: Path) -> None:

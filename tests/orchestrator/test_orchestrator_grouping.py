@@ -58,9 +58,9 @@ def imported(call: Call, tmp_path: Path) -> Callable[..., tuple[int, str]]:
 
 
 def groups(call: Call) -> dict[str, Any]:
-    code, said = call("report", "latest", "--json")
-    assert code == 0, said
-    found: dict[str, Any] = json.loads(said)["groups"]
+    code, printed = call("report", "latest", "--json")
+    assert code == 0, printed
+    found: dict[str, Any] = json.loads(printed)["groups"]
     return found
 
 
@@ -70,8 +70,8 @@ def references(found: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any]) -> None:
-    code, said = imported("reference={gender: gender/male}")
-    assert code == 0, said
+    code, printed = imported("reference={gender: gender/male}")
+    assert code == 0, printed
     found = groups(call)
     assert references(found) == {
         "gender/female": "gender/male",
@@ -88,8 +88,8 @@ def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any])
 
 @pytest.mark.exhaustive
 def test_terms_of_two_lexicons_meet(call: Call, imported: Callable[..., Any]) -> None:
-    code, said = imported("intersections=[[gender, origin]]")
-    assert code == 0, said
+    code, printed = imported("intersections=[[gender, origin]]")
+    assert code == 0, printed
     found = groups(call)
     met = {row["group"]: row for row in found["rows"] if " x " in row["group"]}
     assert sorted(met) == [
@@ -104,8 +104,8 @@ def test_terms_of_two_lexicons_meet(call: Call, imported: Callable[..., Any]) ->
 def test_columns_meet_and_rare_meetings_are_left_out_by_name(
     call: Call, imported: Callable[..., Any]
 ) -> None:
-    code, said = imported("column=[sex, age]", "intersections=[[sex, age]]", lexicon=False)
-    assert code == 0, said
+    code, printed = imported("column=[sex, age]", "intersections=[[sex, age]]", lexicon=False)
+    assert code == 0, printed
     found = groups(call)
     assert sorted({row["group"] for row in found["rows"]}) == [
         "age/old",
@@ -126,15 +126,15 @@ def test_columns_meet_and_rare_meetings_are_left_out_by_name(
 
 
 @pytest.mark.exhaustive
-def test_a_reference_that_is_never_mentioned_is_said(
+def test_a_reference_that_is_never_mentioned_is_reported(
     call: Call, imported: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "names.json").write_text(json.dumps({**NAMES, "gender/other": ["Nobody"]}))
-    code, said = imported("reference={gender: gender/other}")
-    assert code == 0, said
-    code, told = call("report", "latest", "--json")
-    said = [one["text"] for one in json.loads(told)["headline"]]
-    assert "Nothing was compared with gender/other: the reference is never mentioned." in said
+    code, printed = imported("reference={gender: gender/other}")
+    assert code == 0, printed
+    code, reported = call("report", "latest", "--json")
+    printed = [one["text"] for one in json.loads(reported)["headline"]]
+    assert "Nothing was compared with gender/other: the reference is never mentioned." in printed
     assert {row["difference"] for row in groups(call)["rows"] if "gender" in row["group"]} == {None}
 
 
@@ -152,8 +152,8 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
         ["lexicon=builtin:gender", "include=[gender/male]"],
         ["lexicon=builtin:gender", "pairs=[]"],
     ):
-        code, said = imported(*settings)
-        assert code == 0, said
+        code, printed = imported(*settings)
+        assert code == 0, printed
         with open_database("sqlite:///transexplain.db") as db:
             found.append(runs.get(db, "latest").plan)
     inline, file, none, shipped, one_group, given_none = (plan.pairs for plan in found)
@@ -167,8 +167,8 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
 @pytest.mark.exhaustive
 def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) -> None:
     """So digests of plans from before hold."""
-    code, said = imported()
-    assert code == 0, said
+    code, printed = imported()
+    assert code == 0, printed
     with open_database("sqlite:///transexplain.db") as db:
         plan = runs.get(db, "latest").plan
     assert not {"pairs", "intersections"} & plan.document().keys()
@@ -179,7 +179,7 @@ def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "printed"),
     [
         ("reference={sex: gender/male}", "names the family 'sex', but the families of the groups"),
         ("reference={gender: gender/other}", "'gender/other', which is not among the groups used"),
@@ -197,13 +197,15 @@ def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) 
         ("column=[sex, sex]", "comes from two places"),
     ],
 )
-def test_what_cannot_be_is_said(imported: Callable[..., Any], setting: str, said: str) -> None:
-    code, told = imported(setting)
+def test_what_cannot_be_is_reported(
+    imported: Callable[..., Any], setting: str, printed: str
+) -> None:
+    code, reported = imported(setting)
     assert code != 0
-    assert said in " ".join(told.split())
+    assert printed in " ".join(reported.split())
 
 
 def test_columns_and_lexicons_do_not_meet(imported: Callable[..., Any]) -> None:
-    code, told = imported("column=sex", "intersections=[[gender, sex]]")
+    code, reported = imported("column=sex", "intersections=[[gender, sex]]")
     assert code != 0
-    assert "sex is a column of whole items" in " ".join(told.split())
+    assert "sex is a column of whole items" in " ".join(reported.split())

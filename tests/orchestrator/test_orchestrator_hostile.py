@@ -49,10 +49,10 @@ def test_documents(name: str, tmp_path: Path, call: Call) -> None:
         ("evaluate", "x.yaml"),
         ("schedule", "add", "s", "x.yaml", "--cron", "0 3 * * *"),
     ):
-        code, said = call(*verb)
-        assert (code, said.startswith("error: ")) == (2, True), (verb, said)
-        assert "x.yaml" in said
-        assert len(said) < 2000
+        code, printed = call(*verb)
+        assert (code, printed.startswith("error: ")) == (2, True), (verb, printed)
+        assert "x.yaml" in printed
+        assert len(printed) < 2000
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_values_of_options(value: str, call: Call) -> None:
         ("doctor", "m", "--param", f"a={value}"),
         ("validate", "--model", "m", "--data", "d.csv", "--set", f"data.limit={value}"),
     ):
-        code, said = call(*words)
-        assert code == 2, (words[:1], said[-300:])
+        code, printed = call(*words)
+        assert code == 2, (words[:1], printed[-300:])
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_values_of_options(value: str, call: Call) -> None:
 )
 def test_parameters_that_no_json_can_hold(params: str, tmp_path: Path, call: Call) -> None:
     (tmp_path / "x.yaml").write_text(f"model: m\ndata: d\nmethod: {{name: lrp, params: {params}}}")
-    code, said = call("validate", "x.yaml")
+    code, printed = call("validate", "x.yaml")
     assert code == 2
-    assert "method.params" in said
+    assert "method.params" in printed
 
 
 DATABASES = {
@@ -120,18 +120,18 @@ def test_databases(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.Mo
         ("db", "check"),
         ("db", "vacuum"),
     ):
-        code, said = call(*words)
-        assert code in (2, 4), (words, said)
-        assert "error: " in said, (words, said)
-        assert "sekret" not in said
+        code, printed = call(*words)
+        assert code in (2, 4), (words, printed)
+        assert "error: " in printed, (words, printed)
+        assert "sekret" not in printed
 
 
 def test_a_setting_of_the_server_that_is_not_one_is_not_repeated(
     postgres_url: str, call: Call
 ) -> None:
-    code, said = call("status", "--db", f"{postgres_url}?options=-csekretpw%3D1")
+    code, printed = call("status", "--db", f"{postgres_url}?options=-csekretpw%3D1")
     assert code == 4
-    assert "sekret" not in said
+    assert "sekret" not in printed
 
 
 BROKERS = (
@@ -181,10 +181,10 @@ def refused_by_every_verb(
         ("beat",),
         ("sweep", "--every", "1"),
     ):
-        code, said = call(*words)
-        assert (code, said.startswith("error: ")) == (status, True), (words, said)
-        assert reason in said
-        assert "sekret" not in said
+        code, printed = call(*words)
+        assert (code, printed.startswith("error: ")) == (status, True), (words, printed)
+        assert reason in printed
+        assert "sekret" not in printed
 
 
 def test_a_schedule_by_the_second_of_an_earlier_version(tmp_path: Path, call: Call) -> None:
@@ -205,10 +205,10 @@ def test_a_schedule_by_the_second_of_an_earlier_version(tmp_path: Path, call: Ca
         assert "6 fields" in str(fired.error)
         assert tick(db, settings) == []
         assert runs.list_runs(db) == []
-    code, said = call("schedule", "list")
-    assert (code, "6 fields" in said, "no fire to come" in said) == (0, True, True)
-    code, said = call("schedule", "list", "--json")
-    assert (code, json.loads(said)[0]["next"]) == (0, None)
+    code, printed = call("schedule", "list")
+    assert (code, "6 fields" in printed, "no fire to come" in printed) == (0, True, True)
+    code, printed = call("schedule", "list", "--json")
+    assert (code, json.loads(printed)[0]["next"]) == (0, None)
     assert call("schedule", "remove", "wild")[0] == 0
-    code, said = call("schedule", "add", "wild", "x.yaml", "--cron", "* * * * * *")
-    assert (code, "6 fields" in said) == (2, True)
+    code, printed = call("schedule", "add", "wild", "x.yaml", "--cron", "* * * * * *")
+    assert (code, "6 fields" in printed) == (2, True)

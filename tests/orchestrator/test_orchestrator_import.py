@@ -15,11 +15,11 @@ from everyday import only
 from shard_pool import ShardPool
 from tiny_audit import make_audit_with_authors
 
-from orchestrator.dispatch.local import run_here
+from orchestrator.dispatch.local import Reports, run_here
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.reports.report_formats import render_html
+from transexplain.reports.report_section import merged
 from transexplain.reports.summary import summarise
-from transexplain.reports.tallies import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.revisions import open_database
@@ -45,17 +45,17 @@ def audited(
     """A small real audit by `run`, and its attributions as rows of a file."""
     if not any(audited_once.iterdir()):
         monkeypatch.chdir(audited_once)
-        code, said = call("run", str(make_audit_with_authors(audited_once)))
-        assert code == 0, said
+        code, printed = call("run", str(make_audit_with_authors(audited_once)))
+        assert code == 0, printed
         monkeypatch.chdir(tmp_path)
     shutil.copytree(audited_once, tmp_path, dirs_exist_ok=True)
     return rows_of_run(URL)
 
 
 def report(call: Call, run_id: str = "latest") -> dict[str, Any]:
-    code, said = call("report", run_id, "--json")
-    assert code == 0, said
-    found: dict[str, Any] = json.loads(said)
+    code, printed = call("report", run_id, "--json")
+    assert code == 0, printed
+    found: dict[str, Any] = json.loads(printed)
     return found
 
 
@@ -76,9 +76,9 @@ def test_a_run_exported_and_imported_says_the_same(
 ) -> None:
     original = report(call)
     path = write_rows(tmp_path / name, audited)
-    code, said = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
-    assert code == 0, said
-    assert "Not measured, because the model is not at hand" in said
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
+    assert code == 0, printed
+    assert "Not measured, because the model is not at hand" in printed
     assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
     imported = report(call)
     compared = [row for row in original["groups"]["rows"] if row["difference"] is not None]
@@ -104,8 +104,8 @@ def prepared(file: str, folder: Path, **settings: Any) -> Any:
         {"groups.lexicon": str(folder / "groups.json"), "groups.column": "author"},
         [f"{key}={value}" for key, value in settings.items()],
     )
-    asked = ImportRequest(classes=tuple(CLASSES.split(",")))
-    return prepare_import(spec, asked, Settings(snapshot_dir=folder / "snapshots"))
+    requested = ImportRequest(classes=tuple(CLASSES.split(",")))
+    return prepare_import(spec, requested, Settings(snapshot_dir=folder / "snapshots"))
 
 
 @pytest.mark.exhaustive
@@ -137,7 +137,8 @@ def test_workers_and_a_stopped_import(
         run_id = runs.create(db, made.plan, made.shards)
         stop = threading.Event()
         with pytest.raises(KeyboardInterrupt):
-            run_here(db, run_id, Settings(), on_items=lambda _: stop.set(), stop=stop)
+            report = Reports(items=lambda _: stop.set())
+            run_here(db, run_id, Settings(), report=report, stop=stop)
         state = runs.progress(db, run_id)
         assert (state.items_done, state.states["queued"]) == (8, 4)
         bench = Workbench(db=db, settings=Settings())
@@ -156,19 +157,22 @@ def test_bad_rows_are_in_the_report(
     rows[3] = {**rows[3], "scores": [1.0]}
     rows[5] = {**rows[5], "text": ""}
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    code, said = call("import", path, "--classes", CLASSES, *GROUPS)
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS)
     assert code == 3, "two of forty failed, and none may"
-    assert "2 rows are no attribution" in said
-    assert "38 of 40 texts were explained; 2 failed (1 empty-text and 1 length-mismatch)." in said
+    assert "2 rows are no attribution" in printed
+    assert (
+        "38 of 40 texts were explained; 2 failed (1 empty-text and 1 length-mismatch)." in printed
+    )
     kinds = {one["kind"]: one["examples"][0] for one in report(call)["failures"]}
     assert kinds["length-mismatch"]["message"].startswith("row 3: 1 scores for ")
     assert kinds["empty-text"]["item_id"] == rows[5]["id"]
-    code, said = call("import", path, "--classes", CLASSES, *GROUPS, "--set", "tolerance=0.1")
-    assert code == 0, said
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--set", "tolerance=0.1")
+    assert code == 0, printed
     assert call("resume")[0] == 0, "a finished import has nothing left to do"
     assert "nothing to try again" in call("retry")[1]
 
 
+@pytest.mark.exhaustive
 def test_compare_gate_strategies_and_matches(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]]
 ) -> None:
@@ -179,24 +183,24 @@ def test_compare_gate_strategies_and_matches(
     options = ("--classes", CLASSES, *GROUPS, "--method-name", "shap", "--model-name", "mine")
     assert call("import", before, *options)[0] == 0
     first = report(call)["audited"]["run_id"]
-    code, said = call("import", after, *options, "--previous", first)
-    assert code == 0, said
-    assert f"since run {first}" in said
+    code, printed = call("import", after, *options, "--previous", first)
+    assert code == 0, printed
+    assert f"since run {first}" in printed
     second = report(call)["audited"]["run_id"]
-    code, said = call("compare", first, second, "--json")
-    compared = json.loads(said)
+    code, printed = call("compare", first, second, "--json")
+    compared = json.loads(printed)
     assert (code, compared["predictions"]["common"], compared["predictions"]["flips"]) == (0, 40, 0)
     assert not compared["disparities"], "one corpus, other scores"
     assert not any("audited the same model" in one["text"] for one in compared["headline"])
     (tmp_path / "policy.yaml").write_text("max_failed: 0\nmax_gap_above: 0\n", encoding="utf-8")
-    code, said = call("gate", second, "--policy", "policy.yaml")
-    assert (code, "not measured: the attributions were imported" in said) == (1, True)
+    code, printed = call("gate", second, "--policy", "policy.yaml")
+    assert (code, "not measured: the attributions were imported" in printed) == (1, True)
     (tmp_path / "policy.yaml").write_text("max_failed: 0\n", encoding="utf-8")
     assert call("gate", second, "--policy", "policy.yaml")[0] == 0
-    code, said = call("strategies", second, "--json")
-    assert (code, json.loads(said)["explored"]["model"]) == (0, "mine")
-    code, said = call("matches", second, "--sample", "4")
-    assert (code, said.startswith("4 matches are in")) == (0, True)
+    code, printed = call("strategies", second, "--json")
+    assert (code, json.loads(printed)["explored"]["model"]) == (0, "mine")
+    code, printed = call("matches", second, "--sample", "4")
+    assert (code, printed.startswith("4 matches are in")) == (0, True)
     (page,) = (tmp_path / "audits").glob(f"*-{second}.html")
     document = page.read_text(encoding="utf-8")
     assert "by attributions made elsewhere" in document
@@ -217,12 +221,12 @@ def test_predictions_that_turned_without_logits(
         row["class"] = row["prediction"] = "bad" if row["prediction"] != "bad" else "good"
     after = write_rows(tmp_path / "after.jsonl", rows)
     for path in (before, after):
-        code, said = call("import", path, "--classes", CLASSES, "--name", Path(path).stem)
-        assert code == 0, said
+        code, printed = call("import", path, "--classes", CLASSES, "--name", Path(path).stem)
+        assert code == 0, printed
     ids = [one["run_id"] for one in json.loads(call("status", "--json")[1])]
-    code, said = call("compare", ids[1], ids[0], "--json")
-    assert code == 0, said
-    assert json.loads(said)["predictions"]["flips"] == 40
+    code, printed = call("compare", ids[1], ids[0], "--json")
+    assert code == 0, printed
+    assert json.loads(printed)["predictions"]["flips"] == 40
 
 
 @pytest.mark.parametrize(
@@ -243,24 +247,24 @@ def test_predictions_that_turned_without_logits(
 def test_what_is_asked_wrongly_is_named(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]], words: tuple[str, ...], message: str
 ) -> None:
-    code, said = call("import", write_rows(tmp_path / "rows.jsonl", audited), *words)
-    assert (code, message in said) == (2, True), said
+    code, printed = call("import", write_rows(tmp_path / "rows.jsonl", audited), *words)
+    assert (code, message in printed) == (2, True), printed
 
 
 def test_labels_that_are_never_predicted_are_pointed_out(call: Call, tmp_path: Path) -> None:
     row = {"text": "nice", "tokens": ["nice"], "scores": [1], "prediction": "good", "label": "1"}
     path = write_rows(tmp_path / "rows.jsonl", [row])
-    code, said = call("import", path)
-    assert (code, "labels that are never predicted: '1'" in said) == (0, True)
-    code, said = call("import", path, "--set", "labels={'1': good}")
-    assert (code, "never predicted" in said, "accuracy 1.000" in said) == (0, False, True)
+    code, printed = call("import", path)
+    assert (code, "labels that are never predicted: '1'" in printed) == (0, True)
+    code, printed = call("import", path, "--set", "labels={'1': good}")
+    assert (code, "never predicted" in printed, "accuracy 1.000" in printed) == (0, False, True)
 
 
 def test_slices(call: Call, tmp_path: Path, audited: list[dict[str, Any]]) -> None:
     path = write_rows(tmp_path / "rows.jsonl", audited)
     words = ("--lexicon", "groups.json", "--slice", "author", "--practical", "0.5")
-    code, said = call("import", path, "--classes", CLASSES, *words, "--reference", "praise")
-    assert code == 0, said
+    code, printed = call("import", path, "--classes", CLASSES, *words, "--reference", "praise")
+    assert code == 0, printed
     with open_database(URL) as db:
         run = runs.get(db, "latest")
         assert (run.plan.slice, run.plan.practical, run.plan.reference) == ("author", 0.5, "praise")
@@ -273,14 +277,16 @@ def test_slices(call: Call, tmp_path: Path, audited: list[dict[str, Any]]) -> No
 def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
     from tiny_models import bert, wordpiece
 
-    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     model = bert(id2label={0: "bad", 1: "so-so", 2: "good"})
     exec(
         code, {"model": model, "tokenizer": wordpiece(), "texts": ["a nice film", "unbelievably x"]}
     )
-    done, said = call("import", "captum.jsonl", "--classes", CLASSES, "--method-name", "captum-ig")
-    assert done == 0, said
+    done, printed = call(
+        "import", "captum.jsonl", "--classes", CLASSES, "--method-name", "captum-ig"
+    )
+    assert done == 0, printed
     words = {row["word"] for view in report(call)["classes"] for row in view["raising_by_total"]}
     assert words <= {"a", "nice", "film", "unbelievably", "x"}
     with open_database(URL) as db:
@@ -291,6 +297,7 @@ def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
+@pytest.mark.exhaustive
 def test_a_real_audit_comes_back_with_offsets_or_without(
     call: Call, tmp_path: Path, shared_dir: Path
 ) -> None:
@@ -298,17 +305,17 @@ def test_a_real_audit_comes_back_with_offsets_or_without(
     real = shared_dir / "real"
     lexicon = str(real / "lexicons" / "entity_groups.json")
     settings = ("data.limit=150", "payload=float32", "evaluation.items=0", "groups.check=0")
-    code, said = call(
+    code, printed = call(
         *("run", "--model", str(real / "models" / "minilm-sst2"), "--lexicon", lexicon),
         *("--data", str(real / "text" / "tweeteval_hate_train.tsv.gz")),
         *(word for setting in settings for word in ("--set", setting)),
     )
-    assert code == 0, said
+    assert code == 0, printed
     original, rows = report(call)["groups"], rows_of_run(URL)
     assert any(row["difference"] is not None for row in original["rows"])
     words = ("--classes", "negative,positive", "--lexicon", lexicon)
     for left_out in ((), ("offsets", "special")):
         kept = [{key: one[key] for key in one if key not in left_out} for one in rows]
-        code, said = call("import", write_rows(tmp_path / "rows.parquet", kept), *words)
-        assert code == 0, said
+        code, printed = call("import", write_rows(tmp_path / "rows.parquet", kept), *words)
+        assert code == 0, printed
         assert same(original["rows"], report(call)["groups"]["rows"])

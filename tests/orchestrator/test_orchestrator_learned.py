@@ -60,8 +60,8 @@ def test_the_plan_names_the_file_and_its_bytes(
     assert plan.approximates == WRITTEN
     read = plan_from_json(plan_to_json(plan))
     assert read == plan and read.digest == plan.digest
-    asked = plan.method.params["sha256"]
-    assert prepare(tmp_path, method=learned(explainer, sha256=asked)).plan == plan
+    requested = plan.method.params["sha256"]
+    assert prepare(tmp_path, method=learned(explainer, sha256=requested)).plan == plan
 
 
 def test_a_plan_of_another_method_has_the_document_it_had() -> None:
@@ -123,7 +123,7 @@ def a_damaged_header(explainer: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", ["method", "explain", "evaluation"])
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "printed"),
     [
         (no_explainer, "needs explainer=FILE"),
         (no_file, r"cannot read the explainer .*gone\.safetensors"),
@@ -133,12 +133,12 @@ def a_damaged_header(explainer: Path) -> dict[str, Any]:
         (a_damaged_header, r"explainer\.safetensors is damaged"),
     ],
 )
-def test_what_is_told_before_a_model_is_loaded(
+def test_what_is_reported_before_a_model_is_loaded(
     tmp_path: Path,
     explainer: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], dict[str, Any]],
-    said: str,
+    printed: str,
     place: str,
 ) -> None:
     def load_model(*_: object, **__: object) -> None:
@@ -152,7 +152,7 @@ def test_what_is_told_before_a_model_is_loaded(
         "explain": {"explain": {"method": "learned", "params": params, "exact_sample": 0.5}},
         "evaluation": {"evaluation": {"methods": [section]}},
     }[place]
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=printed):
         prepare(tmp_path, **keys)
 
 
@@ -213,29 +213,30 @@ def test_no_randomised_model_is_asked(tmp_path: Path, explainer: Path) -> None:
 def test_the_verb_plan_says_cost_and_nearness(tmp_path: Path, explainer: Path, call: Call) -> None:
     spec = make_audit(tmp_path, evaluation={"items": 0})
     by = ("--set", f"method.params.explainer={explainer}")
-    code, said = call("plan", str(spec), "--method", "learned", *by)
-    assert code == 0, said
-    assert "approximates lrp: rank correlation 0.50 (mean) and relative error 0.75" in said
-    assert "12 items held out" in said
-    assert "1.25 forward and 0 backward passes an item" in said
+    code, printed = call("plan", str(spec), "--method", "learned", *by)
+    assert code == 0, printed
+    assert "approximates lrp: rank correlation 0.50 (mean) and relative error 0.75" in printed
+    assert "12 items held out" in printed
+    assert "1.25 forward and 0 backward passes an item" in printed
     spec = make_audit(tmp_path, evaluation={"items": 0}, explain=mixed(explainer, 0.3))
-    code, said = call("plan", str(spec))
-    assert code == 0, said
-    assert "approximates lrp" in said and "lrp on 30.0% of the items" in said
-    assert "1.55 forward and 0.6 backward passes an item" in said
-    _, said = call("plan", str(spec), "--json")
-    told = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
-    assert told["approximates"]["teacher"] == "lrp"
+    code, printed = call("plan", str(spec))
+    assert code == 0, printed
+    assert "approximates lrp" in printed and "lrp on 30.0% of the items" in printed
+    assert "1.55 forward and 0.6 backward passes an item" in printed
+    _, printed = call("plan", str(spec), "--json")
+    reported = json.loads(printed[printed.index("{\n") : printed.rindex("}") + 1])
+    assert reported["approximates"]["teacher"] == "lrp"
 
 
+@pytest.mark.exhaustive
 def test_from_the_command_line_with_two_processes(
     tmp_path: Path, explainer: Path, call: Call
 ) -> None:
     spec = make_audit(tmp_path, items=24, evaluation={"items": 4}, explain=mixed(explainer))
     db = ("--db", f"sqlite:///{tmp_path / 'cli.db'}")
-    code, said = call("run", str(spec), "--processes", "2", "--report-dir", "r", *db)
-    assert code == 0, said
-    assert "Relevance was predicted by an explainer that approximates lrp" in said.replace(
+    code, printed = call("run", str(spec), "--processes", "2", "--report-dir", "r", *db)
+    assert code == 0, printed
+    assert "Relevance was predicted by an explainer that approximates lrp" in printed.replace(
         "\n", " "
     )
     (report,) = (one for one in Path("r").glob("*.json") if not one.name.startswith("manifest"))
@@ -244,6 +245,6 @@ def test_from_the_command_line_with_two_processes(
     assert content["mixed"]["items"] > 0
     assert content["audited"]["method"] == "learned"
     assert content["conservation"] is None
-    code, said = call("verify", *db)
-    assert code == 0, said
-    assert f"explainers: 1 as planned ({explainer})" in said.replace("\n", "")
+    code, printed = call("verify", *db)
+    assert code == 0, printed
+    assert f"explainers: 1 as planned ({explainer})" in printed.replace("\n", "")

@@ -10,7 +10,7 @@ from tiny_audit import make_audit, texts
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
-from transexplain.reports.tallies import merged
+from transexplain.reports.report_section import merged
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
@@ -21,11 +21,11 @@ def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
     lexicon = {"things": ["film", {"term": "goods", "ambiguous": True}], "praise": ["nice", "good"]}
     (tmp_path / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
     assert call("run", str(spec))[0] == 0
-    code, said = call("matches", "latest", "--sample", "12", "--out", "sheet.csv")
-    assert (code, said.startswith("12 matches are in sheet.csv")) == (0, True), said
+    code, printed = call("matches", "latest", "--sample", "12", "--out", "sheet.csv")
+    assert (code, printed.startswith("12 matches are in sheet.csv")) == (0, True), printed
     count = sum(text.split().count("goods") for text in texts(40))
-    assert f"{count} places were left out" in said
-    assert f"goods (things) {count}" in said
+    assert f"{count} places were left out" in printed
+    assert f"goods (things) {count}" in printed
     with Path("sheet.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len({(row["item"], row["start"]) for row in rows}) == 12
@@ -37,27 +37,28 @@ def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    code, said = call("matches", "latest", "--checked", "checked.csv", "--json")
-    whole, *groups = json.loads(said)
+    code, printed = call("matches", "latest", "--checked", "checked.csv", "--json")
+    whole, *groups = json.loads(printed)
     praise = sum(row["group"] == "praise" for row in rows)
     assert (code, whole["checked"], whole["correct"]) == (0, 12, praise)
     assert {one["group"]: one["precision"] for one in groups} == {"praise": 1.0, "things": 0.0}
-    code, said = call("matches", "latest", "--checked", "checked.csv")
-    assert f"all groups: {praise} of 12 are right" in said
+    code, printed = call("matches", "latest", "--checked", "checked.csv")
+    assert f"all groups: {praise} of 12 are right" in printed
     Path("other.csv").write_text("group,correct\nelse,yes\n", encoding="utf-8")
-    code, said = call("matches", "latest", "--checked", "other.csv")
-    assert (code, "which the run does not have" in said) == (2, True)
-    code, said = call("report", "latest", "--checked", "checked.csv", "--json")
-    found = json.loads(said)["groups"]
+    code, printed = call("matches", "latest", "--checked", "other.csv")
+    assert (code, "which the run does not have" in printed) == (2, True)
+    code, printed = call("report", "latest", "--checked", "checked.csv", "--json")
+    found = json.loads(printed)["groups"]
     assert (code, found["precision"]["checked"], found["precision"]["correct"]) == (0, 12, praise)
     assert {one["group"]: one["precision"]["precision"] for one in found["matching"]} == {
         "praise": 1.0,
         "things": 0.0,
     }
-    code, said = call("report", "latest", "--checked", "other.csv")
-    assert (code, "which the run does not have" in said) == (2, True)
+    code, printed = call("report", "latest", "--checked", "other.csv")
+    assert (code, "which the run does not have" in printed) == (2, True)
 
 
+@pytest.mark.exhaustive
 def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
     spec = make_audit(tmp_path, items=24, evaluation={"items": 0})
     rows = [
@@ -78,9 +79,9 @@ def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
     }
     document = json.loads(spec.read_text(encoding="utf-8")) | keys
     spec.write_text(json.dumps(document), encoding="utf-8")
-    code, said = call("run", str(spec))
-    assert code == 0, said
-    assert "line" not in said
+    code, printed = call("run", str(spec))
+    assert code == 0, printed
+    assert "line" not in printed
     report = json.loads(call("report", "--json")[1])
     table = {
         (row["group"], row["class_name"]): row
@@ -99,6 +100,7 @@ def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
     assert groups == {"first", "things", "praise"}
 
 
+@pytest.mark.exhaustive
 def test_a_second_lexicon_counts_apart(call, tmp_path: Path) -> None:
     """It stands for `things` in one robustness row and changes nothing else."""
     spec = make_audit(tmp_path, evaluation={"items": 0})
@@ -108,8 +110,8 @@ def test_a_second_lexicon_counts_apart(call, tmp_path: Path) -> None:
     (tmp_path / "second.json").write_text(json.dumps({"things": ["film", "x"]}), encoding="utf-8")
     assert call("run", str(spec))[0] == 0
     plain = json.loads(call("report", "--json")[1])["groups"]
-    code, said = call("run", str(spec), "--set", "groups.second=second.json")
-    assert code == 0, said
+    code, printed = call("run", str(spec), "--set", "groups.second=second.json")
+    assert code == 0, printed
     with_second = json.loads(call("report", "--json")[1])["groups"]
     with open_database(Settings().database_url) as db:
         run = runs.get(db, "latest")
@@ -137,12 +139,12 @@ def test_mentions_are_ranked_and_their_spread_is_kept(call, tmp_path: Path) -> N
     rows = json.loads(call("report", "--json")[1])["groups"]["rows"]
     with open_database(Settings().database_url) as db:
         run = runs.get(db, "latest")
-        told = list(results.iter_mentions(db, run.id))
+        reported = list(results.iter_mentions(db, run.id))
     for row in rows:
         assert 0.0 < row["rank"] < 1.0
         own = sorted(
             one.relevance
-            for one in told
+            for one in reported
             if (one.group, one.target, one.class_name)
             == (row["group"], row["target"], row["class_name"])
         )
@@ -170,7 +172,7 @@ def test_mentions_are_ranked_and_their_spread_is_kept(call, tmp_path: Path) -> N
         ),
     ],
 )
-def test_wrong_groups_are_told(call, tmp_path: Path, groups, data, says: str) -> None:
+def test_wrong_groups_are_reported(call, tmp_path: Path, groups, data, says: str) -> None:
     spec = make_audit(tmp_path, items=3)
     rows = [
         {"text": "a film", "id": f"x{i}", "things": '[[0, 1, "things"]]', "empty": None}
@@ -181,8 +183,8 @@ def test_wrong_groups_are_told(call, tmp_path: Path, groups, data, says: str) ->
     document = json.loads(spec.read_text(encoding="utf-8"))
     document |= {"groups": groups, "data": {"source": "texts.jsonl", **data}}
     spec.write_text(json.dumps(document), encoding="utf-8")
-    code, said = call("validate", str(spec))
-    assert (code, says in said) == (2, True), said
+    code, printed = call("validate", str(spec))
+    assert (code, says in printed) == (2, True), printed
 
 
 def test_regions_of_pictures(call, tmp_path: Path, vit_dir: Path) -> None:
@@ -203,8 +205,8 @@ def test_regions_of_pictures(call, tmp_path: Path, vit_dir: Path) -> None:
         "evaluation": {"items": 0},
     }
     (tmp_path / "audit.yaml").write_text(json.dumps(document), encoding="utf-8")
-    code, said = call("run", "audit.yaml")
-    assert code == 0, said
+    code, printed = call("run", "audit.yaml")
+    assert code == 0, printed
     with open_database(f"sqlite:///{tmp_path / 'transexplain.db'}", upgrade=False) as store:
         run = runs.get(store, "latest")
         found = list(results.iter_mentions(store, run.id))
@@ -219,8 +221,8 @@ def test_regions_of_pictures(call, tmp_path: Path, vit_dir: Path) -> None:
         assert halves == pytest.approx(total, rel=1e-2, abs=1e-4)  # stored in float16
         assert of[name, "left"].entity == of[name, f"by/{'ab'[int(name) % 2]}"].entity == name
         assert of[name, "whole"].entity == "all"
-    code, said = call("matches", "latest")
-    assert (code, "has no matches in texts" in said) == (2, True)
+    code, printed = call("matches", "latest")
+    assert (code, "has no matches in texts" in printed) == (2, True)
 
 
 def test_lexicons_are_found_from_any_folder(tmp_path: Path, monkeypatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import Reports, run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.mixed_audits import Mixed
@@ -47,8 +47,8 @@ def test_runs_of_every_kind(
 ) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", "0" * 64)
     spec = make_audit(tmp_path, **QUICK, **keys)
-    code, said = call("run", str(spec))
-    assert code == 0, said
+    code, printed = call("run", str(spec))
+    assert code == 0, printed
     mixed = document()["mixed"]
     assert mixed["failed"] == 0 and 5 < mixed["items"] < 35
     by_target: dict[str, int] = {}
@@ -58,8 +58,8 @@ def test_runs_of_every_kind(
     every = {"all": 3, "predicted": 1, "top:2": 2}
     for target, count in by_target.items():
         assert count == every.get(target, 1) * mixed["items"]
-    code, said = call("verify", "latest")
-    assert code == 0, said
+    code, printed = call("verify", "latest")
+    assert code == 0, printed
 
 
 def test_pictures_have_agreement_and_no_groups(call: Call, tmp_path: Path, vit_dir: Path) -> None:
@@ -69,8 +69,8 @@ def test_pictures_have_agreement_and_no_groups(call: Call, tmp_path: Path, vit_d
         Image.effect_noise((40, 30), 20 + 10 * index).convert("RGB").save(folder / f"{index}.png")
     spec = {"name": "tiny", "model": str(vit_dir), "data": f"imagefolder:{folder}", **QUICK}
     Path("audit.yaml").write_text(json.dumps(spec), encoding="utf-8")
-    code, said = call("run", "audit.yaml")
-    assert code == 0, said
+    code, printed = call("run", "audit.yaml")
+    assert code == 0, printed
     mixed = document()["mixed"]
     assert mixed["groups"] == [] and 0 < mixed["items"] < 12
     assert sum(row["items"] for row in mixed["classes"]) == mixed["items"]
@@ -94,7 +94,14 @@ def mixed_of_run(spec: Path, url: str, snapshots: Path, stop_after: int = 0) -> 
                     stop.set()
 
             with pytest.raises(KeyboardInterrupt):
-                run_local(db, run_id, settings, model=prepared.model, on_items=count, stop=stop)
+                run_local(
+                    db,
+                    run_id,
+                    settings,
+                    model=prepared.model,
+                    report=Reports(items=count),
+                    stop=stop,
+                )
         run_local(db, run_id, settings, model=prepared.model)
         summary = summarise(db, run_id)
         assert summary.mixed is not None and summary.counts.pending == 0

@@ -59,7 +59,7 @@ def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("explain", "said"),
+    ("explain", "printed"),
     [
         ({"method": "rollout"}, "explain.method: 'rollout' measures score"),
         ({"method": "gradient-x-input", "exact": "rollout"}, "explain.exact: 'rollout'"),
@@ -68,9 +68,9 @@ def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) ->
         ({"method": "gradient-x-input", "exact_params": {"no": 1}}, "no parameter 'no'"),
     ],
 )
-def test_methods_that_cannot_be_mixed(explain: dict[str, Any], said: str) -> None:
+def test_methods_that_cannot_be_mixed(explain: dict[str, Any], printed: str) -> None:
     document = {"model": "m", "data": "d.csv", "explain": {"exact_sample": 0.1, **explain}}
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=printed):
         AuditSpec.model_validate(document).exact_plan()
 
 

@@ -1,4 +1,4 @@
-"""Following a run on the queue: re-sent hints, the missing worker, the end."""
+"""Following a run on the queue: messages sent again, the missing worker, the end."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from tiny_audit import make_audit
 
 from orchestrator.dispatch import queue
 from orchestrator.dispatch import queue as sweep
-from orchestrator.dispatch.follow import follow
+from orchestrator.dispatch.queue import follow
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError
@@ -18,7 +18,7 @@ from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 
 
-def test_hints_are_sent_again_until_the_run_ends(
+def test_messages_are_sent_again_until_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker loses every first message and is away once; the round after that is worked on."""
@@ -43,7 +43,8 @@ def test_hints_are_sent_again_until_the_run_ends(
             for index in indices if len(rounds) > 2 else ():
                 bench.work(of_run, index)
 
-        monkeypatch.setattr(sweep.sweep, "__kwdefaults__", {"every": 0.6})
+        monkeypatch.setattr(sweep.sweep, "__kwdefaults__", {"every": 0.3})
+        monkeypatch.setattr(queue, "_POLL", 0.2)
         monkeypatch.setattr(queue, "depth", lambda *_: 0)
         monkeypatch.setattr(queue, "send_messages", deliver)
         follow(db, run_id, settings, counted.append, warnings.append)

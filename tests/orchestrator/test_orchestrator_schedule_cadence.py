@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.schedule.cadence import check, latest, upcoming
+from orchestrator.schedule.tick import check, latest, upcoming
 from transexplain.errors import ConfigurationError
 
 BERLIN = "Europe/Berlin"  # 2026-03-29: 2 to 3 o'clock is skipped; 2026-10-25: 2 to 3 comes twice
@@ -83,7 +83,7 @@ def test_the_latest_is_the_last_one_that_was_to_come(cron: str, zone: str, aroun
 
 
 @pytest.mark.parametrize(
-    ("cron", "zone", "said"),
+    ("cron", "zone", "printed"),
     [
         ("every night", "UTC", "minute hour day month weekday"),
         ("61 3 * * *", "UTC", "Bad minute"),
@@ -112,8 +112,8 @@ def test_the_latest_is_the_last_one_that_was_to_come(cron: str, zone: str, aroun
         ("0 0 31 2 *", "UTC", "day|never fires"),
     ],
 )
-def test_what_is_wrong_is_named(cron: str, zone: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_is_wrong_is_named(cron: str, zone: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         check(cron, zone)
 
 

@@ -171,7 +171,7 @@ def test_paths_hold_from_every_folder(
     assert runs.get(db, run_id).state == "done"
 
 
-def said(*words: str, code: int = 0) -> Result:
+def printed(*words: str, code: int = 0) -> Result:
     result = CliRunner().invoke(app, list(words), catch_exceptions=True)
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
@@ -185,19 +185,19 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = str(make_audit(tmp_path, items=16, **SMALL))
     night = ("--cron", "0 3 * * *", "--time-zone", "Europe/Berlin")
     hook = ("--webhook", "http://127.0.0.1:1/very-secret")
-    assert "Europe/Berlin" in said("schedule", "add", "nightly", spec, *night, *hook).stdout
-    assert "run " in said("schedule", "run-now", "nightly", "--work").stdout
+    assert "Europe/Berlin" in printed("schedule", "add", "nightly", spec, *night, *hook).stdout
+    assert "run " in printed("schedule", "run-now", "nightly", "--work").stdout
     assert list((tmp_path / "audits").glob("tiny-*.html")), "worked off here, with its report"
-    assert said("schedule", "tick", "--work").stdout == "", "nothing is due"
-    (document,) = json.loads(said("schedule", "list", "--json").stdout)
+    assert printed("schedule", "tick", "--work").stdout == "", "nothing is due"
+    (document,) = json.loads(printed("schedule", "list", "--json").stdout)
     assert document["state"] == "active"
     assert document["webhook"] == "http://127.0.0.1:1"
     assert document["next"] > document["since"]
     assert document["fires"][0]["post"] == "waiting"
-    assert "paused" in said("schedule", "pause", "nightly").stdout
-    listed = said("schedule", "list").stdout
+    assert "paused" in printed("schedule", "pause", "nightly").stdout
+    listed = printed("schedule", "list").stdout
     assert "paused" in listed
     assert "secret" not in listed
-    assert "resumed" in said("schedule", "resume", "nightly").stdout
-    assert "removed" in said("schedule", "remove", "nightly").stdout
-    assert said("schedule", "list").stdout == ""
+    assert "resumed" in printed("schedule", "resume", "nightly").stdout
+    assert "removed" in printed("schedule", "remove", "nightly").stdout
+    assert printed("schedule", "list").stdout.startswith("no schedules yet")

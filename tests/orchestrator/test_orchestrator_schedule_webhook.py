@@ -140,6 +140,7 @@ def test_a_verdict_is_posted_once_signed_and_compared(
     assert (before["newly_flagged"], before["no_longer_flagged"]) == ([], [])
 
 
+@pytest.mark.exhaustive
 def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
     db: Database, settings: Settings, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
     assert "answered 500" in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_it_is_given_up_in_the_end(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +177,7 @@ def test_it_is_given_up_in_the_end(
     assert len(receiver.posts) == 2
 
 
-def test_a_verdict_that_cannot_be_made_is_told_and_given_up(
+def test_a_verdict_that_cannot_be_made_is_reported_and_given_up(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -196,6 +198,7 @@ def test_a_verdict_that_cannot_be_made_is_told_and_given_up(
     assert receiver.posts == []
 
 
+@pytest.mark.exhaustive
 def test_a_poster_that_died_after_its_post_repeats_the_key(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

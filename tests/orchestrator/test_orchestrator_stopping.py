@@ -68,8 +68,8 @@ def started(folder: Path, body: str, ready: int = 1) -> Iterator[subprocess.Pope
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=20)
-    return process.returncode, said
+    _, printed = process.communicate(timeout=20)
+    return process.returncode, printed
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
@@ -148,8 +148,8 @@ def test_a_child_that_is_still_importing_does_not_hear_the_terminal(tmp_path: Pa
     """
     with started(tmp_path, body) as process:
         interrupt(process)
-        code, said = ended(process)
-        assert (code, said.replace("ready\n", "")) == (7, "")
+        code, printed = ended(process)
+        assert (code, printed.replace("ready\n", "")) == (7, "")
 
 
 def test_a_library_that_turns_an_interruption_into_an_error_shows_no_traceback(
@@ -164,7 +164,8 @@ def test_a_library_that_turns_an_interruption_into_an_error_shows_no_traceback(
         assert ended(process) == (130, "interrupted\n")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+@pytest.mark.exhaustive
 def test_an_output_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -184,7 +185,7 @@ def test_an_output_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
 def test_a_full_disk_is_named() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrator.cli", "version"],
+            [sys.executable, "-m", "orchestrator.cli", "--version"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

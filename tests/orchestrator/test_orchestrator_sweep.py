@@ -16,7 +16,7 @@ from orchestrator.cli.command_line import app
 from orchestrator.dispatch import queue
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
-from transexplain.store import hints, results, runs, shards
+from transexplain.store import results, runs, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.app import make_app, queue_of
@@ -47,7 +47,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting
 
 
 def the_queue(settings: Settings) -> str:
-    """Where hints for the runs of these tests go."""
+    """Where messages for the runs of these tests go."""
     return queue_of(settings, make_plan())
 
 
@@ -118,7 +118,9 @@ def test_a_broker_that_is_away_is_named_and_asked_again(db: Database, settings: 
     with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:
         queue.sweep(db, away, every=0)
     assert "secret" not in str(caught.value)
-    assert hints.take(db, [run_id], 1, patience=60) == {run_id: [0]}, "no hint was noted as sent"
+    assert shard_messages.take(db, [run_id], 1, patience=60) == {run_id: [0]}, (
+        "no hint was noted as sent"
+    )
 
 
 def test_the_verb_says_what_it_did(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +128,10 @@ def test_the_verb_says_what_it_did(settings: Settings, monkeypatch: pytest.Monke
     monkeypatch.setenv("TRANSEXPLAIN_QUEUE", settings.queue)
     with open_database(settings.database_url, upgrade=True) as store:
         runs.create(store, make_plan(), make_shards())
-    said = [CliRunner().invoke(app, ["sweep", "--db", settings.database_url]) for _ in range(2)]
-    assert [one.exit_code for one in said] == [0, 0]
-    assert "3 messages sent" in said[0].stdout
-    assert "another process" in said[1].stdout
+    printed = [CliRunner().invoke(app, ["sweep", "--db", settings.database_url]) for _ in range(2)]
+    assert [one.exit_code for one in printed] == [0, 0]
+    assert "3 messages sent" in printed[0].stdout
+    assert "another process" in printed[1].stdout
 
 
 def broker_forgets(db: Database, settings: Settings) -> None:

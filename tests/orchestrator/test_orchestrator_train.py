@@ -43,57 +43,59 @@ def spec(tmp_path: Path) -> Path:
 
 
 def test_the_verb_trains_and_says_what_is_where(spec: Path, call: Call, tmp_path: Path) -> None:
-    code, said = call("train", str(spec))
-    assert code == 0, said
+    code, printed = call("train", str(spec))
+    assert code == 0, printed
     folder = Path("trainings/films")
     for name in ("model", "history.json", "curves.png", "curves.svg"):
-        assert str(folder / name) in said
+        assert str(folder / name) in printed
         assert (tmp_path / folder / name).exists()
-    assert "accuracy" in said
-    assert f"transexplain run --model {folder / 'model'}" in said
+    assert "accuracy" in printed
+    assert f"transexplain run --model {folder / 'model'}" in printed
     assert load_model(tmp_path / folder / "model").classes == ("bad", "so-so", "good")
 
 
 @pytest.mark.parametrize("mode", ["separate", "joint"])
-def test_an_explainer_is_trained_and_told(
+def test_an_explainer_is_trained_and_described(
     spec: Path, call: Call, tmp_path: Path, mode: str
 ) -> None:
-    asked = {"mode": mode, "epochs": 2, "width": 16, "depth": 1, "layers": [0, 1]}
-    code, said = call("train", str(write(tmp_path, explainer=asked, validation={"share": 0.3})))
-    assert code == 0, said
+    requested = {"mode": mode, "epochs": 2, "width": 16, "depth": 1, "layers": [0, 1]}
+    code, printed = call(
+        "train", str(write(tmp_path, explainer=requested, validation={"share": 0.3}))
+    )
+    assert code == 0, printed
     folder = Path("trainings/films")
     facts = read_facts(folder / "explainer.safetensors")
     assert (facts.mode, facts.architecture.layers) == (mode, (0, 1))
     assert facts.base == load_model(folder / "model").ref.digest
-    assert "rank correlation" in said
-    assert f"--set method.params.explainer={folder / 'explainer.safetensors'}" in said
+    assert "rank correlation" in printed
+    assert f"--set method.params.explainer={folder / 'explainer.safetensors'}" in printed
     assert (folder / "explainer-curves.png").exists() == (mode == "separate")
 
 
 def test_no_epochs_leave_the_model_alone(spec: Path, call: Call, tmp_path: Path) -> None:
     kept = {"optimisation": {"epochs": 0}, "explainer": {"mode": "separate", "epochs": 1}}
-    code, said = call("train", str(write(tmp_path, **kept)))
-    assert code == 0, said
-    assert f"model      {tmp_path / 'bert'}" in said
-    assert "accuracy" not in said.splitlines()[-1]
+    code, printed = call("train", str(write(tmp_path, **kept)))
+    assert code == 0, printed
+    assert f"model      {tmp_path / 'bert'}" in printed
+    assert "accuracy" not in printed.splitlines()[-1]
     assert not (tmp_path / "trainings" / "films" / "model").exists()
 
 
 def test_json_and_settings(spec: Path, call: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = call(
+    code, printed = call(
         "train", str(spec), "--json", "--output", "mine", "--set", "optimisation.epochs=1"
     )
-    assert code == 0, said
-    told = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
-    assert told["model"] == "mine/model"
-    assert told["epochs"] == 1
-    assert 0 <= told["metrics"]["accuracy"] <= 1
+    assert code == 0, printed
+    reported = json.loads(printed[printed.index("{\n") : printed.rindex("}") + 1])
+    assert reported["model"] == "mine/model"
+    assert reported["epochs"] == 1
+    assert 0 <= reported["metrics"]["accuracy"] <= 1
 
 
 def test_other_settings_need_a_restart(spec: Path, call: Call) -> None:
     assert call("train", str(spec))[0] == 0
-    code, said = call("train", str(spec), "--set", "seed=9")
-    assert (code, "--restart" in said) == (2, True)
+    code, printed = call("train", str(spec), "--set", "seed=9")
+    assert (code, "--restart" in printed) == (2, True)
     assert call("train", str(spec), "--set", "seed=9", "--restart")[0] == 0
 
 
@@ -102,17 +104,17 @@ def test_an_interrupted_training_says_how_to_go_on(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("orchestrator.cli.train_commands._Bar.should_stop", lambda self: True)
-        code, said = call("train", str(spec))
-    assert (code, "goes on" in said) == (130, True)
+        code, printed = call("train", str(spec))
+    assert (code, "goes on" in printed) == (130, True)
     assert Path("trainings/films/fit/checkpoint.safetensors").is_file()
-    code, said = call("train", str(spec))
-    assert code == 0, said
+    code, printed = call("train", str(spec))
+    assert code == 0, printed
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "printed"),
     [
-        ({"modle": "x"}, "modle: unknown key; known here: name, preset, model"),
+        ({"modle": "x"}, "modle: unknown key; did you mean 'model'? known here: name, preset"),
         ({"optimisation": {"lr": 1}}, "optimisation.lr: unknown key; known here: epochs"),
         ({"optimisation": {"epochs": 0}}, "0 epochs"),
         ({"preset": "joint-sound"}, "joint-text, joint-vision, separate-text, separate-vision"),
@@ -127,17 +129,17 @@ def test_an_interrupted_training_says_how_to_go_on(
     ],
 )
 def test_bad_specifications_are_named(
-    spec: Path, tmp_path: Path, call: Call, keys: dict, said: str
+    spec: Path, tmp_path: Path, call: Call, keys: dict, printed: str
 ) -> None:
     code, message = call("train", str(write(tmp_path, **keys)))
     assert code == 2
-    assert said in message
+    assert printed in message
     assert "Traceback" not in message
 
 
 def test_a_file_that_is_not_there_is_named(call: Call) -> None:
-    code, said = call("train", "missing.yaml")
-    assert (code, "missing.yaml" in said) == (2, True)
+    code, printed = call("train", "missing.yaml")
+    assert (code, "missing.yaml" in printed) == (2, True)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

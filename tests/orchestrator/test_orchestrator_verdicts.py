@@ -47,8 +47,8 @@ def world(
         who, praise, blame = (itertools.cycle(one) for one in (names[group], GOOD, BAD))
         for number in range(count):
             for_, against = (2, 1) if number < good else (1, 2)
-            said = [next(praise) for _ in range(for_)] + [next(blame) for _ in range(against)]
-            words = ("applicant", next(who), "for", place, *said)
+            printed = [next(praise) for _ in range(for_)] + [next(blame) for _ in range(against)]
+            words = ("applicant", next(who), "for", place, *printed)
             texts.append(Text(words=words, columns={"post": place, "group": group}))
     return replace(World(texts=texts, groups=names, worth=WORTH), **changes)
 
@@ -57,7 +57,7 @@ def world(
 class Audit:
     """What an audit said."""
 
-    said: str
+    printed: str
     report: dict[str, Any]
     rules: dict[str, bool]  #: of the gate: whether each is kept
     gate: int  #: its exit code
@@ -108,14 +108,14 @@ def audit(call: Call, tmp_path: Path) -> Audited:
             model = made.write_model(tmp_path / "model")
             words = ["run", "--model", model, "--data", data, "--target", TARGET]
             every += ["evaluation.items=0", "groups.randomised=false", "payload=float32"]
-        code, said = call(
+        code, printed = call(
             *words, "--lexicon", lexicon, *(word for one in every for word in ("--set", one))
         )
-        assert code == 0, said
+        assert code == 0, printed
         (written,) = (tmp_path / "audits").glob("[!m]*.json")
         report = json.loads(written.read_text(encoding="utf-8"))
         assert report["counts"]["done"] == len(made.texts), "nothing is lost"
-        return Audit(said, report, *gate(call, tmp_path))
+        return Audit(printed, report, *gate(call, tmp_path))
 
     return audited
 
@@ -125,8 +125,8 @@ def gate(call: Call, folder: Path) -> tuple[dict[str, bool], int]:
     rules = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     policy = folder / "policy.yaml"
     policy.write_text(yaml.safe_dump({name: rules[name] for name in RULES}), encoding="utf-8")
-    code, said = call("gate", "latest", "--policy", str(policy), "--json")
-    return {one["rule"]: one["passed"] for one in json.loads(said)["checks"]}, code
+    code, printed = call("gate", "latest", "--policy", str(policy), "--json")
+    return {one["rule"]: one["passed"] for one in json.loads(printed)["checks"]}, code
 
 
 both_ways = pytest.mark.parametrize("way", ["run", "import"])
@@ -267,19 +267,19 @@ def small(**columns: Callable[[int], str]) -> World:
 
 
 @both_ways
-def test_templates_of_one_row_are_said(audit: Audited, way: Way) -> None:
+def test_templates_of_one_row_are_reported(audit: Audited, way: Way) -> None:
     made = small(form=lambda row: f"alone {row}" if row < 4 else f"form {row % 10}")
     found = audit(made, way, "data.template=form")
-    assert "4 of 14 templates have one row only, which no pair is made of" in found.said
+    assert "4 of 14 templates have one row only, which no pair is made of" in found.printed
     assert found.kind != "clear"
     outcome = found.report["groups"]["outcomes"][0]
     assert outcome["own"]["selected"]["total"] == 24, "rates count them"
 
 
 @both_ways
-def test_clusters_that_are_all_one_are_said(audit: Audited, way: Way) -> None:
+def test_clusters_that_are_all_one_are_reported(audit: Audited, way: Way) -> None:
     found = audit(small(author=lambda _: "one"), way, "data.cluster=author")
-    assert "all rows are one cluster by data.cluster ('author')" in found.said
+    assert "all rows are one cluster by data.cluster ('author')" in found.printed
     assert (found.first["verdict"], found.kind) == ("inconclusive", "unknown")
     assert found.report["groups"]["outcomes"][0]["own"]["selected"]["interval"] == [0.0, 1.0]
     assert found.first["missing"] == [
@@ -291,11 +291,11 @@ def test_clusters_that_are_all_one_are_said(audit: Audited, way: Way) -> None:
 
 
 @both_ways
-def test_a_reference_that_is_never_mentioned_is_said(audit: Audited, way: Way) -> None:
+def test_a_reference_that_is_never_mentioned_is_reported(audit: Audited, way: Way) -> None:
     made = world({(FIRST, "office"): (12, 24)})
     found = audit(made, way)
     assert "Nothing was compared with people/second: the reference is never mentioned." in (
-        found.said
+        found.printed
     )
     assert (found.first["verdict"], found.kind, found.gate) == ("inconclusive", "unknown", 1)
     assert (

@@ -11,9 +11,9 @@ from rich.console import Console
 from tiny_audit import make_audit
 from typer.testing import CliRunner
 
+from orchestrator.cli import operator_commands
 from orchestrator.cli.command_line import app
 from orchestrator.cli.status_commands import Rate, Watcher, span, watch
-from orchestrator.dispatch import exposition
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
@@ -73,8 +73,9 @@ def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
     assert fleet_state.status(db).runs["cancelled"] == 1
 
 
+@pytest.mark.exhaustive
 def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: Prepared) -> None:
-    server, thread = exposition.serve(db, host="127.0.0.1", port=0)
+    server, thread = operator_commands.serve(db, host="127.0.0.1", port=0)
     try:
         url = f"http://127.0.0.1:{server.server_port}/metrics"
 
@@ -93,7 +94,7 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
         fleet_state.add(db, {"json": 2})
         seen = scrape()
         with pytest.raises(ConfigurationError, match=r"choose another --host or --port"):
-            exposition.serve(db, host="127.0.0.1", port=server.server_port)
+            operator_commands.serve(db, host="127.0.0.1", port=server.server_port)
     finally:
         server.shutdown()
         server.server_close()
@@ -112,7 +113,7 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
 
 def test_a_scrape_without_a_database_says_so() -> None:
     gone = Database("postgresql://nobody@127.0.0.1:1/none")
-    (up,) = exposition.FleetCollector(gone).collect()
+    (up,) = operator_commands.FleetCollector(gone).collect()
     assert (up.name, up.samples[0].value) == ("transexplain_up", 0)
 
 
@@ -162,9 +163,9 @@ def test_the_verb_ends_with_the_run(tmp_path: Path, prepared: Prepared) -> None:
     url = f"sqlite:///{tmp_path / 'verb.db'}"
     with open_database(url, upgrade=True) as db:
         runs.cancel(db, runs.create(db, prepared.plan, prepared.shards))
-    said = CliRunner().invoke(app, ["status", "latest", "--watch", "--db", url])
-    assert said.exit_code == 0, said.output
-    assert "cancelled" in said.output
+    printed = CliRunner().invoke(app, ["status", "latest", "--watch", "--db", url])
+    assert printed.exit_code == 0, printed.output
+    assert "cancelled" in printed.output
 
 
 def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
@@ -172,6 +173,6 @@ def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
     with open_database(url, upgrade=True) as db:
         assert "refused" not in CliRunner().invoke(app, ["status", "--db", url]).output
         fleet_state.add(db, {"json": 3, "arguments": 2})
-    said = CliRunner().invoke(app, ["status", "--db", url])
-    assert said.exit_code == 0, said.output
-    assert said.output == "messages that workers refused: 2 arguments, 3 json\n"
+    printed = CliRunner().invoke(app, ["status", "--db", url])
+    assert printed.exit_code == 0, printed.output
+    assert printed.output.endswith("messages that workers refused: 2 arguments, 3 json\n")

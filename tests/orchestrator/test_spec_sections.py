@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.spec import AuditSpec, load_spec
 from orchestrator.spec.audit_spec import SECTIONS, overrides_of
-from orchestrator.spec.spec_section import Section
+from orchestrator.spec.groups_section import GroupsSection
+from orchestrator.spec.spec_document import Section
 from transexplain.errors import ConfigurationError
 from transexplain.methods import METHODS, parameters_of
 from transexplain.methods.method_table import TABLE
@@ -106,12 +107,13 @@ def test_a_stored_specification_is_read_again() -> None:
 
 
 def test_every_section_of_the_specification_is_listed() -> None:
-    named = {
-        name
-        for name, field in AuditSpec.model_fields.items()
-        if "Section" in repr(field.annotation)
-    }
+    named = {*sections_in(AuditSpec), *(f"groups.{name}" for name in sections_in(GroupsSection))}
     assert named == set(SECTIONS)
+
+
+def sections_in(section: type[Section]) -> set[str]:
+    fields = section.model_fields.items()
+    return {name for name, field in fields if "Section" in repr(field.annotation)}
 
 
 def test_options_are_keys_of_their_sections() -> None:

@@ -18,9 +18,9 @@ from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampere
 
 from transexplain.errors import ConfigurationError
 from transexplain.explaining import Explained
-from transexplain.provenance import Check, VerifyRequest
 from transexplain.provenance.explained_again import Largest, differences
 from transexplain.provenance.manifest import manifest_of
+from transexplain.provenance.verification import Check, VerifyRequest
 from transexplain.provenance.verify import drawn, input_checks
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
@@ -49,9 +49,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return audited(tmp_path_factory.mktemp("honest"))
 
 
-@pytest.mark.parametrize("asked", [{}, {"batch_tokens": 1}, {"batch_tokens": 10_000, "seed": 7}])
-def test_whatever_the_batch_size(run: Run, asked: dict[str, Any]) -> None:
-    found = run.checks(items=20, **asked)
+@pytest.mark.parametrize(
+    "requested", [{}, {"batch_tokens": 1}, {"batch_tokens": 10_000, "seed": 7}]
+)
+def test_whatever_the_batch_size(run: Run, requested: dict[str, Any]) -> None:
+    found = run.checks(items=20, **requested)
     assert set(found) == ALL
     assert {one.status for one in found.values()} == {"PASS"}
     assert "20 items" in found["explained again"].text
@@ -67,6 +69,7 @@ def test_whatever_the_number_of_processes(run: Run, tmp_path: Path, payload: str
 
 
 @pytest.mark.postgres
+@pytest.mark.exhaustive
 def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     run = audited(tmp_path, postgres_url)
     assert {one.status for one in run.checks(items=20).values()} == {"PASS"}
@@ -132,7 +135,7 @@ def test_what_moved_is_named_and_can_be_pointed_to(run: Run, tmp_path: Path) -> 
     assert not failed(run.checks())
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(run: Run, tmp_path: Path) -> None:
+def test_files_of_one_name_are_distinguished_by_their_folders(run: Run, tmp_path: Path) -> None:
     plan, root = stored_plan(run), tmp_path / "root"
     one, two = (
         SourceFile(path=f"/data/{name}/x.csv", sha256=sha256(name.encode()).hexdigest())
@@ -144,8 +147,8 @@ def test_files_of_one_name_are_told_apart_by_their_folders(run: Run, tmp_path: P
         (root / name / "x.csv").write_text(name)
 
     def dataset_files(place: Path) -> Check:
-        asked = VerifyRequest(data_root=place)
-        (found,) = [c for c in input_checks(both, asked) if c.name == "dataset files"]
+        requested = VerifyRequest(data_root=place)
+        (found,) = [c for c in input_checks(both, requested) if c.name == "dataset files"]
         return found
 
     assert dataset_files(root).status == "PASS"
@@ -159,16 +162,16 @@ def test_files_of_one_name_are_told_apart_by_their_folders(run: Run, tmp_path: P
     flat = tmp_path / "flat"
     flat.mkdir()
     (flat / "x.csv").write_text("train")
-    told = dataset_files(flat)
-    assert told.status == "FAIL"
-    assert "cannot be both /data/train/x.csv and /data/dev/x.csv" in told.text
+    reported = dataset_files(flat)
+    assert reported.status == "FAIL"
+    assert "cannot be both /data/train/x.csv and /data/dev/x.csv" in reported.text
 
 
 def test_folders_before_a_step_up_are_no_places(tmp_path: Path) -> None:
     (tmp_path / "root" / "d").mkdir(parents=True)
     (tmp_path / "x.csv").write_text("outside")
-    asked = VerifyRequest(data_root=tmp_path / "root")
-    assert asked.file_of("/d/../../x.csv") == tmp_path / "root" / "x.csv"
+    requested = VerifyRequest(data_root=tmp_path / "root")
+    assert requested.file_of("/d/../../x.csv") == tmp_path / "root" / "x.csv"
 
 
 def test_a_tie_may_be_explained_for_the_other_class() -> None:
@@ -209,13 +212,13 @@ def test_another_model_in_its_place(run: Run, tmp_path: Path) -> None:
 def test_the_verbs(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, **SMALL))
     assert call("run", spec)[0] == 0
-    code, said = call("verify", "--items", "3")
-    assert code == 0, said
-    assert len(re.findall("^PASS  ", said, re.MULTILINE)) == len(ALL)
-    assert said.endswith("verified\n")
-    code, said = call("manifest", "-o", "kept.json")
+    code, printed = call("verify", "--items", "3")
+    assert code == 0, printed
+    assert len(re.findall("^PASS  ", printed, re.MULTILINE)) == len(ALL)
+    assert printed.endswith("verified\n")
+    code, printed = call("manifest", "-o", "kept.json")
     assert code == 0
-    name, whole = re.fullmatch(r"inputs (\w{64})\nmanifest (\w{64})\n", said).groups()
+    name, whole = re.fullmatch(r"inputs (\w{64})\nmanifest (\w{64})\n", printed).groups()
     (beside,) = (tmp_path / "audits").glob("manifest-tiny-*.json")
     assert beside.read_bytes() == (tmp_path / "kept.json").read_bytes()
     document = json.loads(beside.read_bytes())
@@ -227,15 +230,15 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert call("verify", "--items", "0", "--manifest", "kept.json")[0] == 0
     turned = "UPDATE item SET predicted = CASE predicted WHEN 'bad' THEN 'good' ELSE 'bad' END"
     assert execute("sqlite:///transexplain.db", turned) == 20
-    code, said = call("verify", "--items", "20", "--json")
-    found = json.loads(said)
+    code, printed = call("verify", "--items", "20", "--json")
+    found = json.loads(printed)
     assert (code, found["failed"]) == (1, 3)
     names = {one["name"] for one in found["checks"] if one["status"] == "FAIL"}
     assert names == {"stored results", "aggregates", "explained again"}
     (tmp_path / "kept.json").write_text("{}")
-    code, said = call("verify", "--manifest", "kept.json", "--items", "0")
+    code, printed = call("verify", "--manifest", "kept.json", "--items", "0")
     assert code == 1
-    assert "FAIL  manifest: the store gives sha256" in said
+    assert "FAIL  manifest: the store gives sha256" in printed
 
 
 @pytest.mark.exhaustive
@@ -245,10 +248,10 @@ def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
     assert call("manifest", "nosuchrun")[0] == 2
     assert call("verify", "--items", "-1")[0] == 2
     assert call("verify", "--tolerance", "-1")[0] == 2
-    code, said = call("manifest", "-o", "no/such/folder/m.json")
-    assert (code, "cannot write" in said) == (2, True)
-    code, said = call("verify", "--items", "0", "--manifest", "absent.json")
-    assert (code, "absent.json cannot be read" in said) == (1, True)
+    code, printed = call("manifest", "-o", "no/such/folder/m.json")
+    assert (code, "cannot write" in printed) == (2, True)
+    code, printed = call("verify", "--items", "0", "--manifest", "absent.json")
+    assert (code, "absent.json cannot be read" in printed) == (1, True)
 
 
 @pytest.mark.exhaustive
@@ -257,36 +260,36 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
     path = write_rows(tmp_path / "rows.jsonl", rows_of_run("sqlite:///transexplain.db"))
     options = ("--lexicon", "groups.json", "--classes", "bad,so-so,good")
     assert call("import", path, *options)[0] == 0
-    code, said = call("verify", "--items", "20")
-    assert code == 0, said
-    assert "NOTE  model files: none: the attributions were made elsewhere" in said
-    assert "read again instead" in said
-    assert "PASS  explained again: 20 items" in said
-    assert "PASS  dataset files: 1 as planned" in said
+    code, printed = call("verify", "--items", "20")
+    assert code == 0, printed
+    assert "NOTE  model files: none: the attributions were made elsewhere" in printed
+    assert "read again instead" in printed
+    assert "PASS  explained again: 20 items" in printed
+    assert "PASS  dataset files: 1 as planned" in printed
     scaled = "UPDATE attribution SET scale = scale * 1.5 WHERE item = 3 AND run_id = "
     execute("sqlite:///transexplain.db", f"{scaled} (SELECT max(id) FROM run)")
     execute("sqlite:///transexplain.db", f"{scaled} (SELECT min(id) FROM run)")
-    code, said = call("verify", "--items", "20")
+    code, printed = call("verify", "--items", "20")
     assert code == 1
-    assert "FAIL  explained again: item '3'" in said
+    assert "FAIL  explained again: item '3'" in printed
 
 
 @pytest.mark.exhaustive
 def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, items=12))
     words = ("--method", "gradient-x-input", "--metric", "sparsity", "--items", "0")
-    code, said = call("evaluate", spec, "-t", "predicted", *words)
-    assert code == 0, said
-    code, said = call("verify", "--items", "5")
-    assert code == 0, said
-    assert "PASS  explained again: 5 items (seed 0), 0 attributions" in said
-    assert "NOTE  scores: not measured again" in said
+    code, printed = call("evaluate", spec, "-t", "predicted", *words)
+    assert code == 0, printed
+    code, printed = call("verify", "--items", "5")
+    assert code == 0, printed
+    assert "PASS  explained again: 5 items (seed 0), 0 attributions" in printed
+    assert "NOTE  scores: not measured again" in printed
     (found,) = (tmp_path / "evaluations").glob("manifest-*.json")
     assert json.loads(found.read_bytes())["inputs"]["plan"]["task"] == "evaluation"
     execute("sqlite:///transexplain.db", "UPDATE score SET value = value + 1 WHERE item = 2")
-    code, said = call("verify", "--items", "0")
+    code, printed = call("verify", "--items", "0")
     assert code == 1
-    assert "FAIL  stored results: shard 0" in said
+    assert "FAIL  stored results: shard 0" in printed
 
 
 @pytest.mark.exhaustive
@@ -297,17 +300,17 @@ def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (24, 24), (colour, 255 - colour, 7)).save(path)
     words = ("--set", "evaluation.items=0", "--name", "pictures")
-    code, said = call("run", "-m", str(vit_dir), "-d", f"imagefolder:{folder}", *words)
-    assert code == 0, said
-    code, said = call("verify")
-    assert code == 0, said
-    assert "PASS  pictures: as in the snapshot" in said
-    assert "NOTE  dataset files: not listed" in said
+    code, printed = call("run", "-m", str(vit_dir), "-d", f"imagefolder:{folder}", *words)
+    assert code == 0, printed
+    code, printed = call("verify")
+    assert code == 0, printed
+    assert "PASS  pictures: as in the snapshot" in printed
+    assert "NOTE  dataset files: not listed" in printed
     Image.new("RGB", (24, 24), (1, 2, 3)).save(folder / "a/two.png")
-    code, said = call("verify")
+    code, printed = call("verify")
     assert code == 1
-    assert "FAIL  pictures: a/two.png has changed" in said
-    assert "cannot be explained again" in said
+    assert "FAIL  pictures: a/two.png has changed" in printed
+    assert "cannot be explained again" in printed
 
 
 def test_a_run_of_an_older_version_says_what_is_not_there(run: Run, tmp_path: Path) -> None:
@@ -340,7 +343,7 @@ def test_a_run_that_is_not_over(run: Run, tmp_path: Path) -> None:
     assert not failed(found)
 
 
-def test_other_software_is_told_and_no_fault(run: Run, tmp_path: Path) -> None:
+def test_other_software_is_reported_and_no_fault(run: Run, tmp_path: Path) -> None:
     url = run.copy(tmp_path / "software.db")
     older = 'UPDATE run SET surroundings = replace(surroundings, \'"torch":"\', \'"torch":"0.\')'
     assert execute(url, older) == 1

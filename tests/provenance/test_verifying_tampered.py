@@ -203,6 +203,7 @@ def test_relevance_that_was_changed_with_its_digest_is_found_by_explaining(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.exhaustive
 def test_half_precision_is_allowed_another_batch_and_no_forgery(tmp_path: Path, dtype: str) -> None:
     model = {"source": str(tmp_path / "model"), "dtype": dtype}
     made = audited(tmp_path, model=model, targets=["predicted", "top:2", "class:good"])
@@ -224,9 +225,9 @@ def test_a_plan_that_cannot_be_read_fails_by_name(run: Run, tmp_path: Path, plan
     found = run.checks(url)
     assert "plan" in failed(found), found
     assert "explained again" not in found
-    said = CliRunner().invoke(app, ["verify", run.id, "--db", url])
-    assert said.exit_code == 1, said.output
-    assert "FAIL  plan:" in said.output
+    printed = CliRunner().invoke(app, ["verify", run.id, "--db", url])
+    assert printed.exit_code == 1, printed.output
+    assert "FAIL  plan:" in printed.output
 
 
 def digests_of(url: str, run_id: str) -> dict[int, str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser_pages import ASKED, FLAGS, Open, Opened
+from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
     """An empty SQLite database at the newest revision."""
-    with open_database(f"sqlite:///{tmp_path / 'reports.db'}", upgrade=True) as database:
+    with fresh_store(tmp_path / "reports.db") as database:
         yield database
 
 
@@ -52,8 +52,10 @@ def opened(browser: "Browser", tmp_path: Path) -> Iterator[Open]:
         page.on("pageerror", lambda error: found.complaints.append(str(error)))
         page.on(
             "console",
-            lambda said: (
-                found.complaints.append(said.text) if said.type in ("error", "warning") else None
+            lambda printed: (
+                found.complaints.append(printed.text)
+                if printed.type in ("error", "warning")
+                else None
             ),
         )
         page.goto(path.as_uri())

@@ -14,9 +14,8 @@ from test_reports_summary import image_run
 from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.reports import EVALUATION_REPORTS
 from transexplain.reports.evaluation import tabulate
-from transexplain.reports.redacted import redacted
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import redacted, summarise
 from transexplain.store.database import Database
 from transexplain.types.scores import MetricSpec
 

@@ -9,12 +9,11 @@ from jsonschema import Draft202012Validator
 from report_samples import Visible, biased_run
 
 from transexplain.reports import report_formats
-from transexplain.reports.approximating import approximation_sentences, method_of, nearness
 from transexplain.reports.exports import annex_iv, markdown, model_card
-from transexplain.reports.redacted import redacted
+from transexplain.reports.phrasing import approximation_sentences, method_of, nearness
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import redacted, summarise
 from transexplain.store.database import Database
 from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
@@ -68,9 +67,9 @@ def test_the_page_and_the_document(summary: Summary) -> None:
 
 def test_exports_say_it(summary: Summary) -> None:
     for form in (model_card, annex_iv):
-        said = form.render(summary).replace("\\", "")
-        assert "by learned, which approximates lrp" in said
-        assert "rank correlation 0.87" in said
+        printed = form.render(summary).replace("\\", "")
+        assert "by learned, which approximates lrp" in printed
+        assert "rank correlation 0.87" in printed
     comment = markdown.render(summary)
     assert "method learned, which approximates lrp" in comment
     assert "rank correlation 0.87" in comment
@@ -103,7 +102,7 @@ def test_redaction_keeps_it_without_the_folder(summary: Summary) -> None:
     assert "/home/someone" not in render_html(shown)
 
 
-def test_what_was_not_measured_is_not_told() -> None:
+def test_what_was_not_measured_is_not_shown() -> None:
     unknown = Approximation(
         teacher="lrp",
         mode="separate",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser_pages import ATTACKS, Open, Opened
+from everyday import only
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
 from transexplain.reports.report_formats import render_html
@@ -57,6 +58,7 @@ def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
     assert report.complaints == []
 
 
+@pytest.mark.exhaustive
 def test_filters_narrow_together(report: Opened) -> None:
     page = report.page
     page.get_by_role("combobox", name="Mentions", exact=True).select_option("anns")
@@ -73,7 +75,8 @@ def test_filters_narrow_together(report: Opened) -> None:
     assert report.complaints == []
 
 
-def test_wrong_and_unlabelled_items_are_told_apart(db: Database, opened: Open) -> None:
+@pytest.mark.exhaustive
+def test_wrong_and_unlabelled_items_are_distinguished(db: Database, opened: Open) -> None:
     labels = ["positive", "negative", None, "", "positive"]
     run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
     found = opened(render_html(summarise(db, run)))
@@ -108,6 +111,7 @@ def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
     assert found.complaints == []
 
 
+@pytest.mark.exhaustive
 def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> None:
     table = "#groups details.relevance > table.groups"
     head = uneven.page.locator(f"{table} th", has_text="Difference")
@@ -123,6 +127,7 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> N
     assert "" in values
 
 
+@pytest.mark.exhaustive
 def test_words_by_rarity_sort(report: Opened) -> None:
     report.page.locator(".rare summary").first.click()
     head = report.page.locator(".rarity th", has_text="Texts")
@@ -131,14 +136,15 @@ def test_words_by_rarity_sort(report: Opened) -> None:
     assert len(counts) > 2 and counts == sorted(counts, reverse=True)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", only(ATTACKS[0], of=ATTACKS))
+@pytest.mark.exhaustive
 def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> None:
     explained = []
     for index in range(4):
         outcome, one = explained_text(index, f"Ann {attack} good", f"label {attack}")
-        said = f"said {index % 2} {attack}"
-        outcome = replace(outcome, item_id=f"id {index} {attack}", predicted=said)
-        explained.append((outcome, replace(one, item_id=outcome.item_id, class_name=said)))
+        printed = f"said {index % 2} {attack}"
+        outcome = replace(outcome, item_id=f"id {index} {attack}", predicted=printed)
+        explained.append((outcome, replace(one, item_id=outcome.item_id, class_name=printed)))
     classes = (f"said 0 {attack}", f"said 1 {attack}")
     run = stored_run(
         db,
@@ -195,12 +201,13 @@ def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
     assert paper == "rgb(255, 255, 255)"
 
 
+@pytest.mark.exhaustive
 def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
     explained = []
     for index in range(4):
         outcome, one = explained_text(index, f"good tea {index}", "positive")
-        said = ("positive", "negative", "it's <b>")[index % 3]
-        explained.append((outcome, replace(one, class_name=said)))
+        printed = ("positive", "negative", "it's <b>")[index % 3]
+        explained.append((outcome, replace(one, class_name=printed)))
     found = opened(render_html(summarise(db, stored_run(db, explained))))
     choice = found.page.get_by_role("combobox", name="Explained", exact=True)
     choice.select_option("it's <b>")
@@ -214,6 +221,7 @@ def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
     assert found.complaints == []
 
 
+@pytest.mark.exhaustive
 def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened: Open) -> None:
     """A weak text is pale beside strong ones, and full on its own scale."""
     explained = [explained_text(n, "good tea", "positive") for n in range(12)]
@@ -235,6 +243,7 @@ def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened:
     assert opacities() == pytest.approx([0.72] * len(shared), abs=0.01)
 
 
+@pytest.mark.exhaustive
 def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, opened: Open) -> None:
     names = tuple(f"a class with a rather long name {n}" for n in range(8))
     explained = []

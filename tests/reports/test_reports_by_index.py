@@ -11,7 +11,7 @@ from report_samples import CLASSES, biased_run, explained_text, stored_run
 from sqlalchemy import select, update
 from test_reports_summary import image_run
 
-from transexplain.reports import gallery as survey
+from transexplain.reports.sections import failed_items
 from transexplain.reports.summary import summarise
 from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
@@ -177,7 +177,7 @@ def test_margins_and_failures(db: Database) -> None:
         ],
     )
     assert noteworthy.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
-    kinds = survey.failures(db, run)
+    kinds = failed_items.failures(db, run)
     assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
     assert [one.item_id for one in kinds[0].examples] == ["1", "2", "3", "4", "5"]
 

@@ -5,16 +5,19 @@ import math
 import re
 from dataclasses import replace
 
+import altair as alt
 import pytest
 from browser_pages import ATTACKS
+from jsonschema import ValidationError
 from report_samples import Visible, biased_run, explained_text, stored_run
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports import charts, class_charts
+from transexplain.reports import charts
 from transexplain.reports.charts import Series, stroke
 from transexplain.reports.page import runnable
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.row_records import ClassView, RareWord
+from transexplain.reports.sections.class_views import ClassView, positions
+from transexplain.reports.sections.rare_words import RareWord, cloud, plane
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
@@ -34,6 +37,16 @@ def specifications(document: str) -> list[dict]:
     return [json.loads(block) for block in blocks]
 
 
+def test_charts_are_what_the_schema_of_vega_lite_allows(db: Database) -> None:
+    document = render_html(summarise(db, biased_run(db)))
+    drawn = [one for one in specifications(document) if "layer" in one]
+    assert drawn
+    for one in drawn:
+        alt.LayerChart.from_dict(one, validate=True)
+    with pytest.raises(ValidationError):
+        alt.LayerChart.from_dict({**drawn[0], "width": "a foot"}, validate=True)
+
+
 @pytest.mark.parametrize("attack", [*ATTACKS, "<!-- &amp; \u2028 \u2029", "\ud800 \x00"])
 def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> None:
     text = str(charts.script_data({attack: [attack]}))
@@ -42,9 +55,9 @@ def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> Non
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_words_and_names_in_a_drawing_are_escaped(db: Database, attack: str) -> None:
+def test_words_and_names_in_a_drawing_are_escaped(attack: str) -> None:
     words = tuple(rare(f"{attack}{n}", 3.0 - n) for n in range(5))
-    drawing = class_charts.plane(replace(view_of(db), weighted=words), attack)
+    drawing = plane(words, attack)
     assert drawing is not None
     seen = Visible(str(drawing.__html__()))
     assert {tag for tag, _ in seen.tags} <= {"div", "svg", "g", "path", "line", "text", "script"}
@@ -53,14 +66,14 @@ def test_words_and_names_in_a_drawing_are_escaped(db: Database, attack: str) -> 
     assert attack in str(seen.tags[0][1]["aria-label"])
 
 
-def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing(db: Database) -> None:
+def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing() -> None:
     words = (rare("\ud800", 3.0), rare("b", 2.0), rare("c", -1.0))
-    drawing = class_charts.plane(replace(view_of(db), weighted=words), "x \udfff")
+    drawing = plane(words, "x \udfff")
     assert drawing is not None and "\N{REPLACEMENT CHARACTER}" in drawing.still
 
 
 def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
-    drawing = class_charts.positions(view_of(db), "positive")
+    drawing = positions(view_of(db), "positive")
     assert drawing is not None
     (values,) = drawing.specification["datasets"].values()
     means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
@@ -73,28 +86,26 @@ def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
 def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     older = replace(summary, classes=tuple(replace(v, positions=()) for v in summary.classes))
-    assert class_charts.positions(older.classes[0], "positive") is None
+    assert positions(older.classes[0], "positive") is None
     assert "did not record relevance by place" in Visible(render_html(older)).text
     assert "did not record relevance by place" not in Visible(render_html(summary)).text
 
 
-def test_the_plane_needs_words_and_names_those_that_have_room(db: Database) -> None:
-    view = view_of(db)
-    assert class_charts.plane(replace(view, weighted=(rare("a", 1.0), rare("b", 2.0))), "x") is None
+def test_the_plane_needs_words_and_names_those_that_have_room() -> None:
+    assert plane((rare("a", 1.0), rare("b", 2.0)), "x") is None
     apart = [rare(f"w{n}", 3.0 - n, 1.0 + n) for n in range(4)]
     crowd = [rare(f"near{n}", 2.9 - n / 1e3, 1.0) for n in range(9)]
-    drawing = class_charts.plane(replace(view, weighted=(*apart, *crowd)), "x")
+    drawing = plane((*apart, *crowd), "x")
     assert drawing is not None
     assert all(f">w{n}<" in drawing.still for n in range(4)) and "near" not in drawing.still
 
 
-def test_a_cloud_is_alphabetical_and_sized_by_score(db: Database) -> None:
-    words = (rare("Zoe", 9.0), rare("b", 5.0), rare("a", 1.0), rare("no", -7.0))
-    cloud = class_charts.cloud(replace(view_of(db), weighted=words))
-    assert [(one.word, one.size) for one in cloud] == [("a", 1), ("b", 3), ("Zoe", 5)]
-    (alone,) = class_charts.cloud(replace(view_of(db), weighted=(rare("one", 2.0),)))
+def test_a_cloud_is_alphabetical_and_sized_by_score() -> None:
+    words = (rare("Zoe", 9.0), rare("bee", 5.0), rare("ant", 1.0), rare("no", -7.0))
+    assert [(one.word, one.size) for one in cloud(words)] == [("ant", 1), ("bee", 3), ("Zoe", 5)]
+    (alone,) = cloud((rare("only", 2.0),))
     assert alone.size == 1
-    assert class_charts.cloud(replace(view_of(db), weighted=())) == ()
+    assert cloud(()) == ()
 
 
 def test_words_of_the_drawings_are_the_ends_of_the_table(db: Database) -> None:

@@ -109,9 +109,9 @@ def test_groups_worked_by_hand(db: Database, before: str) -> None:
     assert moves["anns"].difference_after == pytest.approx(0.49, abs=1e-6)
     assert moves["anns"].turned, "a difference in both, of the other sign"
     assert newly(summary.groups) == gone(summary.groups) != []
-    said = " ".join(one.text for one in summary.headline)
-    assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in said
-    assert "Newly different from the reference: anns and bobs." in said
+    printed = " ".join(one.text for one in summary.headline)
+    assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in printed
+    assert "Newly different from the reference: anns and bobs." in printed
 
 
 def test_paired_means_are_those_of_the_runs_where_the_target_is_fixed(
@@ -174,15 +174,15 @@ def test_other_texts_under_the_same_id_are_no_pair(db: Database) -> None:
               (texts, changed))
     )  # fmt: skip
     found = compare_runs(db, *ids, force=True)
-    told = found.predictions
-    assert (told.common, told.other_content, told.unknown_content) == (4, 2, 0)
-    assert (told.flips, told.lost, told.labelled) == (0, 0, 4)
+    reported = found.predictions
+    assert (reported.common, reported.other_content, reported.unknown_content) == (4, 2, 0)
+    assert (reported.flips, reported.lost, reported.labelled) == (0, 0, 4)
     (change,) = found.changes
     assert change.items == 4
     assert change.agreement is not None
     assert (change.agreement.mean, change.agreement.items) == (1.0, 4)
-    said = " ".join(one.text for one in found.headline)
-    assert "rests on 4 items with the same content in both runs. 2 more share an id" in said
+    printed = " ".join(one.text for one in found.headline)
+    assert "rests on 4 items with the same content in both runs. 2 more share an id" in printed
     assert json.loads(DRIFT_REPORTS.load("json")(found))["predictions"]["other_content"] == 2
     page = Visible(DRIFT_REPORTS.load("html")(found)).text
     assert "4 pairs; left out are 2 with different contents and 0" in page
@@ -204,8 +204,8 @@ def test_hashed_texts_are_compared_by_the_hashes_of_their_words(
     changed = texts if same else [*texts[:5], "Bob was good today"]
     ids = two_runs(db, *([untold(i, text) for i, text in enumerate(one)] for one in
                          (texts, changed)))  # fmt: skip
-    told = compare_runs(db, *ids, force=True).predictions
-    assert (told.common, told.other_content, told.unknown_content) == kept
+    reported = compare_runs(db, *ids, force=True).predictions
+    assert (reported.common, reported.other_content, reported.unknown_content) == kept
 
 
 def untold(index: int, text: str, *, words: bool = True) -> Any:
@@ -220,8 +220,8 @@ def untold(index: int, text: str, *, words: bool = True) -> Any:
 def test_contents_that_are_not_stored_cannot_be_compared(db: Database) -> None:
     items = [explained_text(0, "Ann was good", "positive"), untold(1, "Bob", words=False)]
     found = compare_runs(db, *two_runs(db, items, items), force=True)
-    told = found.predictions
-    assert (told.common, told.other_content, told.unknown_content) == (1, 0, 1)
+    reported = found.predictions
+    assert (reported.common, reported.other_content, reported.unknown_content) == (1, 0, 1)
     assert any("cannot be compared" in one.text for one in found.headline)
     same = stored_run(db, items), stored_run(db, items)
     assert compare_runs(db, *same).predictions.common == 2, "the data are the same"
@@ -292,9 +292,9 @@ def test_lexicons_are_compared_term_by_term(db: Database) -> None:
     ids = run_of(db, texts, GROUPS), run_of(db, texts, fewer)
     with pytest.raises(ConfigurationError) as refused:
         compare_runs(db, *ids)
-    said = str(refused.value)
-    assert "groups of the lexicon: bobs before, places after" in said
-    assert "terms of anns: 6 terms, Ann among them before, 5 terms after" in said
+    printed = str(refused.value)
+    assert "groups of the lexicon: bobs before, places after" in printed
+    assert "terms of anns: 6 terms, Ann among them before, 5 terms after" in printed
     found = compare_runs(db, *ids, force=True).groups
     assert found is not None and found.unpaired == 1, "Ann"
 
@@ -348,15 +348,19 @@ def test_an_item_explained_for_another_class_has_no_pair(db: Database) -> None:
     assert "Cannot say" in Visible(DRIFT_REPORTS.load("html")(found)).text
 
 
-def test_failed_items_and_unfinished_runs_are_told(db: Database) -> None:
+def test_failed_items_and_unfinished_runs_are_in_the_headline(db: Database) -> None:
     good = [explained_text(i, "Ann was good today", "positive") for i in range(4)]
     broken = ItemFailure(item_id="row-3", index=3, kind="null", message="the text is null")
     found = compare_runs(
         db, stored_run(db, good, shard_size=2, leave=1), stored_run(db, good[:3], [broken])
     )
     assert found.predictions.common == 2
-    said = " ".join(one.text for one in found.headline)
-    assert "2 of 4 items of run" in said and "(it is running)" in said and "1 of 4 items" in said
+    printed = " ".join(one.text for one in found.headline)
+    assert (
+        "2 of 4 items of run" in printed
+        and "(it is running)" in printed
+        and "1 of 4 items" in printed
+    )
 
 
 def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) -> None:
@@ -376,7 +380,7 @@ def test_pages_do_not_show_in_the_result(
 ) -> None:
     after = biased_run(db)
     whole = DRIFT_REPORTS.load("json")(compare_runs(db, before, after))
-    monkeypatch.setattr("transexplain.store.run_pairs._PAGE", 5)
+    monkeypatch.setattr("transexplain.store.readers._PAGE", 5)
     assert DRIFT_REPORTS.load("json")(compare_runs(db, before, after)) == whole
 
 

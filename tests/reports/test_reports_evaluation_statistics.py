@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transexplain.evaluating.metrics.measured_case import Scored
+from transexplain.evaluating.metrics.metric_table import Scored
 from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
     Column,

@@ -7,7 +7,7 @@ from evaluation_samples import plan_of, scores, stored
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
-from transexplain.evaluating.metrics.measured_case import Scored
+from transexplain.evaluating.metrics.metric_table import Scored
 from transexplain.reports.evaluation import evaluation_tables, tabulate
 from transexplain.reports.evaluation.evaluation_records import Table
 from transexplain.reports.evaluation.evaluation_tables import table
@@ -142,24 +142,24 @@ def test_the_sentences_say_who_leads_and_whether_it_is_luck(db: Database) -> Non
     close = {**values, "next": [0.9 + one * (-1) ** n for n, one in enumerate(step)]}
     lost = {**values, "random": [1.0 + one for one in step]}
     plan = plan_of(["clear", "next", "random"], HIGHER)
-    said = {}
+    printed = {}
     for name, given in {"clear": values, "close": close, "lost": lost}.items():
         found = scores("comprehensiveness", given)
-        said[name] = tabulate(db, stored(db, plan, found, 10)).headline
-    assert said["clear"][0].text == "Explanations of 10 texts were measured."
-    kind, text = said["clear"][1].kind, said["clear"][1].text
+        printed[name] = tabulate(db, stored(db, plan, found, 10)).headline
+    assert printed["clear"][0].text == "Explanations of 10 texts were measured."
+    kind, text = printed["clear"][1].kind, printed["clear"][1].text
     assert kind == "good"
     assert "clear is best (0.945, 95\u00a0% interval 0.9" in text
     # two of the 2^10 changes of sign are as far from 0, for both rivals
     assert "Its lead over next (p = 0.002) and all others is beyond chance." in text
     assert text.endswith("It beats random beyond chance.")
-    assert said["close"][1].kind == "fact"
-    assert "Its lead over next may be chance." in said["close"][1].text
-    assert said["lost"][1].kind == "problem"
-    assert said["lost"][1].text.endswith("It does not beat random beyond chance.")
+    assert printed["close"][1].kind == "fact"
+    assert "Its lead over next may be chance." in printed["close"][1].text
+    assert printed["lost"][1].kind == "problem"
+    assert printed["lost"][1].text.endswith("It does not beat random beyond chance.")
 
 
-def test_nothing_is_said_of_luck_on_a_handful_of_items(db: Database) -> None:
+def test_a_handful_of_items_gives_no_best_method(db: Database) -> None:
     values = {"a": [0.9] * 4, "b": [0.1] * 4, "random": [0.2] * 4}
     plan = plan_of(list(values), HIGHER)
     line = tabulate(db, stored(db, plan, scores("comprehensiveness", values), 4)).headline[1]
@@ -170,7 +170,7 @@ def test_nothing_is_said_of_luck_on_a_handful_of_items(db: Database) -> None:
     )
 
 
-def test_a_run_without_scores_is_told_apart_from_one_that_measures_nothing(db: Database) -> None:
+def test_a_run_without_scores_is_distinguished_from_one_that_measures_nothing(db: Database) -> None:
     empty = tabulate(db, stored(db, plan_of(["a"], HIGHER), [], 1))
     assert empty.tables == ()
     assert empty.headline[0].text == "Explanations of 0 texts were measured."

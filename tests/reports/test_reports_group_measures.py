@@ -18,11 +18,13 @@ from report_samples import (
 from sqlalchemy import select, update
 
 from transexplain.analysis.groups.group_splits import Reversal, Split
-from transexplain.reports.group_findings import dropped_by_group, quality_by_group
 from transexplain.reports.report_formats import render_html, render_json
-from transexplain.reports.report_records import Groups, Summary
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_matching import dropped_by_group
+from transexplain.reports.sections.group_quality import quality_by_group
+from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
-from transexplain.reports.tallies import merged
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.store.run_totals import mean_gaps
@@ -52,7 +54,7 @@ def background_run(db: Database) -> str:
     return stored_run(db, explained, groups=groups)
 
 
-def test_words_as_frequent_are_told(db: Database) -> None:
+def test_words_as_frequent_are_shown(db: Database) -> None:
     found = summarise(db, background_run(db))
     anns, bobs = groups_in(found).rows
     assert anns.background is not None and bobs.background is not None
@@ -91,7 +93,7 @@ def split_run(db: Database) -> str:
     return stored_run(db, explained, groups=groups)
 
 
-def test_splits_are_told(db: Database) -> None:
+def test_splits_are_shown(db: Database) -> None:
     found = summarise(db, split_run(db))
     (split,) = groups_in(found).splits
     assert split.by == "predicted class"
@@ -136,11 +138,11 @@ def test_dropped_terms_by_group() -> None:
     assert dropped_by_group({}) == ()
 
 
-def test_dropped_terms_are_told(db: Database) -> None:
+def test_dropped_terms_are_shown(db: Database) -> None:
     found = summarise(db, biased_run(db))
     assert "Which words were left out" not in seen(render_html(found))
-    told = replace(groups_in(found), dropped=dropped_by_group({("anns", "<b>Will"): 1_200}))
-    text = seen(render_html(replace(found, groups=told)))
+    reported = replace(groups_in(found), dropped=dropped_by_group({("anns", "<b>Will"): 1_200}))
+    text = seen(render_html(replace(found, groups=reported)))
     assert "Which words were left out" in text
     assert "anns: 1,200 (<b>Will 1,200)" in text
 

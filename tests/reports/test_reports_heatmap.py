@@ -228,7 +228,7 @@ def test_segments_are_outlined_and_zero_relevance_changes_nothing_else() -> None
 
 
 @pytest.mark.parametrize(
-    ("relevance", "labels", "told"),
+    ("relevance", "labels", "reported"),
     [
         (np.zeros(2), PARTS.astype(float), "integers"),
         (np.zeros(2), np.zeros(4, dtype=int), "rows, cols"),
@@ -240,9 +240,9 @@ def test_segments_are_outlined_and_zero_relevance_changes_nothing_else() -> None
     ],
 )
 def test_segments_that_do_not_fit_are_refused(
-    relevance: np.ndarray, labels: np.ndarray, told: str
+    relevance: np.ndarray, labels: np.ndarray, reported: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=reported):
         segments(relevance, labels)
 
 

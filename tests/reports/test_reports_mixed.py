@@ -10,13 +10,14 @@ from jsonschema import Draft202012Validator
 from local_audits import audited_in
 from tiny_audit import make_audit
 
-from transexplain.provenance import VerifyRequest, verify
+from transexplain.provenance.verification import VerifyRequest
+from transexplain.provenance.verify import verify
 from transexplain.reports import report_formats
-from transexplain.reports.redacted import redacted
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
-from transexplain.reports.summary import summarise
-from transexplain.reports.tallies import group_rows, merged
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_relevance import group_rows
+from transexplain.reports.summary import redacted, summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
 
@@ -80,9 +81,9 @@ def test_the_table_of_groups_is_the_corrected_one(
         for one in summary.mixed.groups
         if one.corrected is not None
     }
-    told = [key for key, row in rows.items() if "not corrected" not in row.note]
-    assert told
-    for key in told:
+    reported = [key for key, row in rows.items() if "not corrected" not in row.note]
+    assert reported
+    for key in reported:
         assert rows[key].mean == pytest.approx(corrected[key], rel=1e-9)
     again = group_rows(runs.get(db, run_id), merged(db, run_id))
     assert [row.difference for row in again] == [row.difference for row in summary.groups.rows]
@@ -119,6 +120,7 @@ def test_the_run_verifies(run: tuple[Database, str]) -> None:
     assert any(one.name == "aggregates" for one in found)
 
 
+@pytest.mark.exhaustive
 def test_a_plain_run_says_nothing_of_it(tmp_path: Path) -> None:
     with audited_in(tmp_path, **keys(tmp_path, method="gradient-x-input")) as (db, run_id):
         found = summarise(db, run_id)

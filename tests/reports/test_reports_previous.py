@@ -42,9 +42,9 @@ def test_two_runs_side_by_side(db: Database, before: str) -> None:
     changes = {one.group: one for one in previous.groups}
     assert changes["anns"].before == pytest.approx(-0.9, abs=1e-6)
     assert changes["anns"].now == pytest.approx(0.49, abs=1e-6)
-    said = " ".join(one.text for one in found.headline)
-    assert f"The model changed since run {before}; 12 of 36 items in both are predicted" in said
-    assert "accuracy was 0.667 and is 1.000" in said
+    printed = " ".join(one.text for one in found.headline)
+    assert f"The model changed since run {before}; 12 of 36 items in both are predicted" in printed
+    assert "accuracy was 0.667 and is 1.000" in printed
 
 
 def test_a_flag_that_changed_its_sign_is_new(db: Database, before: str) -> None:
@@ -64,18 +64,20 @@ def test_who_is_flagged_anew_and_no_more(db: Database, monkeypatch: pytest.Monke
     assert now.previous is not None
     assert {one.group for one in newly(now.previous)} == {"anns", "bobs"}
     assert not gone(now.previous)
-    said = [one.text for one in now.headline if one.kind == "flagged"]
-    assert "Compared with that run, newly flagged: anns and bobs." in said
+    printed = [one.text for one in now.headline if one.kind == "flagged"]
+    assert "Compared with that run, newly flagged: anns and bobs." in printed
 
 
-def test_nothing_changed_is_said(db: Database) -> None:
+def test_two_runs_without_a_change_have_a_sentence(db: Database) -> None:
     nothing = summarise(db, biased_run(db, previous=biased_run(db)))
     assert nothing.previous is not None
     assert not newly(nothing.previous) and not gone(nothing.previous)
     assert any("Neither model, data nor method changed" in one.text for one in nothing.headline)
 
 
-def test_every_format_tells_it_and_a_run_alone_does_not(db: Database, before: str) -> None:
+def test_every_format_shows_the_previous_run_and_a_run_alone_does_not(
+    db: Database, before: str
+) -> None:
     run_id = biased_run(db, previous=before)
     page = REPORTS.load("html")(summarise(db, run_id))
     assert "Compared with the run before" in page and before in page
@@ -102,5 +104,5 @@ def test_other_texts_under_the_same_id_are_not_counted(db: Database, before: str
     found = summarise(db, stored_run(db, explained, previous=before, dataset=data))
     assert found.previous is not None and found.previous.data_changed
     assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
-    said = " ".join(one.text for one in found.headline)
-    assert "2 of 4 items with the same text in both are predicted differently" in said
+    printed = " ".join(one.text for one in found.headline)
+    assert "2 of 4 items with the same text in both are predicted differently" in printed

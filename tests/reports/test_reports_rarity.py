@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.row_records import ClassView
+from transexplain.reports.sections.class_views import ClassView
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 

@@ -11,13 +11,13 @@ from report_samples import biased_run
 from transexplain.analysis.groups.intervals import Rate
 from transexplain.errors import ConfigurationError
 from transexplain.reports import report_formats
-from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.report_records import FailureExample, FailureKind, Summary
-from transexplain.reports.row_records import Confusion
-from transexplain.reports.sections.group_rules import _large
-from transexplain.reports.summary import summarise
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.failed_items import FailureExample, FailureKind
+from transexplain.reports.sections.group_answers import _large
+from transexplain.reports.sections.item_fates import Confusion
+from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
 
 

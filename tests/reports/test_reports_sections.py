@@ -9,10 +9,12 @@ from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stor
 from transexplain.analysis.groups.group_verdicts import GroupFinding
 from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.analysis.groups.shard_aggregate import ControlResults
+from transexplain.reports.headline import verdict
 from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.report_records import Conservation, Groups, Summary
-from transexplain.reports.report_verdict import verdict
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.measured_faithfulness import Conservation
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
@@ -34,7 +36,7 @@ def with_verdicts(summary: Summary, *verdicts: GroupFinding) -> Summary:
     groups = groups_in(summary)
     first = replace(groups.verdicts[0], missing=(), reasons=("because", "and because"))
     found = tuple(
-        replace(first, verdict=said, group=f"g{place}") for place, said in enumerate(verdicts)
+        replace(first, verdict=printed, group=f"g{place}") for place, printed in enumerate(verdicts)
     )
     counts = replace(summary.counts, total=36)  # nothing failed
     return replace(summary, counts=counts, groups=replace(groups, verdicts=found))
@@ -48,7 +50,7 @@ def test_different_answers_are_the_verdict(db: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "kind", "said"),
+    ("verdicts", "kind", "printed"),
     [
         (
             ("different answers", "equivalent"),
@@ -66,10 +68,10 @@ def test_different_answers_are_the_verdict(db: Database) -> None:
     ],
 )
 def test_the_verdict_is_made_of_those_on_groups(
-    db: Database, verdicts: tuple[GroupFinding, ...], kind: str, said: str
+    db: Database, verdicts: tuple[GroupFinding, ...], kind: str, printed: str
 ) -> None:
     found = verdict(with_verdicts(biased(db), *verdicts))
-    assert (found.kind, said in found.text) == (kind, True), found.text
+    assert (found.kind, printed in found.text) == (kind, True), found.text
 
 
 def test_nothing_is_clear_where_something_is_missing(db: Database) -> None:
@@ -102,7 +104,7 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert nothing.text == "Nothing was explained, so nothing can be said."
 
 
-def test_what_was_not_tested_is_told_with_a_remedy(db: Database) -> None:
+def test_what_was_not_tested_is_listed_with_a_remedy(db: Database) -> None:
     found = {one.what: one for one in biased(db).untested}
     assert found["Items without an explanation"].why == "2 of 38: 2 failed."
     assert found["Groups that no item mentions"].why == "Never mentioned: places."
@@ -127,12 +129,12 @@ def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
 def test_what_was_tested_is_not_listed(db: Database) -> None:
     summary = biased(db)
     rows = tuple(row for row in groups_in(summary).rows if row.verdict == "difference")
-    told = replace(
+    reported = replace(
         summary,
         groups=replace(groups_in(summary), rows=rows, never_mentioned=()),
         counts=replace(summary.counts, total=summary.counts.done, failed=0),
     )
-    left = {one.what for one in untested(told)}
+    left = {one.what for one in untested(reported)}
     assert not left & {
         "Groups that no item mentions",
         "Groups that remain open",
@@ -142,14 +144,14 @@ def test_what_was_tested_is_not_listed(db: Database) -> None:
     }
 
 
-def test_labels_that_are_no_class_are_told(db: Database) -> None:
+def test_labels_that_are_no_class_are_listed_as_untested(db: Database) -> None:
     labels = ["positive", None, "negative"]
     run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
     found = {one.what: one.why for one in summarise(db, run).untested}
     assert found["Accuracy on 1 text"] == "They have no label that is a class of the model."
 
 
-def test_an_import_can_be_asked_for_nothing_that_needs_the_model(db: Database) -> None:
+def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
     found = {
         one.what: one for one in biased(db, task="imported", checked=ControlResults()).untested
     }
@@ -237,5 +239,5 @@ def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
         ("./models/m", "m"),
     ],
 )
-def test_folders_of_the_machine_are_not_told(source: str, shown: str) -> None:
+def test_folders_of_the_machine_are_not_shown(source: str, shown: str) -> None:
     assert short(source) == shown

@@ -39,7 +39,7 @@ def test_counts_accuracy_and_failures(db: Database) -> None:
     assert "36 of 38 texts were explained; 2 failed" in texts(found, "fact")
 
 
-def test_the_planted_bias_is_told_in_plain_words(db: Database) -> None:
+def test_the_planted_bias_is_in_the_headline(db: Database) -> None:
     found = summarise(db, biased_run(db))
     assert found.groups is not None
     rows = {row.group: row for row in found.groups.rows}
@@ -128,8 +128,8 @@ def test_a_method_that_tells_no_classes_apart_is_named(db: Database) -> None:
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None
         assert found.class_sensitivity.mean == pytest.approx(value)
-        told = "hardly tells classes apart" in texts(found, "problem")
-        assert told == (kind == "problem")
+        reported = "hardly tells classes apart" in texts(found, "problem")
+        assert reported == (kind == "problem")
         assert any("Class sensitivity is" in note for note in found.notes)
     assert summarise(db, biased_run(db)).class_sensitivity is None
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.reports.gallery import Best, Sizes
+from transexplain.reports.survey import Best, Sizes
 from transexplain.types.words import size_of
 
 

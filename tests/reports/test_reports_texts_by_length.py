@@ -8,13 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_samples import CLASSES, Visible, biased_run, explained_text, stored_run
 
-from transexplain.reports.redacted import redacted, rules
 from transexplain.reports.redaction import gaps
 from transexplain.reports.report_formats import render_html, schema
 from transexplain.reports.report_formats import render_json as as_json
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.texts_by_length import TextsByLength, _parts
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
 
 

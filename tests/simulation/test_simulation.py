@@ -3,15 +3,16 @@
 import os
 
 import pytest
+from everyday import only
 from simulated_fleet import WEATHERS, Fleet
 
 from transexplain.store.database import Database
 
-#: schedules for each weather and database; .ci/run plays thirty
-SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "2"))
+#: schedules for each weather and database; .ci/run plays ten
+SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "1"))
 
 
-@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("weather", only("patient", "deadly", of=WEATHERS))
 def test_promises_hold_in_every_schedule(db: Database, weather: str) -> None:
     for seed in range(SCHEDULES):
         try:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -23,7 +24,11 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def db(database_url: str) -> Iterator[Database]:
+def db(database_url: str, tmp_path: Path) -> Iterator[Database]:
     """A database at the newest revision."""
-    with open_database(database_url, upgrade=True) as database:
+    with (
+        fresh_store(tmp_path / "store.db")
+        if database_url.startswith("sqlite")
+        else open_database(database_url, upgrade=True)
+    ) as database:
         yield database

@@ -6,7 +6,7 @@ from store_samples import claimable, make_plan, make_result, make_shards
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.leases import after_death, caution_of
-from transexplain.store.run_records import Claim, ShardStatus
+from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.schema import item
 from transexplain.types.items import ItemFailure
 

@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from everyday import only
 from sqlalchemy import event, select, text
 from store_samples import claimable, make_plan, make_result, make_shards
 
@@ -14,7 +15,7 @@ from transexplain.errors import ConfigurationError, DatabaseError, FencedError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from transexplain.store.schema import metadata
 from transexplain.types.plans import AuditPlan, Shard
 
@@ -191,10 +192,10 @@ def test_holders_are_listed_once_and_by_name(db: Database) -> None:
 
 def test_postgresql_waits_for_no_disk_when_a_breadcrumb_is_noted(db: Database) -> None:
     claim = claimed(db, start(db))
-    said: list[str] = []
-    event.listen(db.engine, "before_cursor_execute", lambda *args: said.append(args[2]))
+    printed: list[str] = []
+    event.listen(db.engine, "before_cursor_execute", lambda *args: printed.append(args[2]))
     assert shards.note(db, claim, ["a"])
-    unsynchronised = [one for one in said if "synchronous_commit TO OFF" in one]
+    unsynchronised = [one for one in printed if "synchronous_commit TO OFF" in one]
     assert len(unsynchronised) == (db.engine.dialect.name == "postgresql")
 
 
@@ -266,7 +267,7 @@ def drain(url: str, run_id: str, worker: str) -> list[tuple[int, int]]:
     return got
 
 
-@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("kind", only("threads", of=["threads", "processes"]))
 def test_concurrent_claimers_never_share_a_shard(database_url: str, kind: str) -> None:
     with open_database(database_url, upgrade=True) as db:
         run_id = runs.create(db, make_plan(rows=60), make_shards(60, 2))

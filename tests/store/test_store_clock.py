@@ -14,13 +14,14 @@ from sqlalchemy import update
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from orchestrator.dispatch import local
+from orchestrator.dispatch.local import Reports
 from transexplain.settings import Settings
-from transexplain.store import fleet_state, hints, leases, results, runs, schedules, shards
+from transexplain.store import fleet_state, leases, results, runs, schedules, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import duty, schedule, schedule_fire, shard
-from workers import worker_names
-from workers.worker_names import free_dead, worker_name, worker_prefix
+from workers import heartbeat
+from workers.heartbeat import free_dead, worker_name, worker_prefix
 
 TWO_DAYS = 172_815.0
 LEASE = 60.0
@@ -51,7 +52,7 @@ def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> Non
     assert claim is not None
     set_clock_back(db, TWO_DAYS)
     assert 0 in claimable(db, run_id)
-    assert hints.waiting(db, [run_id], 9) == 3
+    assert shard_messages.waiting(db, [run_id], 9) == 3
     assert fleet_state.status(db).expired == 1
     heir = shards.claim(db, run_id, "heir", LEASE, 0)
     assert heir is not None and heir.token == claim.token + 1
@@ -87,14 +88,14 @@ def test_items_are_not_blamed_for_the_clock(db: Database) -> None:
         set_clock_back(db, TWO_DAYS)
 
 
-def test_hints_and_duties_from_ahead_count_as_over(db: Database) -> None:
+def test_messages_and_duties_of_the_future_count_as_over(db: Database) -> None:
     run_id = start(db)
-    assert hints.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert hints.take_duty(db, "sweep", 5)
+    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
+    assert shard_messages.take_duty(db, "sweep", 5)
     set_clock_back(db, TWO_DAYS)
-    assert hints.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert hints.take_duty(db, "sweep", 5)
-    assert not hints.take_duty(db, "sweep", 5)
+    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
+    assert shard_messages.take_duty(db, "sweep", 5)
+    assert not shard_messages.take_duty(db, "sweep", 5)
 
 
 def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:
@@ -177,8 +178,8 @@ def test_processes_of_a_container_are_its_own(
             raise FileNotFoundError
         return SimpleNamespace(st_ino=space)
 
-    monkeypatch.setattr(worker_names.socket, "gethostname", lambda: "host")
-    monkeypatch.setattr(worker_names, "Path", lambda name: SimpleNamespace(stat=lambda: stat(name)))
+    monkeypatch.setattr(heartbeat.socket, "gethostname", lambda: "host")
+    monkeypatch.setattr(heartbeat, "Path", lambda name: SimpleNamespace(stat=lambda: stat(name)))
     assert worker_prefix(7) == wanted
 
 
@@ -200,6 +201,6 @@ def test_a_run_that_waits_says_for_whom(db: Database, monkeypatch: pytest.Monkey
         stop.clear()
         settings = Settings(database_url=str(db.engine.url))
         with pytest.raises(KeyboardInterrupt):
-            wait(db, run_id, settings, on_wait=on_wait, stop=stop)
+            wait(db, run_id, settings, report=Reports(wait=on_wait), stop=stop)
     assert len(heard) == len(waiting)
     assert all("waiting for shard 0 and 2 more: worker elsewhere:0:abc" in one for one in heard)

@@ -9,12 +9,12 @@ from store_samples import make_plan, make_result, make_shards
 
 from transexplain.store import (
     fleet_state,
-    hints,
     partitions,
     results,
     revisions,
     runs,
     schedules,
+    shard_messages,
     shards,
 )
 from transexplain.store.database import Database
@@ -68,7 +68,7 @@ def fill(db: Database) -> None:
     hung = shards.claim(db, second, "w", 60)
     assert hung is not None
     shards.hang(db, hung, ["id-5"], "no progress")
-    assert hints.take_duty(db, "sweep", 60)
+    assert shard_messages.take_duty(db, "sweep", 60)
     fleet_state.add(db, {"json": 2, "task": 3})
 
 

@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_there_and_a_file_that_is_no_database(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "printed"),
     [
         ("mysql://root:pw123@host/x", "not supported"),
         ("sqlite://", "in-memory"),
@@ -121,8 +121,8 @@ def test_a_folder_that_is_not_there_and_a_file_that_is_no_database(tmp_path: Pat
         ("postgresql://u:pw123@host:port/x", "the port is no number"),
     ],
 )
-def test_urls_that_name_no_store(url: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as caught:
+def test_urls_that_name_no_store(url: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed) as caught:
         Database(url)
     assert "pw123" not in str(caught.value)
 
@@ -162,9 +162,9 @@ def test_a_writer_locks_and_a_reader_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.postgres
 def test_postgresql_gives_up_clients_that_froze(postgres_url: str) -> None:
-    asked = text("SHOW idle_in_transaction_session_timeout")
+    requested = text("SHOW idle_in_transaction_session_timeout")
     with Database(postgres_url) as db, db.read() as connection:
-        assert connection.execute(asked).scalar_one() == "5min"
+        assert connection.execute(requested).scalar_one() == "5min"
     own = f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D7s"
     with Database(own) as db, db.read() as connection:
-        assert connection.execute(asked).scalar_one() == "7s"
+        assert connection.execute(requested).scalar_one() == "7s"

@@ -14,7 +14,7 @@ from store_samples import make_plan, make_result, make_shards
 from transexplain.errors import FencedError
 from transexplain.store import leases, results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from transexplain.store.schema import shard
 
 pytestmark = pytest.mark.exhaustive

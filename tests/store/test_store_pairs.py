@@ -8,7 +8,7 @@ from store_samples import make_plan, make_result, make_shards
 from transexplain.errors import ConfigurationError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_pairs import iter_pairs
+from transexplain.store.readers import iter_pairs
 
 
 def saved(db: Database, failing: frozenset[int] = frozenset(), *, backwards: bool = False) -> str:
@@ -37,7 +37,7 @@ def saved(db: Database, failing: frozenset[int] = frozenset(), *, backwards: boo
 
 @pytest.mark.parametrize("size", [1, 4, 12, 128])
 def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("transexplain.store.run_pairs._PAGE", size)
+    monkeypatch.setattr("transexplain.store.readers._PAIRS_AT_ONCE", size)
     before, after = saved(db, frozenset({3})), saved(db, frozenset({7}))
     pages = list(iter_pairs(db, before, after))
     assert all(0 < len(page) <= size for page in pages)

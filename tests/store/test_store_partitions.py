@@ -91,12 +91,14 @@ def test_months_are_made_ahead_and_once(db: Database) -> None:
     revisions.check(db)
 
 
+@pytest.mark.exhaustive
 def test_callers_at_once_make_each_month_once(db: Database) -> None:
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: partitions.maintain(db, ahead=3), range(4)))
     assert sorted(map(len, made)) == [0, 0, 0, 4]
 
 
+@pytest.mark.exhaustive
 def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(
     db: Database,
 ) -> None:
@@ -113,6 +115,7 @@ def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(
             assert where(db, table, run_id).keys() == {f"{table}_{home}"}
 
 
+@pytest.mark.exhaustive
 def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) -> None:
     late = run_of(db, "20310105-00000000")
     neighbour = run_of(db, "203101000000")  # hexadecimal, and inside the bounds of that month
@@ -148,6 +151,7 @@ def test_keys_hold_in_new_months(db: Database) -> None:
     assert not any(where(db, table, run_id) for table in PARTITIONED)
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_lost_while_workers_write(db: Database) -> None:
     ids = [run_of(db, f"203{year}0105-0000000{year}", worked=False) for year in range(4)]
     begun = threading.Event()
@@ -185,6 +189,7 @@ def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
     revisions.check(db)
 
 
+@pytest.mark.exhaustive
 def test_busy_tables_are_not_waited_for_for_ever(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +227,7 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
             connection.execute(text(f"DROP ROLE {name}"))
 
 
+@pytest.mark.exhaustive
 def test_checks_of_keys_read_one_item_each_whatever_the_statistics_say(db: Database) -> None:
     """Planned for an id that no statistics know, they would read all items of the run."""
     pieces = make_shards(2000, 1000)
@@ -253,6 +259,7 @@ def test_checks_of_keys_read_one_item_each_whatever_the_statistics_say(db: Datab
     assert scores == mentions
 
 
+@pytest.mark.exhaustive
 def test_a_grant_outlives_the_migration(postgres_url: str) -> None:
     name = f"worker_{postgres_url.rpartition('/')[2]}"
     granted = text("SELECT has_table_privilege(:name, 'attribution', 'INSERT')")

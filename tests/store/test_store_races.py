@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Barrier, Event
 
+import pytest
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import FencedError
@@ -58,6 +59,7 @@ def test_cancel_among_workers_leaves_nothing_open(db: Database) -> None:
     assert items == SIZE * found.shards["done"] == runs.progress(db, run_id).items_done
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_never_closed_with_work_left_nor_left_open_without(db: Database) -> None:
     """Workers kill shards and close the run while a user drives the dead ones again."""
     run_id = start(db, max_attempts=1)

@@ -204,7 +204,7 @@ def test_conservation_without_ledgers_and_without_magnitude(db: Database) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "printed"),
     [
         ({"outcomes": ()}, "4 missing .first: row 0"),
         ({"failures": (ItemFailure(item_id="x", index=1, kind="k", message="m"),)}, "1 twice"),
@@ -213,9 +213,9 @@ def test_conservation_without_ledgers_and_without_magnitude(db: Database) -> Non
         ({"mentions": (make_mention(make_outcome(9)),)}, "'id-9'.*no outcome"),
     ],
 )
-def test_a_result_must_cover_its_shard(db: Database, change: Any, said: str) -> None:
+def test_a_result_must_cover_its_shard(db: Database, change: Any, printed: str) -> None:
     shard = Shard(index=0, start=0, stop=4)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=printed):
         saved(db, replace(make_result(shard), **change))
 
 

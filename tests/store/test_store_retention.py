@@ -216,6 +216,7 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
 
 
 @pytest.mark.postgres
+@pytest.mark.exhaustive
 def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> None:
     """Between the look and the lock a schedule began to need the run."""
     drop = upkeep._drop_month
@@ -233,6 +234,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
 
 
 @pytest.mark.postgres
+@pytest.mark.exhaustive
 def test_only_the_owner_prunes(months: Database, postgres_url: str) -> None:
     name = f"reader_{postgres_url.rpartition('/')[2]}"
     with months.begin() as connection:

@@ -68,8 +68,8 @@ def test_the_tables_give_the_digest_of_the_commit(db: Database, payload: str) ->
     run_id, one = saved(db, odd_result(), payload=payload)
     assert one.digest is not None
     assert again(db, run_id, one) == one.digest
-    assert one.surroundings is not None
-    assert "transexplain" in one.surroundings["software"]
+    assert one.environment is not None
+    assert "transexplain" in one.environment["software"]
 
 
 def test_it_is_of_the_results_and_not_of_the_run(db: Database) -> None:

@@ -140,6 +140,7 @@ def program(name: str, *arguments: str) -> str:
 
 
 @pytest.mark.postgres
+@pytest.mark.exhaustive
 def test_a_dump_of_postgresql_is_restored_with_its_partitions(
     postgres_url: str, tmp_path: Path
 ) -> None:

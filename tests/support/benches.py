@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.evaluating.evaluation_bench import MethodBench
-from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.explaining import Request
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel

@@ -12,7 +12,8 @@ from threading import Event, Thread
 from typing import Any
 
 from celery import Celery
-from chaos_groups import call, environment, wait_for
+from chaos_groups import environment, wait_for
+from command_line_here import run_here
 from tiny_audit import make_audit
 
 from transexplain.settings import Settings
@@ -37,7 +38,7 @@ class CeleryFleet:
         """Put a run on the queue; its id."""
         folder = self.folder / name
         folder.mkdir()
-        call(self.env, self.folder, "submit", str(make_audit(folder, **audit)))
+        run_here(self.env, self.folder, "submit", str(make_audit(folder, **audit)))
         return runs.list_runs(self.db)[0].id
 
     def states(self, run_id: str) -> list[str]:

@@ -20,7 +20,7 @@ from transexplain.errors import BrokerError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import ShardStatus
+from transexplain.store.runs import ShardStatus
 from workers.app import queue_of
 
 _ZOMBIES = 5  # tries
@@ -185,7 +185,7 @@ class Conductor:
         """Wake the process once its shard is another's; whether its commit is fenced."""
         try:
             group = next(one for one in self.groups if one.has(pid))
-            told = len(_ends(group, index, "fenced"))
+            reported = len(_ends(group, index, "fenced"))
             wait_for(lambda: self._expired(index), "the zombie's lease ends")
             self._hint([index], first=True)
             wait_for(lambda: self._status(index).attempt > attempt, "another claims its shard")
@@ -194,7 +194,7 @@ class Conductor:
                 os.kill(pid, signal.SIGCONT)
 
         def fenced() -> bool:
-            return len(_ends(group, index, "fenced")) > told
+            return len(_ends(group, index, "fenced")) > reported
 
         wait_for(lambda: fenced() or not group.has(pid), "the zombie is fenced or ends")
         if fenced():

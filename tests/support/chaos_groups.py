@@ -31,21 +31,6 @@ def environment(folder: Path, **extra: str) -> dict[str, str]:
     }
 
 
-def call(env: dict[str, str], folder: Path, *words: str, code: int = 0) -> str:
-    """Run one command of the software to its end; what it said."""
-    done = subprocess.run(
-        command(*words),
-        env=env,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -113,5 +98,5 @@ class Group:
 
     def lines(self, text: str) -> list[dict[str, Any]]:
         """The lines of its log that hold `text`; one that a kill cut off is none."""
-        said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [json.loads(one) for one in said if one[:1] + one[-1:] == "{}" and text in one]
+        printed = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [json.loads(one) for one in printed if one[:1] + one[-1:] == "{}" and text in one]

@@ -114,18 +114,18 @@ class OwnPostgres:
         return int(found[0]) if found else 0
 
     def _run(self, program: str, *words: str) -> None:
-        with tempfile.TemporaryFile() as said:  # a pipe would stay open in the server
+        with tempfile.TemporaryFile() as printed:  # a pipe would stay open in the server
             done = subprocess.run(
                 [binary(program), "-D", str(self._data), *words],
-                stdout=said,
-                stderr=said,
+                stdout=printed,
+                stderr=printed,
                 cwd="/",
                 timeout=120,
                 check=False,
                 **self._identity,
             )
-            said.seek(0)
-            assert done.returncode == 0, said.read().decode()
+            printed.seek(0)
+            assert done.returncode == 0, printed.read().decode()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.types.items import Attribution, Evidence, Item, PatchGrid, Token
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from transexplain.methods import METHODS
+from transexplain.methods.learned_explainer import Explainer, save
 from transexplain.methods.learned_facts import Agreement, Architecture, Facts
-from transexplain.methods.learned_network import Explainer, save
 from transexplain.models.hidden_states import readable_layers
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
+from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec
+from transexplain.auditing.explained_shard import explain_shard
+from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.types.plans import Shard, ShardResult
 
 
 @contextmanager
@@ -25,3 +29,18 @@ def audited_in(folder: Path, *, processes: int = 1, **keys: Any) -> Iterator[tup
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_local(db, run_id, settings, processes, model=prepared.model)
         yield db, run_id
+
+
+def shard_results(prepared: Prepared, shards: int = 1) -> list[ShardResult]:
+    """A prepared audit worked on here, its rows cut into so many shards."""
+    rows = prepared.plan.dataset.rows
+    cuts = [rows * number // shards for number in range(shards + 1)]
+    return [
+        explain_shard(
+            prepared.plan,
+            Shard(index=index, start=start, stop=stop),
+            prepared.model,
+            observer=Silent(),
+        )
+        for index, (start, stop) in enumerate(pairwise(cuts))
+    ]

@@ -22,12 +22,12 @@ class Corpus:
         totals = EntityTotals()
         for one in self.rows:
             value = one.exact if exact else one.cheap
-            told = mention(one.group, one.entity, value, one.item_id)
-            totals.add(POSITIVE, [told], magnitude=2.0)
+            reported = mention(one.group, one.entity, value, one.item_id)
+            totals.add(POSITIVE, [reported], magnitude=2.0)
         return cells_of(totals)
 
     def sample(self, share: float, seed: int = 0) -> tuple[ExactSample, float]:
-        """Items drawn by lot, and which part of all they are."""
+        """Randomly sampled items, and which part of all they are."""
         draw = random.Random(seed)
         drawn = [one for one in self.rows if draw.random() < share]
         return ExactSample(items=len(drawn), mentions=drawn), len(drawn) / len(self.rows)

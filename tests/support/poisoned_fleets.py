@@ -10,7 +10,8 @@ from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
-from chaos_groups import Group, call, environment
+from chaos_groups import Group, environment
+from command_line_here import run_here
 from poisoned_messages import good, poisons
 from poisoned_queues import Queue, queue_of
 from sqlalchemy import text
@@ -47,12 +48,12 @@ def run_fleet(url: str, folder: Path, *, bad: int = 100, seconds: float = 120) -
         TRANSEXPLAIN_QUEUE=prefix,
     )
     marker = folder / "executed"
-    call(env, folder, "db", "upgrade")
+    run_here(env, folder, "db", "upgrade")
     with (
         queue_of(url, prefix, f"{prefix}.text.cpu") as queue,
         open_database(database) as db,
     ):
-        call(env, folder, "submit", str(spec))
+        run_here(env, folder, "submit", str(spec))
         queue.purge()  # its messages are sent once more, among the others
         run_id = runs.get(db, "latest").id
         kinds, sent = _fill(queue, run_id, marker, bad)

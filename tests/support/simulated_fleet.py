@@ -26,9 +26,9 @@ from orchestrator.schedule import tick
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
-from transexplain.store import hints, results, runs, schedules, shards
+from transexplain.store import results, runs, schedules, shard_messages, shards
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim, ShardStatus
+from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import duty, schedule
 from transexplain.store.schema import item as item_table
@@ -226,7 +226,7 @@ class Fleet:
 
     def _work_locally(self, _: Process) -> None:
         """`transexplain run` or `resume`."""
-        for run_id in hints.running(self.db):
+        for run_id in shard_messages.running(self.db):
             local.run_here(self.db, run_id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
 
     def _serve_the_queue(self, process: Process) -> None:

@@ -1,11 +1,13 @@
-"""The support table of docs/models.md, from what is measured; run it to rewrite the table.
+"""The support table of the documentation, from what is measured; run it to rewrite the table.
 
 python tests/support/support_table.py
 """
 
+import csv
+import io
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,16 +20,8 @@ from architectures_measured import explained, ready  # noqa: E402
 
 from transexplain.errors import EngineError, ItemError, ModelLoadError, TransExplainError  # noqa: E402
 
-PAGE = _ROOT / "docs" / "models.md"
-_BEGIN, _END = "<!-- support table -->", "<!-- end of support table -->"
-_BETWEEN = re.compile(f"{re.escape(_BEGIN)}\n(.*?)\n{re.escape(_END)}", re.DOTALL)
-_COLUMNS = (
-    "",
-    "closes to 1e-12",
-    "closes to 1e-5 (float32 inside)",
-    "in batches of equal lengths",
-    "not covered",
-)
+FILE = _ROOT / "docs" / "reference" / "architectures.csv"
+_COLUMNS = ("architecture", "library", "kind", "ledger closes to", "batches", "not covered")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,55 +54,35 @@ def _reason(error: TransExplainError) -> str:
 
 @lru_cache(maxsize=1)
 def measured_table() -> str:
-    """The table in Markdown: one row per source and kind, names in the order of the table."""
-    measured = {name: measure(name) for name in ARCHITECTURES}
-    rows: dict[str, list[str]] = {}
+    """The table as CSV: one row per architecture, in the order in which they are listed."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *_rows()])
+    return text.getvalue()
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
     for name, one in ARCHITECTURES.items():
-        rows.setdefault(f"{one.source}: {one.kind}", []).append(name)
-    lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
-    lines += [_line([row, *_cells(names, measured)]) for row, names in rows.items()]
-    counted = sum(one.gap is not None and one.gap <= 1e-5 for one in measured.values())
-    head = (
-        f"Measured with `lrp` on {len(measured)} tiny random models in float64: {counted} are "
-        "covered. The gap of the ledger is relative to the sum of its |terms|. Where a model's "
-        "own logits depend on padding it runs in batches of equal lengths, so that results in a "
-        "batch equal those of each item alone. An operator without a rule is refused by name, "
-        "never passed over."
-    )
-    return f"{head}\n\n" + "\n".join(lines)
-
-
-def _cells(names: list[str], measured: dict[str, Measured]) -> Iterable[str]:
-    def listed(chosen: Iterable[str]) -> str:
-        return ", ".join(name.removeprefix("timm ") for name in chosen)
-
-    gaps = {name: measured[name].gap for name in names}
-    yield listed(n for n, gap in gaps.items() if gap is not None and gap <= 1e-12)
-    yield listed(n for n, gap in gaps.items() if gap is not None and 1e-12 < gap <= 1e-5)
-    yield listed(n for n in names if measured[n].equal_lengths)
-    open_gaps = [
-        f"{n} (gap {gap:.0e})" for n, gap in gaps.items() if gap is not None and gap > 1e-5
-    ]
-    refused = [f"{n} ({measured[n].refused})" for n in names if measured[n].refused]
-    yield listed([*refused, *open_gaps])
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+        found = measure(name)
+        batches = "of equal lengths" if found.equal_lengths else "any"
+        covered = found.gap is not None and found.gap <= 1e-5
+        yield (
+            name.removeprefix("timm "),
+            one.source,
+            one.kind,
+            ("1e-12" if found.gap <= 1e-12 else "1e-5") if covered else "",
+            batches if covered else "",
+            "" if covered else found.refused or f"gap {found.gap:.0e}",
+        )
 
 
 def in_docs() -> str:
-    """The table as docs/models.md holds it."""
-    found = _BETWEEN.search(PAGE.read_text(encoding="utf-8"))
-    assert found, f"docs/models.md has no {_BEGIN} ... {_END}"
-    return found[1]
+    """The table as the documentation holds it."""
+    return FILE.read_text(encoding="utf-8")
 
 
 def main() -> None:
-    """Put what is measured now between the markers of docs/models.md."""
-    table = measured_table()
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(_BETWEEN.sub(lambda _: f"{_BEGIN}\n{table}\n{_END}", text), encoding="utf-8")
+    """Write what is measured now into the documentation."""
+    FILE.write_text(measured_table(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.provenance import Check, VerifyRequest, verify
+from transexplain.provenance.verification import Check, VerifyRequest
+from transexplain.provenance.verify import verify
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
@@ -32,10 +33,10 @@ class Run:
     url: str
     id: str
 
-    def checks(self, url: str | None = None, **asked: Any) -> dict[str, Check]:
+    def checks(self, url: str | None = None, **requested: Any) -> dict[str, Check]:
         """What `verify` says, by the name of the check."""
         with open_database(url or self.url) as db:
-            found = list(verify(db, self.id, VerifyRequest(**({"items": 4} | asked))))
+            found = list(verify(db, self.id, VerifyRequest(**({"items": 4} | requested))))
         by_name: dict[str, Check] = {}
         for one in found:
             assert one.name not in by_name, one

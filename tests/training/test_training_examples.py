@@ -112,8 +112,8 @@ def test_accuracy_and_loss_do_not_depend_on_the_batches(texts) -> None:
     assert whole["accuracy"] == single["accuracy"]
     assert whole["loss"] == pytest.approx(single["loss"], rel=1e-5)
     logits = texts.model.logits(texts.batch(range(48)).batch)
-    said = logits.argmax(dim=1).tolist()
-    right = sum(CLASSES.index(CLASSES[row % 3]) == said[row] for row in range(48))
+    printed = logits.argmax(dim=1).tolist()
+    right = sum(CLASSES.index(CLASSES[row % 3]) == printed[row] for row in range(48))
     assert whole["accuracy"] == right / 48
 
 

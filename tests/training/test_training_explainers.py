@@ -9,7 +9,7 @@ import pytest
 import torch
 from everyday import only
 from safetensors.torch import load_file
-from tiny_trainings import StopAt, image_plan, text_plan
+from tiny_trainings import StopAt, bert_folder, image_plan, text_plan
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
@@ -28,18 +28,23 @@ Make = Callable[..., TrainingPlan]
 SHORT = FitPlan(epochs=3, batch_size=8, seed=3)
 
 
-def explained(make: Make, folder: Path, mode: str, **explainer: object) -> TrainingPlan:
-    """A tiny training with an explainer of one attention layer."""
-    asked = ExplainerPlan(**{"mode": mode, "depth": 1, "fit": SHORT, **explainer})
-    return make(folder, output=folder / mode, explainer=asked, share=0.25, seed=3)
+def explained(
+    make: Make, folder: Path, mode: str, *, layers: int = 2, **explainer: object
+) -> TrainingPlan:
+    """A tiny training with an explainer of one attention layer, for a text model of `layers`."""
+    if make is text_plan and not (folder / "bert").is_dir():
+        bert_folder(folder / "bert", layers)
+    requested = ExplainerPlan(**{"mode": mode, "depth": 1, "fit": SHORT, **explainer})
+    return make(folder, output=folder / mode, explainer=requested, share=0.25, seed=3)
 
 
 @pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
 @pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
+@pytest.mark.exhaustive
 def test_what_is_written_explains_the_model_that_is_written(
     tmp_path: Path, make: Make, mode: str
 ) -> None:
-    plan = explained(make, tmp_path, mode)
+    plan = explained(make, tmp_path, mode, layers=5)
     trained = train(plan, StopAt())
     model = load_model(trained.model)
     facts = read_facts(trained.explainer)
@@ -52,8 +57,8 @@ def test_what_is_written_explains_the_model_that_is_written(
     items = [one.encoded.item for one in held.entries]
     inputs = [dict(one.encoded.inputs) for one in held.entries]
     given = items if model.modality == "text" else inputs
-    asked = {"explainer": str(trained.explainer), "target": "predicted"}
-    learned = te.explain(model, given, "learned", **asked)
+    requested = {"explainer": str(trained.explainer), "target": "predicted"}
+    learned = te.explain(model, given, "learned", **requested)
     taught = te.explain(model, given, "lrp", target="predicted")
     for one, other in zip(learned, taught, strict=True):
         assert one.relevance.shape == other.relevance.shape
@@ -62,6 +67,7 @@ def test_what_is_written_explains_the_model_that_is_written(
         assert "approximates lrp" in one.notes[0]
 
 
+@pytest.mark.exhaustive
 def test_agreement_is_that_of_the_attributions(tmp_path: Path) -> None:
     plan = explained(text_plan, tmp_path, "separate", classes=1)
     trained = train(plan, StopAt())
@@ -73,10 +79,10 @@ def test_agreement_is_that_of_the_attributions(tmp_path: Path) -> None:
     ranks, errors = [], []
     for one, other in zip(learned, taught, strict=True):
         own = own_positions(other.features, len(other.relevance))
-        said, wanted = one.relevance[own], other.relevance[own]
+        printed, wanted = one.relevance[own], other.relevance[own]
         if own.sum() >= 3:
-            ranks.append(rank_similarity(said, wanted))
-            errors.append(np.linalg.norm(said - wanted) / np.linalg.norm(wanted))
+            ranks.append(rank_similarity(printed, wanted))
+            errors.append(np.linalg.norm(printed - wanted) / np.linalg.norm(wanted))
     assert trained.agreement.items == len(ranks) > 5
     assert trained.agreement.rank_correlation == pytest.approx(np.mean(ranks), abs=1e-3)
     assert trained.agreement.relative_error == pytest.approx(np.median(errors), rel=1e-3)
@@ -92,6 +98,7 @@ def test_an_explainer_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
 @pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
+@pytest.mark.exhaustive
 def test_ended_and_resumed_gives_the_same_bits(tmp_path: Path, make: Make, mode: str) -> None:
     whole = explained(make, tmp_path, mode)
     train(whole, StopAt())
@@ -125,6 +132,7 @@ def test_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.exhaustive
 def test_joint_training_moves_the_classifier_by_the_explanation_loss(tmp_path: Path) -> None:
     light = explained(text_plan, tmp_path, "joint", weight=1e-9)
     heavy = replace(
@@ -146,8 +154,8 @@ def test_a_lesson_is_what_the_method_says(tmp_path: Path) -> None:
     items = [encoded.item for encoded in one.batch.encoded]
     for attribution in te.explain(model, items, "lrp", target="all"):
         row = [item.id for item in items].index(attribution.item_id)
-        said = lesson.relevance[row, : len(attribution.relevance), attribution.class_index]
-        np.testing.assert_allclose(said, attribution.relevance, rtol=1e-4, atol=1e-6)
+        printed = lesson.relevance[row, : len(attribution.relevance), attribution.class_index]
+        np.testing.assert_allclose(printed, attribution.relevance, rtol=1e-4, atol=1e-6)
         assert not lesson.relevance[row, len(attribution.relevance) :].any()
         left = attribution.logit - attribution.relevance.sum()
         assert float(lesson.constants[row, attribution.class_index]) == pytest.approx(
@@ -173,17 +181,17 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
     assert torch.equal(constants.isnan(), lesson.constants.isnan())
     for row, one in enumerate(prepared.training.entries):
         own = torch.from_numpy(own_positions(one.encoded.features, one.length))
-        told = lesson.relevance[row, : one.length][:, lesson.known[row]]
+        reported = lesson.relevance[row, : one.length][:, lesson.known[row]]
         assert scales[row, 0].item() == pytest.approx(
-            told[own].square().mean().sqrt().item(), rel=1e-4
+            reported[own].square().mean().sqrt().item(), rel=1e-4
         )
         assert scales[row, 1].item() == pytest.approx(
-            told[~own].square().mean().sqrt().item(), rel=1e-4
+            reported[~own].square().mean().sqrt().item(), rel=1e-4
         )
 
 
 @pytest.mark.parametrize(
-    ("teacher", "said"),
+    ("teacher", "printed"),
     [
         (MethodSpec(name="rollout"), "does not measure that"),
         (MethodSpec(name="learned"), "does not measure that"),
@@ -191,8 +199,8 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
         (MethodSpec(name="lrp", params={"gama": 1}), "no parameter 'gama'"),
     ],
 )
-def test_teachers_that_cannot_teach(tmp_path: Path, teacher: MethodSpec, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_teachers_that_cannot_teach(tmp_path: Path, teacher: MethodSpec, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         train(explained(text_plan, tmp_path, "separate", teacher=teacher), StopAt())
 
 

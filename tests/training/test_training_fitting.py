@@ -184,6 +184,7 @@ def test_it_learns_dark_from_light(tmp_path: Path) -> None:
     assert trained.validation_examples == 7
 
 
+@pytest.mark.exhaustive
 def test_curves_and_history_are_written(plan: TrainingPlan) -> None:
     trained = train(plan, StopAt())
     svg, png = trained.curves
@@ -192,16 +193,16 @@ def test_curves_and_history_are_written(plan: TrainingPlan) -> None:
         assert word in text
     with Image.open(png) as picture:
         assert picture.width > 1000
-    told = json.loads(trained.histories[0].read_text(encoding="utf-8"))
-    assert [entry["step"] for entry in told["unfrozen"]] == [0, 6, 12, 18, 24]
-    assert len(told["training"]) == told["steps"] == 30
-    assert [row["epoch"] for row in told["validation"]] == [1, 2, 3, 4, 5]
-    best = max(row["accuracy"] for row in told["validation"])
-    assert best == told["best"] == trained.metrics["accuracy"]
+    reported = json.loads(trained.histories[0].read_text(encoding="utf-8"))
+    assert [entry["step"] for entry in reported["unfrozen"]] == [0, 6, 12, 18, 24]
+    assert len(reported["training"]) == reported["steps"] == 30
+    assert [row["epoch"] for row in reported["validation"]] == [1, 2, 3, 4, 5]
+    best = max(row["accuracy"] for row in reported["validation"])
+    assert best == reported["best"] == trained.metrics["accuracy"]
     with trained.histories[0].with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30 + 2 * 5
-    assert float(rows[0]["value"]) == told["training"][0]["loss"]
+    assert float(rows[0]["value"]) == reported["training"][0]["loss"]
 
 
 def test_an_output_with_other_things_is_left_alone(plan: TrainingPlan) -> None:
@@ -213,7 +214,7 @@ def test_an_output_with_other_things_is_left_alone(plan: TrainingPlan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "printed"),
     [
         ({"epochs": 0}, "epochs"),
         ({"epochs": 1, "warmup": 1.0}, "warmup"),
@@ -221,6 +222,6 @@ def test_an_output_with_other_things_is_left_alone(plan: TrainingPlan) -> None:
         ({"epochs": 1, "patience": 0}, "patience"),
     ],
 )
-def test_impossible_plans_are_refused(fields: dict, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_impossible_plans_are_refused(fields: dict, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         FitPlan(**fields)

@@ -12,9 +12,8 @@ from tiny_models import SIZES, text_items
 from tiny_trainings import StopAt, text_plan
 
 from transexplain.errors import ConfigurationError
-from transexplain.models.load import load_model
+from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.wrap import wrap
 from transexplain.training import train
 from transexplain.training.classifiers import prepare
 from transexplain.training.fitting import fit
@@ -173,6 +172,7 @@ def test_later_stages_have_lower_rates(bert_dir: Path) -> None:
     assert list(words.parameters) == ["bert.embeddings.word_embeddings.weight"]
 
 
+@pytest.mark.exhaustive
 def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path) -> None:
     plan = text_plan(tmp_path, stages=None)
     plan = replace(plan, fit=FitPlan(epochs=1, batch_size=8))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery
+from everyday import only
 from hypothesis import given
 from hypothesis import strategies as st
 from kombu import Message
@@ -95,6 +96,7 @@ def test_a_consumer_is_given_messages_of_ours_only(consumer: tuple[Consumer, Que
         assert message.content_type == "application/json"
 
 
+@pytest.mark.exhaustive
 def test_a_message_that_is_not_acknowledged_comes_back(
     consumer: tuple[Consumer, Queue],
 ) -> None:
@@ -112,7 +114,10 @@ def test_a_message_that_is_not_acknowledged_comes_back(
 
 
 @pytest.mark.parametrize(
-    "kept", [b"garbage", b"5", b'[1, "", "q"]', b'[{}, "", null]', b"[" * 5000, b"\xff"]
+    "kept",
+    only(
+        b"garbage", of=[b"garbage", b"5", b'[1, "", "q"]', b'[{}, "", null]', b"[" * 5000, b"\xff"]
+    ),
 )
 def test_deliveries_come_back_from_among_others(kept: bytes, redis_url: str) -> None:
     """What a dead worker had in hand lies in a hash that anybody may write to."""

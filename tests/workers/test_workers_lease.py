@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from transexplain.types.observer import NO_CAUTION
 from transexplain.types.plans import Shard
 from workers import heartbeat
@@ -59,7 +59,7 @@ class Store:
     """What the keeper asks of the database, with the time at which it did."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-        self.asked: list[tuple[Any, ...]] = []
+        self.requested: list[tuple[Any, ...]] = []
         self.held = True
         self._clock = clock
         for name in ("renew", "note", "hang"):
@@ -67,7 +67,7 @@ class Store:
 
     def _asked(self, name: str) -> Callable[..., bool]:
         def ask(db: object, claim: Claim, *args: Any) -> bool:
-            self.asked.append((self._clock.now, name, *args))
+            self.requested.append((self._clock.now, name, *args))
             return self.held
 
         return ask
@@ -89,10 +89,10 @@ def claimed(attempt: int = 1) -> Claim:
 
 
 def keeper(
-    *, attempt: int = 1, batch: Sequence[str] = (), said: list[str] | None = None, **times: float
+    *, attempt: int = 1, batch: Sequence[str] = (), printed: list[str] | None = None, **times: float
 ) -> LeaseKeeper:
     seconds = {"lease_seconds": 9.0, "item_deadline": 100.0, **times}
-    hung = said.append if said is not None else pytest.fail
+    hung = printed.append if printed is not None else pytest.fail
     made = LeaseKeeper(None, claimed(attempt), on_hang=hung, **seconds)  # type: ignore[arg-type]
     made.__enter__()
     if batch:
@@ -103,7 +103,7 @@ def keeper(
 def test_a_lease_is_renewed_at_a_third_of_its_length(clock: Clock, store: Store) -> None:
     keeper(item_deadline=2.5)
     assert clock.run(until=9.5) == [2.5, 0.5] * 3 + [2.5]
-    assert store.asked == [(at, "renew", 9.0, ()) for at in (3.0, 6.0, 9.0)]
+    assert store.requested == [(at, "renew", 9.0, ()) for at in (3.0, 6.0, 9.0)]
     assert clock.thread["name"] == "lease-keeper"
     assert clock.thread["daemon"] is True, "a process that ends does not wait for it"
 
@@ -111,14 +111,14 @@ def test_a_lease_is_renewed_at_a_third_of_its_length(clock: Clock, store: Store)
 def test_a_first_attempt_renews_with_the_batch_in_hand(clock: Clock, store: Store) -> None:
     keeper(batch=["a", "b"])
     clock.run(until=4.0)
-    assert store.asked == [(0.0, "note", ("a", "b")), (3.0, "renew", 9.0, ("a", "b"))]
+    assert store.requested == [(0.0, "note", ("a", "b")), (3.0, "renew", 9.0, ("a", "b"))]
 
 
 def test_a_later_attempt_notes_by_itself(clock: Clock, store: Store) -> None:
     held = keeper(attempt=2, batch=["a"])
     held.item_done("a")
     clock.run(until=4.0)
-    assert store.asked == [
+    assert store.requested == [
         (0.0, "note", ("a",)),
         (0.0, "note", ()),
         (3.0, "renew", 9.0, None),
@@ -128,18 +128,18 @@ def test_a_later_attempt_notes_by_itself(clock: Clock, store: Store) -> None:
 def test_a_lost_lease_is_not_renewed_again(clock: Clock, store: Store) -> None:
     held, store.held = keeper(), False
     clock.run(until=10.0)
-    assert [one[:2] for one in store.asked] == [(3.0, "renew")]
+    assert [one[:2] for one in store.requested] == [(3.0, "renew")]
     assert held.lost
     assert held.should_stop()
 
 
 def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) -> None:
-    said: list[str] = []
-    held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    printed: list[str] = []
+    held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, printed=printed)
     assert clock.run(until=100.0) == [5.0, 0.01]
     cause = "attempt 1: it hung, no progress within 5 seconds"
-    assert store.asked[-1] == (5.01, "hang", ("a", "b"), cause)
-    assert said == [
+    assert store.requested[-1] == (5.01, "hang", ("a", "b"), cause)
+    assert printed == [
         "run r shard 0: items 'a', 'b' made no progress within 5 seconds; this process ends "
         "(status 70)"
     ]
@@ -150,20 +150,20 @@ def test_a_hang_ends_the_process_even_where_it_cannot_be_written_down(
     clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat.shards, "hang", Mock(side_effect=MemoryError))
-    said: list[str] = []
-    keeper(batch=["a", "b", "c"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    printed: list[str] = []
+    keeper(batch=["a", "b", "c"], lease_seconds=60.0, item_deadline=5.0, printed=printed)
     clock.run(until=100.0)
-    assert "items 'a', 'b', 'c' made no progress" in said[0]
+    assert "items 'a', 'b', 'c' made no progress" in printed[0]
 
 
 def test_progress_puts_the_deadline_off(clock: Clock, store: Store) -> None:
-    said: list[str] = []
-    held = keeper(batch=["a"], lease_seconds=60.0, item_deadline=5.0, said=said)
+    printed: list[str] = []
+    held = keeper(batch=["a"], lease_seconds=60.0, item_deadline=5.0, printed=printed)
     clock.now = 4.0
     held.touch()
     assert clock.run(until=8.5) == [5.0]
     assert clock.run(until=10.0) == [0.01]
-    assert said
+    assert printed
 
 
 def test_a_first_attempt_notes_a_batch_every_quarter_of_a_second(
@@ -172,7 +172,7 @@ def test_a_first_attempt_notes_a_batch_every_quarter_of_a_second(
     held = keeper(batch=["a"])
     for clock.now, name in ((0.125, "b"), (0.25, "c"), (0.375, "d")):
         held.batch_started([name])
-    assert store.asked == [(0.0, "note", ("a",)), (0.25, "note", ("c",))]
+    assert store.requested == [(0.0, "note", ("a",)), (0.25, "note", ("c",))]
 
 
 @pytest.mark.parametrize("revoked", [True, False])

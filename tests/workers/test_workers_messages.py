@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fresh_stores import fresh_store
 from hypothesis import given
 from hypothesis import strategies as st
 from poisoned_messages import Poison, Sent, frames, good, poisons
 
 from transexplain.store import fleet_state
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 from workers.message_guard import (
     LIMIT,
     REASONS,
@@ -152,7 +152,7 @@ def test_a_header_of_any_value_changes_nothing_or_is_refused(name: str, value: o
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as store:
+    with fresh_store(tmp_path / "store.db") as store:
         yield store
 
 

@@ -36,6 +36,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.exhaustive
 def test_models_stay_until_memory_is_short(tmp_path: Path, loads: list[str]) -> None:
     refs = [make(tmp_path / name, seed) for seed, name in enumerate("abc")]
     size = size_of(load_model(refs[0].source))

@@ -13,6 +13,7 @@ from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
+from fresh_stores import fresh_store
 from shard_pool import ShardPool
 from tiny_audit import make_audit
 
@@ -23,11 +24,10 @@ from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Shard, ShardResult
-from workers import claim_to_commit, logs, shard_stages
+from workers import claim_to_commit, logs
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
 
@@ -43,7 +43,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as store:
+    with fresh_store(tmp_path / "store.db") as store:
         yield store
 
 
@@ -79,13 +79,14 @@ def test_the_numbers_are_those_of_one_shard_after_another(
     assert runs.progress(bench.db, overlapped).items_failed == 1
 
 
+@pytest.mark.exhaustive
 def test_the_next_is_read_and_the_last_is_committed_meanwhile(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow commit of shard 0 is still under way when shard 1 is computed and 2 is read."""
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
     read_two = threading.Event()
-    real_read, real_save = shard_stages.read_shard, results.save
+    real_read, real_save = claim_to_commit.read_shard, results.save
     real_compute = claim_to_commit.compute
     threads: dict[str, set[str]] = {"read": set(), "compute": set(), "save": set()}
 
@@ -108,7 +109,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
             assert read_two.wait(30), "shard 2 is read while 0 is being committed"
         real_save(db, claim, result)
 
-    monkeypatch.setattr(shard_stages, "read_shard", reading)
+    monkeypatch.setattr(claim_to_commit, "read_shard", reading)
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     monkeypatch.setattr(results, "save", saving)
     assert set(pool.work(run_id, range(3)).values()) == {"done"}
@@ -116,6 +117,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
     assert runs.get(bench.db, run_id).state == "done"
 
 
+@pytest.mark.exhaustive
 def test_the_lease_is_kept_until_the_commit(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +135,8 @@ def test_the_lease_is_kept_until_the_commit(
     assert pool.ends == [(0, "done")]
 
 
-def test_a_failed_commit_is_told_and_loses_no_other(
+@pytest.mark.exhaustive
+def test_a_failed_commit_is_reported_and_loses_no_other(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database goes away during the first commit: its shard comes back, the others stay."""
@@ -158,6 +161,7 @@ def test_a_failed_commit_is_told_and_loses_no_other(
     assert runs.progress(bench.db, run_id).items_done == 39
 
 
+@pytest.mark.exhaustive
 def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,20 +182,21 @@ def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
     assert all(one.attempt == (one.state == "done") for one in states), "given back uncounted"
 
 
+@pytest.mark.exhaustive
 def test_an_error_is_written_to_its_shard(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    real = shard_stages.read_shard
+    real = claim_to_commit.read_shard
 
     def broken(ref: object, shard: Shard) -> object:
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(shard_stages, "read_shard", broken)
+    monkeypatch.setattr(claim_to_commit, "read_shard", broken)
     pool.work(run_id, [0])
     (status,) = shards.list_shards(bench.db, run_id)
     assert "disk is gone" in (status.error or "")
-    monkeypatch.setattr(shard_stages, "read_shard", real)
+    monkeypatch.setattr(claim_to_commit, "read_shard", real)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "failed"), (0, "done")]
 
@@ -237,6 +242,7 @@ def test_a_shard_that_is_not_to_blame_comes_back(
     assert keepers() == []
 
 
+@pytest.mark.exhaustive
 def test_a_result_that_cannot_be_saved_fails_its_shard(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,18 +285,19 @@ def test_a_shard_whose_task_is_revoked_stops_after_its_batch(
     bench: Workbench, pool: ShardPool, prepared: Prepared, after: int
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     def revoked() -> bool:
-        asked.append(len(asked) >= after)
-        return asked[-1]
+        requested.append(len(requested) >= after)
+        return requested[-1]
 
     assert bench.work(run_id, 0, revoked=revoked) == "stopped"
-    assert len(asked) == after + 1
+    assert len(requested) == after + 1
     (status,) = shards.list_shards(bench.db, run_id)
     assert (status.state, status.attempt) == ("queued", 0)
 
 
+@pytest.mark.exhaustive
 def test_an_error_of_the_database_leaves_the_shard_that_waits_alone(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +317,7 @@ def test_an_error_of_the_database_leaves_the_shard_that_waits_alone(
     assert keepers() == []
 
 
+@pytest.mark.exhaustive
 def test_lines_of_the_log_say_whose_work_they_tell_of(
     bench: Workbench,
     pool: ShardPool,
@@ -334,8 +342,8 @@ def test_lines_of_the_log_say_whose_work_they_tell_of(
     monkeypatch.setattr(results, "save", saving)
     pool.work(run_id, range(2))
     for where in ("computing", "committing"):
-        told = [record for record in caplog.records if record.name == where]
-        assert [(one.run, one.shard, one.attempt) for one in told] == [  # type: ignore[attr-defined]
+        reported = [record for record in caplog.records if record.name == where]
+        assert [(one.run, one.shard, one.attempt) for one in reported] == [  # type: ignore[attr-defined]
             (run_id, 0, 1),
             (run_id, 1, 1),
         ]
@@ -362,19 +370,20 @@ def test_each_shard_is_claimed_by_name_and_for_the_length_of_a_lease(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
-    asked: list[tuple[object, ...]] = []
+    requested: list[tuple[object, ...]] = []
     real = shards.claim
 
     def claiming(db: Database, *args: Any) -> Claim | None:
-        asked.append(args)
+        requested.append(args)
         return real(db, *args)
 
     monkeypatch.setattr(shards, "claim", claiming)
     assert pool.work(run_id, [1, 0]) == {0: "done", 1: "done"}
-    assert asked == [(run_id, bench.name, 5.0, 1), (run_id, bench.name, 5.0, 0)], "and no other"
+    assert requested == [(run_id, bench.name, 5.0, 1), (run_id, bench.name, 5.0, 0)], "and no other"
 
 
 @pytest.mark.parametrize("died", [True, False])
+@pytest.mark.exhaustive
 def test_nothing_is_claimed_ahead_of_a_shard_that_died_before(
     bench: Workbench,
     pool: ShardPool,

@@ -179,8 +179,8 @@ def test_a_server_or_password_that_is_not_right_is_refused(
 
 
 def grants() -> str:
-    """The statements of docs/fleet.md for the two roles."""
-    text = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    """The statements of docs/how-to/fleet.md for the two roles."""
+    text = (ROOT / "docs" / "how-to" / "fleet.md").read_text(encoding="utf-8")
     return text.partition("```sql\n")[2].partition("```")[0]
 
 

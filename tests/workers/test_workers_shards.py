@@ -1,7 +1,6 @@
 """A shard from claim to commit: results, leases lost and kept, failures, stops."""
 
 import io
-import os
 import sys
 import threading
 import time
@@ -12,6 +11,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from fresh_stores import fresh_store
+from short_lives import ends_at_once
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
@@ -22,8 +23,7 @@ from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
-from transexplain.store.run_records import Claim
+from transexplain.store.runs import Claim
 from workers import claim_to_commit, heartbeat, logs
 from workers.claim_to_commit import Workbench
 from workers.heartbeat import LeaseKeeper
@@ -37,7 +37,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 @pytest.fixture
 def db(tmp_path: Path):
-    with open_database(settings_of(tmp_path).database_url, upgrade=True) as store:
+    with fresh_store(tmp_path / "store.db") as store:
         yield store
 
 
@@ -156,6 +156,7 @@ def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
     assert shards.redrive(bench.db, run_id) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_stop_gives_the_shard_back_uncounted(bench: Workbench, prepared: Prepared) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     bench.stop.set()
@@ -165,6 +166,7 @@ def test_a_stop_gives_the_shard_back_uncounted(bench: Workbench, prepared: Prepa
     assert bench.work(run_id) == "done"
 
 
+@pytest.mark.exhaustive
 def test_a_late_worker_writes_nothing(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,15 +215,15 @@ def test_a_hang_ends_the_process_and_queues_the_shard_at_once(
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 60.0)
     assert claim is not None
-    said: list[str] = []
+    printed: list[str] = []
     with LeaseKeeper(
-        db, claim, lease_seconds=60.0, item_deadline=0.3, on_hang=said.append
+        db, claim, lease_seconds=60.0, item_deadline=0.3, on_hang=printed.append
     ) as keeper:
         keeper.batch_started(["3", "4", "5", "6"])
         keeper.item_done("3")
         wait_until_lost(keeper)
-    assert len(said) == 1
-    assert f"run {run_id} shard 0: items '3', '4', '5', ... made no progress" in said[0]
+    assert len(printed) == 1
+    assert f"run {run_id} shard 0: items '3', '4', '5', ... made no progress" in printed[0]
     status = shards.list_shards(db, run_id)[0]
     assert (status.state, status.fruitless) == ("queued", 0)
     assert "attempt 1: it hung" in (status.error or "")
@@ -231,6 +233,7 @@ def test_a_hang_ends_the_process_and_queues_the_shard_at_once(
     assert heir.caution == status.caution
 
 
+@pytest.mark.exhaustive
 def test_a_hang_ends_the_process_even_when_the_lease_was_lost(
     db: Database, prepared: Prepared
 ) -> None:
@@ -248,19 +251,20 @@ def test_a_hang_ends_the_process_even_when_the_lease_was_lost(
         assert hung.wait(20)
 
 
+@pytest.mark.exhaustive
 def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: Prepared) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 60.0)
     assert claim is not None
-    said: list[str] = []
+    printed: list[str] = []
     with LeaseKeeper(
-        db, claim, lease_seconds=60.0, item_deadline=0.1, on_hang=said.append
+        db, claim, lease_seconds=60.0, item_deadline=0.1, on_hang=printed.append
     ) as keeper:
         time.sleep(0.5)
-        assert not said
+        assert not printed
         keeper.batch_started(["0"])
         wait_until_lost(keeper)
-    assert "item '0'" in said[0]
+    assert "item '0'" in printed[0]
 
 
 def test_what_hangs_before_its_first_batch_blames_no_item(
@@ -270,12 +274,12 @@ def test_what_hangs_before_its_first_batch_blames_no_item(
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 60.0)
     assert claim is not None
-    said: list[str] = []
+    printed: list[str] = []
     with LeaseKeeper(
-        db, claim, lease_seconds=60.0, item_deadline=0.2, on_hang=said.append
+        db, claim, lease_seconds=60.0, item_deadline=0.2, on_hang=printed.append
     ) as keeper:
         wait_until_lost(keeper)
-    assert said == [
+    assert printed == [
         f"run {run_id} shard 0: work outside a batch made no progress within 0.3 seconds; this "
         "process ends (status 70)"
     ]
@@ -288,6 +292,7 @@ def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
     return shards.list_shards(db, claim.run_id)[claim.shard.index].breadcrumb
 
 
+@pytest.mark.exhaustive
 def test_a_first_attempt_notes_now_and_then_a_later_one_always(
     db: Database, prepared: Prepared
 ) -> None:
@@ -334,6 +339,7 @@ def test_a_changed_model_is_refused(prepared: Prepared) -> None:
     assert ModelCache().get(prepared.plan.model).classes == ("bad", "so-so", "good")
 
 
+@pytest.mark.exhaustive
 def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepared) -> None:
     seen = threading.Event()
     count = 0
@@ -347,10 +353,6 @@ def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepa
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     bench.work(run_id)
     assert count == 8
-
-
-def ends_at_once(*_: object) -> None:
-    os._exit(5)
 
 
 class Ended(BaseException):

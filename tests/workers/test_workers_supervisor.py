@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from short_lives import deaf, hangs_up, patient, quits, refuses
 from store_samples import claimable, make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
@@ -18,51 +20,14 @@ from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
 from workers import supervisor
 from workers.device_worker import WorkerOptions
-from workers.supervisor import crew_of, supervise
-from workers.worker_names import worker_prefix
+from workers.heartbeat import worker_prefix
+from workers.supervisor import options_per_device, supervise
 
 
 def lives(settings: Settings) -> list[str]:
     """A line (device, process) for every life that began."""
     file = settings.snapshot_dir / "lives"
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
-def begin(settings: Settings, options: WorkerOptions) -> None:
-    with (settings.snapshot_dir / "lives").open("a", encoding="utf-8") as file:
-        file.write(f"{options.device} {os.getpid()} {options.threads}\n")
-
-
-def patient(settings: Settings, options: WorkerOptions) -> int:
-    """Ends gracefully at SIGTERM, and leaves a note that it did."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    begin(settings, options)
-    stop.wait(60)
-    (settings.snapshot_dir / f"graceful-{os.getpid()}").touch()
-    return 0
-
-
-def deaf(settings: Settings, options: WorkerOptions) -> int:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    begin(settings, options)
-    time.sleep(60)
-    return 0
-
-
-def quits(settings: Settings, options: WorkerOptions) -> int:
-    begin(settings, options)
-    return 0
-
-
-def hangs_up(settings: Settings, options: WorkerOptions) -> int:
-    begin(settings, options)
-    return 70
-
-
-def refuses(settings: Settings, options: WorkerOptions) -> int:
-    begin(settings, options)
-    raise ConfigurationError(f"device {options.device} is not there")
 
 
 @pytest.fixture
@@ -111,24 +76,24 @@ def test_devices_become_processes_with_their_share_of_the_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    crew = crew_of("cuda:0, cuda:1,cpu:2", WorkerOptions(max_shards=5))
+    crew = options_per_device("cuda:0, cuda:1,cpu:2", WorkerOptions(max_shards=5))
     assert [one.device for one in crew] == ["cuda:0", "cuda:1", "cpu", "cpu"]
     assert [one.neighbours for one in crew] == [1, 1, 2, 2]
     assert {(one.threads, one.max_shards) for one in crew} == {(2, 5)}
-    assert crew_of("cpu", WorkerOptions(threads=3))[0].threads == 3
+    assert options_per_device("cpu", WorkerOptions(threads=3))[0].threads == 3
 
 
 @pytest.mark.parametrize("devices", ["", "cuda:x", "cpu:0", "cuda:", "cuda:0,cuda:0", "cpu:-1"])
 def test_devices_that_cannot_be_read(devices: str) -> None:
     with pytest.raises(ConfigurationError, match="device"):
-        crew_of(devices, WorkerOptions())
+        options_per_device(devices, WorkerOptions())
 
 
 def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    crew = crew_of("cpu:2", WorkerOptions(threads=1))
+    crew = options_per_device("cpu:2", WorkerOptions(threads=1))
     with meanwhile(
         until(lambda: len(lives(settings)) == 2),
         lambda: os.kill(int(lives(settings)[0].split()[1]), signal.SIGKILL),
@@ -141,6 +106,7 @@ def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
     assert "another starts in 1 s" in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_a_second_signal_kills(settings: Settings) -> None:
     begun = time.monotonic()
     with meanwhile(
@@ -149,33 +115,40 @@ def test_a_second_signal_kills(settings: Settings) -> None:
         lambda: time.sleep(0.5),
         send(signal.SIGINT),
     ):
-        code = supervise(settings, crew_of("cpu", WorkerOptions()), work=deaf)
+        code = supervise(settings, options_per_device("cpu", WorkerOptions()), work=deaf)
     assert code == 128 + signal.SIGINT
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_ends_by_itself_is_replaced_at_once(settings: Settings) -> None:
     with meanwhile(until(lambda: len(lives(settings)) >= 3), send(signal.SIGTERM)):
-        assert supervise(settings, crew_of("cpu", WorkerOptions()), work=quits) == 0
+        assert supervise(settings, options_per_device("cpu", WorkerOptions()), work=quits) == 0
 
 
+@pytest.mark.exhaustive
 def test_pauses_grow_where_it_dies_at_once(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(supervisor, "_LONGEST_PAUSE", 2.0)
+    faster = SimpleNamespace(monotonic=lambda: 5 * time.monotonic())
+    monkeypatch.setattr(supervisor, "time", faster)
+    monkeypatch.setattr(supervisor, "_AT_ONCE", 5 * supervisor._AT_ONCE)
     with meanwhile(until(lambda: len(lives(settings)) >= 4), send(signal.SIGTERM)):
-        assert supervise(settings, crew_of("cpu", WorkerOptions()), work=hangs_up) == 0
+        assert supervise(settings, options_per_device("cpu", WorkerOptions()), work=hangs_up) == 0
     pauses = [line.message for line in caplog.records if "status 70" in line.message]
     assert [line.rpartition("in ")[2] for line in pauses[:3]] == ["1 s", "2 s", "2 s"]
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
-    crew = crew_of("cpu:2", WorkerOptions())
+    crew = options_per_device("cpu:2", WorkerOptions())
     assert supervise(settings, crew, work=refuses) == 2
     assert len(lives(settings)) == 2
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path: Path) -> None:
     with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
         run_id = runs.create(db, make_plan(), make_shards())
@@ -198,7 +171,7 @@ def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path:
             until(lambda: len(lives(settings)) == 2),
             send(signal.SIGTERM),
         ):
-            crew = crew_of("cpu:1", WorkerOptions())
+            crew = options_per_device("cpu:1", WorkerOptions())
             assert supervise(settings, crew, work=patient, on_death=on_death) == 0
         assert dead == [int(lives(settings)[0].split()[1])]
         assert claimable(db, run_id) == [2, 0]

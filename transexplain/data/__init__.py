@@ -26,5 +26,6 @@ FORMATS = Registry(
         "tsv": "transexplain.data.file_formats:open_tsv",
         "jsonl": "transexplain.data.file_formats:open_jsonl",
         "parquet": "transexplain.data.file_formats:open_parquet",
+        "xlsx": "transexplain.data.workbooks:open_workbook",
     },
 )

@@ -12,9 +12,8 @@ import numpy as np
 from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
-from transexplain.data.source_files import source_files
-from transexplain.data.source_records import Problem, RawRow, Record, printable
-from transexplain.data.table_source import expand, format_of, open_table
+from transexplain.data.source_files import Problem, RawRow, Record, printable, source_files
+from transexplain.data.table_source import detected_in, expand, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Token, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
@@ -31,10 +30,11 @@ class Prepared:
     targets: tuple[str, ...]  #: `predicted` first, then sorted
     never_predicted: tuple[str, ...]  #: labels that no item is predicted as, sorted
     failed: int  #: rows that cannot be read
+    unknown_labels: tuple[str, ...]  #: labels that are none of the classes given, sorted
 
 
 def prepare_attributions(
-    spec: DatasetSpec, asked: AttributionColumns, snapshot_dir: Path
+    spec: DatasetSpec, requested: AttributionColumns, snapshot_dir: Path
 ) -> Prepared:
     """Read every row once, check it, and write the snapshot.
 
@@ -44,7 +44,7 @@ def prepare_attributions(
     follow one another, no row that can be read, or a folder that cannot be written. What is wrong
     with a row is kept as its `error_kind` and `error`.
     """
-    source = AttributionSource(spec, asked)
+    source = AttributionSource(spec, requested)
     folder = snapshot_folder(snapshot_dir)
     try:
         path = write_snapshot(source, spec, folder, attributed=True)
@@ -64,13 +64,18 @@ def prepare_attributions(
             f"{spec.source!r} holds no attribution: every row failed, the first because "
             f"{seen.first_fault}"
         )
-    names = asked.classes.classes if asked.classes else tuple(sorted(seen.classes | seen.labels))
+    names = (
+        requested.classes.classes
+        if requested.classes
+        else tuple(sorted(seen.classes | seen.labels))
+    )
     return Prepared(
         dataset=replace(snapshot_ref(source, spec, path, files), corpus=seen.corpus.hexdigest()),
         classes=names,
         targets=tuple(sorted(seen.targets, key=lambda one: (one != "predicted", one))),
         never_predicted=tuple(sorted(seen.labels - seen.predictions)),
         failed=seen.failed,
+        unknown_labels=tuple(sorted(seen.unknown_labels)),
     )
 
 
@@ -81,6 +86,7 @@ class _Seen:
     classes: set[str] = field(default_factory=set)  #: predicted or explained
     predictions: set[str] = field(default_factory=set)
     labels: set[str] = field(default_factory=set)
+    unknown_labels: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     failed: int = 0
     first_fault: str = ""
@@ -110,8 +116,8 @@ class _Group:
 class AttributionSource:
     """The rows of one file or glob as records of a snapshot; `seen` grows while they are read."""
 
-    def __init__(self, spec: DatasetSpec, asked: AttributionColumns) -> None:
-        self._spec, self._asked = spec, asked
+    def __init__(self, spec: DatasetSpec, requested: AttributionColumns) -> None:
+        self._spec, self._requested = spec, requested
         self._paths = expand(spec.source)
         for path in self._paths:
             if format_of(path) not in _FORMATS:
@@ -120,6 +126,7 @@ class AttributionSource:
                 )
         self.modality: Modality = "text"
         self.root, self.numbered, self.named, self.marked = "", False, False, False
+        self.detected = detected_in(self._paths, spec)
         self.seen = _Seen()
 
     def files(self) -> Sequence[Path]:
@@ -139,7 +146,7 @@ class AttributionSource:
         row = 0
         for path in self._paths:
             with open_table(path, self._spec) as table:
-                reader = RowReader(self._asked, self._asked.resolve(table, path))
+                reader = RowReader(self._requested, self._requested.resolve(table, path))
                 for raw in table.rows(reader.wanted):
                     name, given = _read(reader, raw, row)
                     if group is None or name != group.id:
@@ -148,6 +155,7 @@ class AttributionSource:
                         group = _Group(name)
                     self._put(group, given, row)
                     row += 1
+                self.seen.unknown_labels |= reader.unknown_labels
         if group is not None:
             yield group
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.data.mapped_columns import meta_json, spelled, text_of
-from transexplain.data.source_records import Table, printable
+from transexplain.data.source_files import Table, printable
+from transexplain.data.table_source import meta_json, spelled, text_of
 from transexplain.data.token_alignment import (
     as_tokens,
     check_order,
@@ -141,13 +141,14 @@ class GivenAttribution:
 class RowReader:
     """Reads the rows of one file; `columns` is meaning -> name, as `asked` resolved it."""
 
-    def __init__(self, asked: AttributionColumns, columns: Mapping[str, str]) -> None:
-        self._asked, self._columns = asked, columns
+    def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
+        self._requested, self._columns = requested, columns
+        self.unknown_labels: set[str] = set()  #: of all rows read so far
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        return tuple(dict.fromkeys((*self._columns.values(), *self._asked.kept)))
+        return tuple(dict.fromkeys((*self._columns.values(), *self._requested.kept)))
 
     def id_of(self, cells: Mapping[str, Any], row: int) -> str:
         """The row's id: its number where the file has no such column.
@@ -180,7 +181,7 @@ class RowReader:
         target, class_name = self._target(cells, prediction, label)
         of_class = target in _OF_CLASS or target.startswith(("class:", "top:"))
         logit = self._logit(cells, logits, class_name if of_class else None)
-        names = self._asked.meta
+        names = self._requested.meta
         return GivenAttribution(
             text=text,
             tokens=tokens,
@@ -188,8 +189,8 @@ class RowReader:
             label=label,
             logits=logits,
             meta=meta_json({name: spelled(cells.get(name), name) for name in names}),
-            cluster=_cell(cells, self._asked.cluster),
-            template=_cell(cells, self._asked.template),
+            cluster=_cell(cells, self._requested.cluster),
+            template=_cell(cells, self._requested.template),
             target=target,
             class_name=class_name,
             of_class=of_class,
@@ -271,16 +272,16 @@ class RowReader:
 
     def _known(self, name: str, where: str) -> str:
         """The class of that name; raises ItemError unknown-class where others were asked for."""
-        if self._asked.classes is None:
+        if self._requested.classes is None:
             return name
         try:
-            return self._asked.classes.classes[self._asked.classes.class_index(name)]
+            return self._requested.classes.classes[self._requested.classes.class_index(name)]
         except TargetError as error:
             raise ItemError("unknown-class", f"{where}: {error}") from None
 
     def _logits(self, cells: Mapping[str, Any]) -> tuple[float, ...]:
         values = self._numbers(cells, "logits")
-        names = self._asked.classes
+        names = self._requested.classes
         if values is None or names is None:
             return ()
         if len(values) != len(names.classes):
@@ -291,8 +292,8 @@ class RowReader:
 
     def _prediction(self, cells: Mapping[str, Any], logits: tuple[float, ...]) -> str:
         name = self._name(cells, "prediction")
-        if name is None and logits and self._asked.classes is not None:
-            return self._asked.classes.classes[int(np.argmax(logits))]
+        if name is None and logits and self._requested.classes is not None:
+            return self._requested.classes.classes[int(np.argmax(logits))]
         if name is None:
             raise ItemError("null", "the row names no predicted class")
         return name
@@ -300,11 +301,14 @@ class RowReader:
     def _label(self, cells: Mapping[str, Any]) -> str | None:
         value = self._cell(cells, "label")
         label = None if value is None else spelled(value, self._columns["label"])
-        names = self._asked.classes
+        names = self._requested.classes
         if names is None or label is None:
-            return label if label is None else self._asked.labels.get(label, label)
-        index = label_index(label, names, self._asked.labels)
-        return None if index is None else names.classes[index]
+            return label if label is None else self._requested.labels.get(label, label)
+        index = label_index(label, names, self._requested.labels, by_name=True)
+        if index is None:
+            self.unknown_labels.add(label)
+            return None
+        return names.classes[index]
 
     def _target(
         self, cells: Mapping[str, Any], prediction: str, label: str | None
@@ -341,9 +345,9 @@ class RowReader:
         value = self._cell(cells, "logit")
         if value is not None:
             return numbers_of([value], self._columns["logit"])[0]
-        if not logits or class_name is None or self._asked.classes is None:
+        if not logits or class_name is None or self._requested.classes is None:
             return None
-        return logits[self._asked.classes.classes.index(class_name)]
+        return logits[self._requested.classes.classes.index(class_name)]
 
 
 def _cell(cells: Mapping[str, Any], column: str | None) -> str | None:

@@ -11,9 +11,8 @@ from typing import Any
 
 from transexplain.data.file_formats import open_jsonl
 from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
-from transexplain.data.mapped_columns import spelled, text_of
-from transexplain.data.source_files import inside
-from transexplain.data.source_records import Problem, RawRow, Record, printable
+from transexplain.data.source_files import Problem, RawRow, Record, inside, printable
+from transexplain.data.table_source import spelled, text_of
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.plans import DatasetSpec, Modality
 

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import shutil
 import tempfile
@@ -11,49 +12,80 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain.data.source_records import MAX_ROW, Problem, RawRow, Table, printable
+from transexplain.data.dialect import USUAL, UTF8, dialect_of
+from transexplain.data.source_files import (
+    MAX_ROW,
+    Problem,
+    RawRow,
+    Table,
+    printable,
+    unreadable,
+)
 from transexplain.errors import DataSourceError
 from transexplain.parsing import refuse_depth
 from transexplain.types.plans import DatasetSpec
 
 _UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TOO_LONG = Problem(kind="malformed-row", message=f"the line is longer than {MAX_ROW:,} bytes")
 
-_Bytes = IO[bytes] | gzip.GzipFile
 T = TypeVar("T")
 
 
+class _Lines(Protocol):
+    def readline(self, size: int, /) -> bytes: ...
+
+
+class _AsUtf8:
+    """The lines of a file in another encoding; bytes that mean nothing in it stay as they are."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, encoding: str) -> None:
+        self._text = io.TextIOWrapper(
+            cast(IO[bytes], stream), encoding=encoding, errors="surrogateescape", newline="\n"
+        )
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or its first `size` characters."""
+        return self._text.readline(size).encode(UTF8, "surrogateescape")
+
+    def detach(self) -> None:
+        """Leave the file open."""
+        self._text.detach()
+
+
 @contextmanager
-def open_lines(path: Path) -> Iterator[Iterator[bytes | Problem]]:
-    """The lines of `path` with their terminators, without a UTF-8 byte-order mark.
+def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Problem]]:
+    """The lines of `path` in UTF-8 with their terminators, without a byte-order mark.
 
     Only a line feed ends a line; a line beyond `MAX_ROW` bytes is a Problem and is skipped.
 
-    Raises DataSourceError where the file cannot be opened or decompressed, or is UTF-16.
+    Raises DataSourceError where the file cannot be opened or decompressed, or breaks off in the
+    middle of a character of an encoding of several bytes.
     """
     with ExitStack() as stack:
         try:
-            stream: _Bytes = stack.enter_context(path.open("rb"))
+            stream: IO[bytes] | gzip.GzipFile = stack.enter_context(path.open("rb"))
             if path.suffix.lower() == ".gz":
                 stream = stack.enter_context(gzip.open(stream))
         except OSError as error:
             raise unreadable(path, error) from error
-        yield _lines(stream, path)
+        if encoding == UTF8:
+            yield _lines(stream, path)
+        else:
+            reader = _AsUtf8(stream, encoding)
+            stack.callback(reader.detach)  # the file is closed by who opened it
+            yield _lines(reader, path)
 
 
-def _lines(stream: _Bytes, path: Path) -> Iterator[bytes | Problem]:
+def _lines(stream: _Lines, path: Path) -> Iterator[bytes | Problem]:
     first = True
     while line := _read_line(stream, path):
         if first:
             first = False
-            if line.startswith(_UTF16_MARKS):
-                raise DataSourceError(f"{path} is UTF-16; save it as UTF-8")
             line = line.removeprefix(_UTF8_MARK)
         if len(line) <= MAX_ROW or line.endswith(b"\n"):
             yield line
@@ -63,18 +95,13 @@ def _lines(stream: _Bytes, path: Path) -> Iterator[bytes | Problem]:
             yield _TOO_LONG
 
 
-def _read_line(stream: _Bytes, path: Path) -> bytes:
+def _read_line(stream: _Lines, path: Path) -> bytes:
     try:
         return stream.readline(MAX_ROW + 1)
+    except UnicodeError as error:
+        raise DataSourceError(f"cannot read {path}: {error}; name its data.encoding") from error
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: Exception) -> DataSourceError:
-    """The error for a file that cannot be opened, or whose bytes end or break in the middle."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
-    return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
 
 
 def without_trailing(rows: Iterator[T], blank: Callable[[T], bool]) -> Iterator[T]:
@@ -98,8 +125,7 @@ def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
 
     Raises DataSourceError where none of those lines is an object.
     """
-    del spec  # the format has no options
-    with open_lines(path) as lines:
+    with open_lines(path, dialect_of(path, spec).encoding) as lines:
         rows = map(_parse, without_trailing(lines, _is_blank))
         first = list(islice(rows, _PEEK))
         columns = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row)
@@ -144,6 +170,7 @@ def _parse(line: bytes | Problem) -> RawRow:
     return value
 
 
+_SPOKEN = {"\t": "tab", ",": "comma", ";": "semicolon"}
 _UNQUOTED = "quoting: none reads quotes as plain characters"
 
 Cells = list[str] | Problem
@@ -151,17 +178,19 @@ Cells = list[str] | Problem
 
 def open_csv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """A comma-separated file with a header line; RFC 4180 quoting unless the spec says none."""
-    return _open(path, ",", quoted=spec.quoting != "none")
+    return _open(path, spec, "csv", quoted=spec.quoting != "none")
 
 
 def open_tsv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """A tab-separated file with a header line; no quoting unless the spec says rfc4180."""
-    return _open(path, "\t", quoted=spec.quoting == "rfc4180")
+    return _open(path, spec, "tsv", quoted=spec.quoting == "rfc4180")
 
 
 @contextmanager
-def _open(path: Path, delimiter: str, *, quoted: bool) -> Iterator[Table]:
-    with open_lines(path) as lines:
+def _open(path: Path, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[Table]:
+    found = dialect_of(path, spec, USUAL[name])
+    delimiter = found.delimiter
+    with open_lines(path, found.encoding) as lines:
         split = _split_quoted if quoted else _split_plain
         cells = without_trailing(split(lines, delimiter), _is_blank_row)
         header = _header(next(cells, None), path)
@@ -193,7 +222,7 @@ def _picked_cells(
         elif len(cells) == width:
             yield {name: cells[position] for name, position in positions}
         else:
-            kind = "tab" if delimiter == "\t" else "comma"
+            kind = _SPOKEN.get(delimiter, repr(delimiter))
             yield Problem(
                 kind="malformed-row",
                 message=f"{len(cells)} {kind}-separated cells where the header names {width}",

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from transexplain.data.source_files import inside, picture_digest
-from transexplain.data.source_records import Record, printable
+from transexplain.data.source_files import Record, inside, picture_digest, printable
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.plans import DatasetSpec, Modality
 

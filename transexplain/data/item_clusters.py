@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from transexplain.data.source_records import Record
+from transexplain.data.source_files import Record
 from transexplain.types.plans import DatasetSpec, Modality
 
 MOST = 50_000  #: rows up to which near-duplicates are looked for: some 10 seconds and 200 MB

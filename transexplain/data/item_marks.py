@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.data.image_files import load_mask
-from transexplain.data.source_files import inside, picture_digest
-from transexplain.data.source_records import printable
+from transexplain.data.source_files import inside, picture_digest, printable
 from transexplain.errors import ItemError
 from transexplain.parsing import refuse_depth
 from transexplain.types.items import Annotation, Evidence

@@ -71,6 +71,21 @@ def labels_of(ref: DatasetRef) -> list[str]:
     return sorted(label for label in labels if label is not None)
 
 
+def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
+    """Every row of the snapshot that could not be read as an item, without reading the others.
+
+    Raises DataSourceError where the snapshot is missing or not the one of the plan.
+    """
+    verify(ref)
+    names = ["id", "index", "error_kind", "error"]
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=names, use_threads=False):
+            if batch.column(2).null_count < len(batch):
+                for row in batch.to_pylist():
+                    if row["error_kind"] is not None:
+                        yield _item(ref, row)  # type: ignore[misc]
+
+
 def has_rationales(ref: DatasetRef) -> bool:
     """Whether people marked evidence on any items of the dataset."""
     verify(ref)

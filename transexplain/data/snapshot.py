@@ -18,8 +18,14 @@ import pyarrow.parquet as pq
 from transexplain.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.data import SOURCES
 from transexplain.data.item_clusters import Clustering, Clusters
-from transexplain.data.source_files import file_digest, source_digest, source_files
-from transexplain.data.source_records import Record, Source
+from transexplain.data.source_files import (
+    Record,
+    Source,
+    file_digest,
+    printable,
+    source_digest,
+    source_files,
+)
 from transexplain.errors import DataSourceError
 from transexplain.randomness import row_number
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
@@ -160,7 +166,7 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def sample(records: Iterable[Record], count: int, seed: int) -> list[Record]:
-    """`count` of the records in their order, numbered anew; all where there are fewer.
+    """`count` of the records in their order, numbered again; all where there are fewer.
 
     Only so many are held at a time.
     """
@@ -217,6 +223,24 @@ def snapshot_ref(
         rows=pq.read_metadata(snapshot).num_rows,
         root=source.root,
         files=files if len(files) <= _LISTED else (),
+        read_as=_read_as(source),
+    )
+
+
+def _detected(source: Source) -> Sequence[str]:
+    """As `Source.detected`; nothing where a source has no such attribute, as most need none."""
+    return getattr(source, "detected", ())
+
+
+def _read_as(source: Source) -> tuple[str, ...]:
+    """A line for each way of reading that was detected, with the files that are read so."""
+    ways: dict[str, list[str]] = {}
+    for path, detected in zip(source.files(), _detected(source), strict=False):
+        if detected:
+            ways.setdefault(detected, []).append(printable(path.name))
+    return tuple(
+        f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {detected}"
+        for detected, names in ways.items()
     )
 
 
@@ -259,7 +283,8 @@ def _remember(
     files = source.files()
     before = _states(files)
     digests = source_files(files)
-    pointer = folder / f"{source_digest(spec, files, digests, named=source.named)}.source"
+    name = source_digest(spec, files, digests, named=source.named, detected=_detected(source))
+    pointer = folder / f"{name}.source"
     if snapshot := _remembered(pointer):
         return snapshot, digests
     snapshot = write_snapshot(source, spec, folder)

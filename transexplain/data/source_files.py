@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from transexplain.data.source_records import printable
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
+from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
 
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 1
@@ -21,6 +21,9 @@ _LATER = {
     "cluster": None,
     "template": None,
     "duplicates": "off",
+    "encoding": None,
+    "delimiter": None,
+    "sheet": None,
 }
 
 #: digests already computed by this process, by (path, mtime in ns, bytes)
@@ -45,11 +48,17 @@ def source_files(files: Sequence[Path]) -> tuple[SourceFile, ...]:
 
 
 def source_digest(
-    spec: DatasetSpec, files: Sequence[Path], digests: Sequence[SourceFile], *, named: bool = False
+    spec: DatasetSpec,
+    files: Sequence[Path],
+    digests: Sequence[SourceFile],
+    *,
+    named: bool = False,
+    detected: Sequence[str] = (),
 ) -> str:
     """Sha256 over the digests and suffixes of the files, in order, and the reading options.
 
-    Where the source is `named`, whole file names take the place of the suffixes.
+    Where the source is `named`, whole file names take the place of the suffixes. What was detected
+    is a part of it: other software may detect something else in the same bytes.
     """
     options = asdict(spec)
     del options["source"]  # the same bytes from elsewhere are the same dataset
@@ -60,7 +69,8 @@ def source_digest(
         [path.name if named else "".join(path.suffixes).lower(), one.sha256]
         for path, one in zip(files, digests, strict=True)
     ]
-    text = json.dumps([SNAPSHOT_VERSION, options, parts], sort_keys=True)
+    whole = [SNAPSHOT_VERSION, options, parts, *([list(detected)] if any(detected) else [])]
+    text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -117,3 +127,81 @@ def picture_digest(path: Path, name: str) -> str:
         return file_digest(path)
     except OSError as error:
         raise ItemError("missing-image", f"cannot read {name}: {error.strerror}") from error
+
+
+#: characters (or bytes of a line) in one row; a longer row is a malformed one, not a full memory
+MAX_ROW = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A row that could not be split into cells, with a stable kind and a readable reason."""
+
+    kind: str
+    message: str
+
+
+#: the wanted cells of one row by column name, or why there are none
+RawRow = Mapping[str, Any] | Problem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """One open file: its column names, and its rows for the columns that are wanted."""
+
+    columns: tuple[str, ...]
+    rows: Callable[[Sequence[str]], Iterator[RawRow]]
+    sparse: bool = False  #: True where a row may lack a column (JSON lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of the snapshot, in the order of its columns."""
+
+    id: str
+    index: int
+    content: str | None  #: the text, or the picture's path relative to the dataset's root
+    label: str | None
+    meta: str  #: JSON object of strings
+    sha256: str | None  #: of the picture's bytes
+    error_kind: str | None
+    error: str | None
+    evidence: str | None = None  #: JSON, see `evidence.py`
+    annotations: str | None = None  #: JSON, see `annotations.py`
+    attributions: str | None = None  #: JSON, see `attribution_files.py`
+    cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
+    template: str | None = None
+
+
+class Source(Protocol):
+    """Where records come from; `data.SOURCES` holds the classes that have this shape.
+
+    One that looks at how its files are written says in `detected: tuple[str, ...]` what it found
+    in each of them, as `dialect.Dialect` does.
+    """
+
+    modality: Modality
+    root: str  #: absolute folder that picture paths are relative to; "" for texts
+    numbered: bool  #: True where ids are row numbers, hence unique
+    named: bool  #: True where the names of its files decide the snapshot, not their bytes alone
+    marked: bool  #: True where its records tell what people marked as evidence
+
+    def __init__(self, spec: DatasetSpec, location: str) -> None: ...
+
+    def files(self) -> Sequence[Path]:
+        """The files whose bytes decide the snapshot together with the options."""
+
+    def records(self) -> Generator[Record]:
+        """Every row in order, bad ones included; a generator, to be closed by the caller."""
+
+
+def unreadable(path: Path, error: Exception) -> DataSourceError:
+    """The error for a file that cannot be opened, or whose bytes end or break in the middle."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
+    return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
+
+
+def printable(text: str) -> str:
+    """`text` with what UTF-8 cannot hold (undecodable bytes) written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -229,16 +229,16 @@ def _weights(ctx: Any, query: Tensor, key: Tensor, rows: slice) -> Tensor:
 
 
 class AtInputLayer(Function):
-    """The rules for the input layer itself (z^B, w^2, flat): relevance goes to its twin.
+    """The rules for the input layer itself (z^B, w^2, flat): relevance goes to its sink.
 
-    The twin is a tensor of zeros that went through the same reshapes as the input layer; its
+    The sink is a tensor of zeros that went through the same reshapes as the input layer; its
     gradient *is* relevance, so that an input of 0 can have some.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        twin: Tensor,
+        sink: Tensor,
         x: Tensor,
         value: Callable[[], Tensor],
         rule: InputRule,

@@ -223,13 +223,16 @@ def _after_scatter(call: Call, out: Tensor, items: int) -> None:
     """Rows added to chosen places: each place belongs to the item of its rows."""
     dim, index = int(call.argument(1, "dim", 0)) % out.dim(), call.argument(2, "index", None)
     source = call.argument(3, "source", None)
-    old = axis_of(out) if placed(out) else None
+    # in relevance form the call is made out of place: `out` is new, and x is what it starts from
+    base = out if placed(out) else call.argument(0, "input", None)
+    old = axis_of(base) if placed(base) else None
     given = axis_of(source) if source.requires_grad else None
     if given is None or given.axis != dim:
         return
     numbers = index.new_full((out.shape[dim],), -1)
     if old is not None:
-        if old.index is None:
+        if old.index is None:  # every place has its item already
+            place(out, old)
             return
         numbers = old.index.clone()
     numbers[index] = given.numbers(source.shape[dim], items, index.device)

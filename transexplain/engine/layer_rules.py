@@ -54,8 +54,8 @@ def _with_weight(
     mode: RelevanceMode, call: Call, kind: str, at: LinearMap, bias: Tensor | None
 ) -> Any:
     x = carrier_of(call)
-    rule, twin = mode.linear_rule(call), mode.twin_of(x)
-    if twin is None and rule.plain:
+    rule, sink = mode.linear_rule(call), mode.sink_of(x)
+    if sink is None and rule.plain:
         # LRP-0 is the gradient; row by row, so that rows without relevance are left out
         out = LinearZero.apply(x, call.run_detached, at) if at.rowwise else call.run()
         mode.books.constant(out, bias, kind)
@@ -63,8 +63,8 @@ def _with_weight(
     to = mode.books.at(kind, mode.books.axis_of(x))
     value = call.run_detached
     # the operator reads the input itself, and an input rule is set
-    if twin is not None:
-        return AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+    if sink is not None:
+        return AtInputLayer.apply(sink, x.detach(), value, mode.composite.input_rule, at, to)
     return function_for(rule).apply(x, value, rule, at, to)
 
 

@@ -175,11 +175,11 @@ class Bookkeeper:
 
         when_arrives(out, book)
 
-    def lost_twin(self, twin: Tensor | None, where: Tensor) -> None:
+    def lost_sink(self, sink: Tensor | None, where: Tensor) -> None:
         """Book what a rule for the input layer gives to padding, which is no part of it."""
-        if twin is not None:
-            to = self.at("input", self.axis_after(twin))
-            when_arrives(twin, lambda relevance: to.rule(torch.where(where, relevance, 0)))
+        if sink is not None:
+            to = self.at("input", self.axis_after(sink))
+            when_arrives(sink, lambda relevance: to.rule(torch.where(where, relevance, 0)))
 
     def measured(
         self,

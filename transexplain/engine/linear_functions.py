@@ -149,14 +149,8 @@ class LinearZero(Function):
         return nonzero.back(pulled, pulled.new_empty(()).expand(ctx.shape)), None, None
 
 
-class SignedShares(Function):
-    """LRP-epsilon and generalised LRP-gamma in one: one more product above, two transposed.
-
-    For z_j > 0 contributions count c + gamma c^+, for z_j < 0 they count c + gamma c^-; with
-    A_j = sum_i |c_ij| + |b_j| both denominators are sign(z) (|z| + gamma (|z| + A) / 2), which
-    cannot cross zero. Transposed: g_x = (1 + gamma/2) W^T s + gamma/2 sign(x) |W|^T (sign(z) s).
-    A is computed in the backward pass, where it is known for which outputs it is wanted.
-    """
+class SharesOfOutput(Function):
+    """A rule whose shares are computed in the backward pass, from the input x and the output z."""
 
     @staticmethod
     def forward(
@@ -165,13 +159,23 @@ class SignedShares(Function):
         value: Callable[[], Tensor],
         rule: LinearRule,
         at: LinearMap,
-        to: Booking,
+        how: Any,
     ) -> Tensor:
-        """z, by the operator itself."""
+        """z, by the operator itself; `how` is for the backward pass."""
         z = value()
         ctx.save_for_backward(x, z.clone())  # the model may write into z
-        ctx.rest, ctx.seen = (rule, at, to), None
+        ctx.rest, ctx.seen = (rule, at, how), None
         return z
+
+
+class SignedShares(SharesOfOutput):
+    """LRP-epsilon and generalised LRP-gamma in one: one more product above, two transposed.
+
+    For z_j > 0 contributions count c + gamma c^+, for z_j < 0 they count c + gamma c^-; with
+    A_j = sum_i |c_ij| + |b_j| both denominators are sign(z) (|z| + gamma (|z| + A) / 2), which
+    cannot cross zero. Transposed: g_x = (1 + gamma/2) W^T s + gamma/2 sign(x) |W|^T (sign(z) s).
+    A is computed in the backward pass, where it is known for which outputs it is wanted.
+    """
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

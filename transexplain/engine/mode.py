@@ -76,7 +76,7 @@ class RelevanceMode(TorchFunctionMode):
         self.books = Bookkeeper(book, relevance_form=composite.relevance_form)
         self.rules = rules  #: by kind of operator
         self.input_tensor: Tensor | None = None
-        self.input_twin: Tensor | None = None
+        self.input_sink: Tensor | None = None
         self.attention: list[Tensor] | None = None  #: filled where it is a list
         self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
@@ -91,8 +91,8 @@ class RelevanceMode(TorchFunctionMode):
         self.input_tensor = input_layer
         copy = self.input_tensor.clone()  # the model may write into it
         if self.composite.input_rule is not None:
-            self.input_twin = torch.zeros_like(self.input_tensor).requires_grad_(True)
-            record(copy).twin = self.input_twin
+            self.input_sink = torch.zeros_like(self.input_tensor).requires_grad_(True)
+            record(copy).sink = self.input_sink
         return copy
 
     def encoder_begins(self) -> None:
@@ -215,25 +215,25 @@ class RelevanceMode(TorchFunctionMode):
         """The options of the relevance form."""
         return self.composite.chefer or ChefersRules()
 
-    def twin_of(self, tensor: Tensor) -> Tensor | None:
+    def sink_of(self, tensor: Tensor) -> Tensor | None:
         """What takes the input layer's own relevance, where `tensor` is it but for reshapes."""
-        twin = self.peek_twin(tensor)
-        self.met_input_rule |= twin is not None
-        return twin
+        sink = self.peek_sink(tensor)
+        self.met_input_rule |= sink is not None
+        return sink
 
-    def peek_twin(self, tensor: Tensor) -> Tensor | None:
+    def peek_sink(self, tensor: Tensor) -> Tensor | None:
         """The same without counting as a use of the input rule."""
-        return recorded(tensor).twin
+        return recorded(tensor).sink
 
-    def follow_twin(self, call: Call, out: Any) -> None:
-        """Do to the twin what a structural operator did to the input layer."""
-        if self.input_twin is None or len(call.carriers) != 1:
+    def follow_sink(self, call: Call, out: Any) -> None:
+        """Do to the sink what a structural operator did to the input layer."""
+        if self.input_sink is None or len(call.carriers) != 1:
             return
-        twin = recorded(call.carriers[0]).twin
-        if twin is not None:
-            twins = call.substituted({id(call.carriers[0]): twin}).run()
-            for one, other in zip(tensors_in(out), tensors_in(twins), strict=True):
-                record(one).twin = other
+        sink = recorded(call.carriers[0]).sink
+        if sink is not None:
+            sinks = call.substituted({id(call.carriers[0]): sink}).run()
+            for one, other in zip(tensors_in(out), tensors_in(sinks), strict=True):
+                record(one).sink = other
 
     def record_attention(self, weights: Tensor) -> None:
         """Keep an attention map, in the graph."""
@@ -255,7 +255,7 @@ class RelevanceMode(TorchFunctionMode):
     def _without_foreign(self, value: Any) -> Any:
         """`value` with every start of another graph (parameters) detached."""
         if isinstance(value, Tensor):
-            own = value is self.input_tensor or value is self.input_twin
+            own = value is self.input_tensor or value is self.input_sink
             # without a graph of their own no backward pass computes gradients of parameters
             return value.detach() if value.requires_grad and value.is_leaf and not own else value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transexplain.engine.attention_pass import arriving
+from transexplain.engine.attention_parts import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
@@ -36,7 +36,7 @@ class Propagation:
     input_layer: Tensor  #: (B, ...), what relevance is measured at
     book: LedgerBook  #: constants and losses of the latest pass
     composite: Composite
-    twin: Tensor | None = None  #: takes the relevance of rules for the input layer itself
+    sink: Tensor | None = None  #: takes the relevance of rules for the input layer itself
     cut_softmax: bool = False  #: the model ends in a softmax, whose input is explained
     attention: tuple[Tensor, ...] = ()  #: maps in the order of the layers, if recorded
 
@@ -52,20 +52,20 @@ class Propagation:
             the relevance that arrives, in units of the seed.
         """
         self.book.start()
-        leaves = [self.input_layer] if self.twin is None else [self.input_layer, self.twin]
+        leaves = [self.input_layer] if self.sink is None else [self.input_layer, self.sink]
         found = torch.autograd.grad(
             self.logits,
             leaves,
             seed.to(self.logits),
             retain_graph=not last,
-            allow_unused=self.twin is not None,
+            allow_unused=self.sink is not None,
         )
-        # an input rule at the first operator may give everything to the twin
+        # an input rule at the first operator may give everything to the sink
         gradient = torch.zeros_like(self.input_layer) if found[0] is None else found[0]
         out = gradient.double()
         if not self.composite.relevance_form:
             out = out * self.input_layer.detach().double()
-        return out if self.twin is None or found[1] is None else out + found[1].double()
+        return out if self.sink is None or found[1] is None else out + found[1].double()
 
     def relevance_of(
         self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
@@ -143,7 +143,7 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
         input_layer=mode.input_tensor,
         book=mode.books.book,
         composite=mode.composite,
-        twin=mode.input_twin,
+        sink=mode.input_sink,
         cut_softmax=below is not None,
         attention=tuple(mode.attention or ()),
     )

@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from transexplain.engine.composites import ChefersRules, LinearRule
 from transexplain.engine.item_axis import per_item, spread
-from transexplain.engine.linear_functions import Booking, LinearMap, nonzero_part
+from transexplain.engine.linear_functions import Booking, LinearMap, SharesOfOutput, nonzero_part
 
 _AUTHORS = 1e-9
 
@@ -158,26 +158,11 @@ def _normalised(parts: list[Tensor], arrived: Tensor, how: ChefersSetting) -> li
     return rescaled
 
 
-class PositiveShares(Function):
+class PositiveShares(SharesOfOutput):
     """x^+ w^+ and x^- w^- share what arrives, x^+ w^- and x^- w^+ take beta; biases nothing.
 
     Denominators are computed in the backward pass, where it is known for which outputs.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        value: Callable[[], Tensor],
-        rule: LinearRule,
-        at: LinearMap,
-        how: ChefersSetting,
-    ) -> Tensor:
-        """z, by the operator itself."""
-        z = value()
-        ctx.save_for_backward(x, z.clone())  # the model may write into z
-        ctx.rest, ctx.seen = (rule, at, how), None
-        return z
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:

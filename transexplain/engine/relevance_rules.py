@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import in_parts, layer_rules, rules
+from transexplain.engine import attention_parts, layer_rules, rules
 from transexplain.engine.gradient_functions import AtInputLayer
 from transexplain.engine.ledger import Converted
 from transexplain.engine.linear_functions import LinearMap
@@ -123,12 +123,12 @@ def with_weight(mode: RelevanceMode, call: Call) -> Any:
     kind = KIND[call.name]
     at: LinearMap = _MAPS[kind](mode, call)
     x = layer_rules.carrier_of(call)
-    rule, twin = mode.linear_rule(call), mode.twin_of(x)
+    rule, sink = mode.linear_rule(call), mode.sink_of(x)
     axis = mode.books.axis_of(x)
     to = mode.books.at(kind, axis)
     value = partial(mode.linear_value, call)
-    if twin is not None:
-        out = AtInputLayer.apply(twin, x.detach(), value, mode.composite.input_rule, at, to)
+    if sink is not None:
+        out = AtInputLayer.apply(sink, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
         how = ChefersSetting(mode.chefer, mode.items, to)
@@ -208,4 +208,4 @@ def division(mode: RelevanceMode, call: Call) -> Any:
 
 def attention(mode: RelevanceMode, call: Call) -> Any:
     """Fused attention in its parts, each with its own rule."""
-    return mode.again(in_parts.attention, call)
+    return mode.again(attention_parts.attention, call)

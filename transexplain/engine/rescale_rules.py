@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import in_parts
+from transexplain.engine import attention_parts
 from transexplain.engine.layer_rules import batch_scale
 from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import operator_of
@@ -251,14 +251,14 @@ def attention(mode: RescaleMode, call: Call, other: Call) -> Any:
     del other
     if call.argument(4, "dropout_p", 0.0):
         raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
-    return mode.again(in_parts.attention, call)
+    return mode.again(attention_parts.attention, call)
 
 
 def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
     if call.name == "prelu" and _carried(call) == 1:
         return activation(mode, call, other)
-    return mode.again(in_parts.written_out(call.func, call.name), call)
+    return mode.again(attention_parts.written_out(call.func, call.name), call)
 
 
 def _carried(call: Call) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import in_parts
+from transexplain.engine import attention_parts
 from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import Call
@@ -35,7 +35,7 @@ def structural(mode: RelevanceMode, call: Call) -> Any:
     out = call.run()
     if len(call.carriers) == 1:
         inherit_marks(call.carriers[0], out)
-        mode.follow_twin(call, out)
+        mode.follow_sink(call, out)
     return out
 
 
@@ -58,7 +58,9 @@ def extremum(mode: RelevanceMode, call: Call) -> Any:
     other = call.argument(1, "other", None)
     if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
         return structural(mode, call)
-    return mode.again(in_parts.larger if "max" in call.name else in_parts.smaller, call)
+    return mode.again(
+        attention_parts.larger if "max" in call.name else attention_parts.smaller, call
+    )
 
 
 def dropout(mode: RelevanceMode, call: Call) -> Any:
@@ -141,7 +143,7 @@ def pad(mode: RelevanceMode, call: Call) -> Any:
             torch.ones_like(x, dtype=torch.bool), call.argument(1, "pad", ())
         )
         mode.books.constant(out, value or 0.0, "fill", where=~kept)
-        mode.books.lost_twin(mode.peek_twin(out), ~kept)
+        mode.books.lost_sink(mode.peek_sink(out), ~kept)
     return out
 
 
@@ -154,7 +156,7 @@ def overwrite(_: RelevanceMode, call: Call) -> Any:
 
 def composite(mode: RelevanceMode, call: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
-    return mode.again(in_parts.written_out(call.func, call.name), call)
+    return mode.again(attention_parts.written_out(call.func, call.name), call)
 
 
 Join = Callable[[Any, Any], Any]

@@ -66,7 +66,7 @@ class TensorRecord:
     held: bool = False  #: `dependent` only because a rule holds it constant
     seen: bool = False  #: the mode saw it being computed
     shadow: Tensor | None = None  #: stands for it in the rules' graph
-    twin: Tensor | None = None  #: takes the relevance of rules for the input layer itself
+    sink: Tensor | None = None  #: takes the relevance of rules for the input layer itself
     reference: Tensor | None = None  #: its value at the reference input (rescale rule)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat, MethodBench
 from transexplain.evaluating.metrics import bound_metric, curve_of, metric_facts
-from transexplain.evaluating.metrics.marked_regions import oracle
-from transexplain.evaluating.metrics.measured_case import Array, Case, Masks, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
 from transexplain.evaluating.metrics.perturbation_curves import (
     PerturbationCurve,
     probabilities,
     too_small,
 )
+from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import free_caches, is_out_of_memory
@@ -26,7 +26,6 @@ from transexplain.types.items import Item, ItemFailure, ItemOutcome, PatchGrid
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Modality
 from transexplain.types.scores import ORACLE, EvaluatedMethod, MetricScore, MetricSpec
-from transexplain.types.targets import label_index
 
 
 def score_of(label: str, metric: str, case: Case, scored: Scored) -> MetricScore:
@@ -83,7 +82,7 @@ def _of_place(
     over: Over,
 ) -> Iterator[MetricScore]:
     owners = questions.features(over)
-    asked: list[list[Masks]] = [[] for _ in questions.encoded]
+    requested: list[list[Masks]] = [[] for _ in questions.encoded]
     wanted: list[tuple[Entry, str, PerturbationCurve, slice]] = []
     for entry, curves in given:
         row, label, case = entry
@@ -94,10 +93,10 @@ def _of_place(
                 yield score_of(label, spec.label, case, small)
                 continue
             masks = curve.masks(weights)
-            begin = sum(map(len, asked[row]))
-            asked[row].append(masks)
+            begin = sum(map(len, requested[row]))
+            requested[row].append(masks)
             wanted.append((entry, spec.label, curve, slice(begin, begin + len(masks))))
-    joined = [np.concatenate(masks) if masks else None for masks in asked]
+    joined = [np.concatenate(masks) if masks else None for masks in requested]
     answers = _answers(questions, joined, baseline, over)
     for (row, label, case), name, curve, part in wanted:
         found = answers[row]
@@ -131,11 +130,11 @@ def _answers(
     except (ConfigurationError, EngineError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the reason of the item's scores
-        asked = [row for row, mask in enumerate(masks) if mask is not None]
-        if len(asked) == 1:
+        requested = [row for row, mask in enumerate(masks) if mask is not None]
+        if len(requested) == 1:
             reason = f"{type(error).__name__}: {error}"
             return [reason for _ in masks]
-        middle = asked[len(asked) // 2]
+        middle = requested[len(requested) // 2]
         first = [mask if row < middle else None for row, mask in enumerate(masks)]
         second = [mask if row >= middle else None for row, mask in enumerate(masks)]
         left = _answers(questions, first, baseline, over)
@@ -360,5 +359,5 @@ class _Group:
         self.observer.batch_started([one.item.id for one in encoded])
 
     def _outcome(self, encoded: Encoded, logits: Array) -> Explained:
-        label = label_index(encoded.item.label, self.request.names, self.request.labels)
+        label = self.request.class_of(encoded.item)
         return finished(self.model, Member(0, encoded, label), logits, ())

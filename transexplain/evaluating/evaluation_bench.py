@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.explaining import Request, explain_items
-from transexplain.explaining.explain_again import explain_again
+from transexplain.explaining.item_loop import explain_again
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_places
 from transexplain.types.items import Attribution, Item, ItemFailure

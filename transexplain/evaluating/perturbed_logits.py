@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transexplain.evaluating.metrics.measured_case import Array, Masks
+from transexplain.evaluating.metrics.metric_table import Array, Masks
 from transexplain.explaining.batch_sizes import batches_of
 from transexplain.explaining.long_texts import window_weights
 from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array
@@ -107,12 +107,12 @@ class PerturbedLogits:
                 over=over,
                 beat=self.beat,
             )
-            asked = []
+            requested = []
             for part, own in zip(parts, presence.owners, strict=True):
                 mask = masks[part.owner]
                 assert mask is not None
-                asked.append(_of_part(mask, part, owners[part.owner], own, self.encoded))
-            answers = presence.logits_of(range(len(parts)), asked)
+                requested.append(_of_part(mask, part, owners[part.owner], own, self.encoded))
+            answers = presence.logits_of(range(len(parts)), requested)
             for part, answer in zip(parts, answers, strict=True):
                 found[part.owner] += part.weight * answer
         return found

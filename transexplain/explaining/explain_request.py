@@ -21,7 +21,7 @@ from transexplain.types.items import (
 )
 from transexplain.types.plans import AuditPlan, Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import ClassNames, parse_target, resolve_target
+from transexplain.types.targets import ClassNames, label_index, parse_target, resolve_target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +35,7 @@ class Request:
     targets: tuple[Target, ...]
     names: ClassNames
     labels: Mapping[str, str] = field(default_factory=dict)
+    labels_by_name: bool = False
     long_text: LongTexts = "truncate"
     max_length: int | None = None
     window: int | None = None
@@ -61,6 +62,7 @@ class Request:
             targets=tuple(parse_target(spec, names) for spec in plan.targets),
             names=names,
             labels=plan.labels,
+            labels_by_name=plan.labels_by_name,
             long_text=plan.long_text,
             max_length=plan.max_length,
             window=plan.window,
@@ -68,6 +70,10 @@ class Request:
             long_text_join=plan.long_text_join,
             batch_tokens=plan.batch_tokens,
         )
+
+    def class_of(self, item: Item) -> int | None:
+        """The class that an item's label names; None where there is no label, or no such class."""
+        return label_index(item.label, self.names, self.labels, by_name=self.labels_by_name)
 
     def encode(self, model: LoadedModel, items: Sequence[Item]) -> list[Encoded | ItemFailure]:
         """Each item as the model takes it, long texts in windows where that is wanted."""
@@ -149,6 +155,7 @@ def finished(
             text=item.content if isinstance(item.content, str) else None,
             source=item.source,
             meta=item.meta,
+            raw_label=item.label,
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +21,10 @@ from transexplain.explaining.explain_request import (
 from transexplain.explaining.long_texts import explain_in_windows
 from transexplain.methods import facts_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.items import Item, ItemFailure, ResolvedTarget
+from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Modality
-from transexplain.types.targets import label_index
+from transexplain.types.targets import parse_target
 
 Entry = Item | ItemFailure | Encoded
 Some = TypeVar("Some", bound=Entry)
@@ -139,7 +140,7 @@ def _explain_some(
         if isinstance(encoded, ItemFailure):
             done[place] = _failed(given[place], encoded, watch)
             continue
-        label = label_index(encoded.item.label, request.names, request.labels)
+        label = request.class_of(encoded.item)
         if label is None and any(target.kind == "label" for target in request.targets):
             done[place] = _failed(encoded.item, _no_label(encoded.item), watch)
         else:
@@ -243,3 +244,46 @@ def _explain_batch(
 def _halves(members: list[Member]) -> tuple[list[Member], list[Member]]:
     middle = len(members) // 2
     return members[:middle], members[middle:]
+
+
+def explain_again(
+    model: LoadedModel,
+    request: Request,
+    wanted: Sequence[tuple[Item | ItemFailure, tuple[str, ...] | None]],
+    *,
+    observer: Observer | None = None,
+    alone: Collection[str] = (),
+) -> list[Explained]:
+    """Explain each item for targets of its own; None stands for those of the request.
+
+    Items of the same targets share batches. The results are in the order of `wanted`.
+
+    Args:
+        model: as it was, or another one of the same classes.
+        request: how it was explained.
+        wanted: items, or why there is none, each with its targets as a plan writes them.
+        observer: of the passes.
+        alone: ids of items that share no batch.
+
+    Raises as `explain_items`.
+    """
+    by_targets: dict[tuple[str, ...] | None, list[int]] = {}
+    for number, (_, specs) in enumerate(wanted):
+        by_targets.setdefault(specs, []).append(number)
+    found: dict[int, Explained] = {}
+    for specs, numbers in by_targets.items():
+        own = request
+        if specs is not None:
+            targets = tuple(parse_target(spec, request.names) for spec in specs)
+            own = replace(request, targets=targets)
+        items = [wanted[number][0] for number in numbers]
+        ends = explain_items(model, items, own, observer=observer, alone=alone)
+        found.update(zip(numbers, ends, strict=True))
+    return [found[number] for number in range(len(wanted))]
+
+
+def same_class(attribution: Attribution) -> str:
+    """The target that explains the class of an attribution, whatever is predicted now."""
+    if attribution.class_index is None:
+        return attribution.target
+    return f"class:{attribution.class_name}"

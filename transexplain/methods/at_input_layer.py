@@ -5,7 +5,6 @@ positions, completeness.
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.composites import Composite
-from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,
@@ -24,7 +21,6 @@ from transexplain.methods.batch_explanation import (
     Resolve,
     SeedRelevance,
     explain_targets,
-    parts,
 )
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import PatchGrid, Unit
@@ -114,58 +110,6 @@ def is_double(values: Any) -> bool:
     return bool(values.dtype == torch.float64)
 
 
-def explain_by(
-    model: LoadedModel,
-    batch: Batch,
-    resolve: Resolve,
-    rules: Composite,
-    *,
-    at: str | None,
-    method: str | None = None,
-) -> BatchExplanation:
-    """Explain every item of a batch by a composite: one forward, one backward per target.
-
-    `method` is the name to record, where it is not the composite's.
-    """
-    input_layer = at or model.default_at
-    items = len(batch.encoded)
-    passes = propagate(
-        lambda taps: model.run(batch, at=input_layer, taps=taps), rules, items, module=model.module
-    )
-    logits = passes.logits.detach().double().cpu().numpy()
-    places = [features_at(input_layer, encoded) for encoded in batch.encoded]
-    mark = CommonFields(
-        method=method or rules.name,
-        at=input_layer,
-        unit=rules.unit,
-        double=passes.logits.dtype == torch.float64,
-    )
-    take = partial(_one_pass, passes, places)
-    return explain_targets(batch, logits, resolve, take, mark)
-
-
-def _one_pass(
-    passes: Propagation, places: list[Features], seed: Array, last: bool
-) -> SeedRelevance:
-    product = passes.relevance(torch.from_numpy(seed), last=last)
-    positions = sum_hidden(product, places[0]).cpu().numpy()
-    inputs, special = parts(positions.shape[1], places)
-    ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
-    notes = [_notes(passes, item) for item in range(len(places))]
-    return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
-
-
-def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
-    """What a reader of one item's attribution has to know besides its numbers."""
-    notes = []
-    if passes.cut_softmax:
-        notes.append("the model ends in a softmax: its input is explained")
-    amplification = passes.book.amplification
-    if amplification is not None:
-        notes.append(f"the gamma rule amplified relevance up to {amplification[item]:.3g}-fold")
-    return tuple(notes)
-
-
 def features_at(input_layer: str, encoded: Encoded) -> Features:
     """What the positions of the input layer are: the item's own, single pixels, or nodes alone."""
     features = encoded.features
@@ -191,7 +135,7 @@ def sum_hidden(product: Tensor, features: Features) -> Tensor:
 
 #: share of f(x) - f(baseline) that may be missing before an attribution says so
 TOLERATED = 0.01
-#: items (N,), what stands at their leaves (N, ...), and what the gradients there are times
+#: items (N,), what stands at the input layer (N, ...), and what the gradients there are times
 Point = tuple[Tensor, Tensor, Tensor | float]
 
 

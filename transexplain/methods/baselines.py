@@ -11,8 +11,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import InputLayerForward, as_array
-from transexplain.methods.batch_explanation import Array
-from transexplain.methods.item_generator import generator_of
+from transexplain.methods.batch_explanation import Array, generator_of
 from transexplain.types.items import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side

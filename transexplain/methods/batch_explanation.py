@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from transexplain.models.loaded_model import Batch, Encoded
+from transexplain.randomness import keyed_number
 from transexplain.types.items import (
     Attribution,
     Ledger,
@@ -150,3 +152,13 @@ def split(positions: Array, features: Features) -> tuple[Array, tuple[float, ...
     prefix, cells = features.prefix, features.rows * features.cols
     grid = positions[prefix : prefix + cells].reshape(features.rows, features.cols)
     return grid, tuple(positions[:prefix].tolist())
+
+
+def generator_of(seed: int, item_id: str, purpose: str = "") -> torch.Generator:
+    """A generator on the CPU seeded by `seed`, the item's id and what it is for.
+
+    Draw for the item's own positions, never for the padded length: then an item has the same
+    numbers in every batch.
+    """
+    number = keyed_number(seed, item_id, purpose, algorithm="sha256", byte_order="little")
+    return torch.Generator().manual_seed(number % 2**63)

@@ -1,9 +1,8 @@
 """LRP down to the input as Chefer et al. 2021a compare with it."""
 
-from transexplain.methods.at_input_layer import explain_by
 from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import Variant
-from transexplain.methods.relevance import InputLayer, chefer_rules
+from transexplain.methods.relevance import InputLayer, chefer_rules, explain_by
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.engine.attention_pass import AttentionPass, read_attention
+from transexplain.engine.attention_parts import AttentionPass, read_attention
 from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.at_input_layer import as_array

@@ -55,13 +55,13 @@ def explain(
     way = passed.start.double() - base.double()
 
     def relevance(target: Tensor) -> Tensor:
-        return way * summed_gradients(passed, _on_the_way(passed, base, steps), target)
+        return way * summed_gradients(passed, _path_points(passed, base, steps), target)
 
     difference = passed.logits - logits_at(passed, base)
     return explain_at_input_layer(passed, resolve, relevance, method=method, difference=difference)
 
 
-def _on_the_way(passed: InputLayerForward, base: Tensor, steps: int) -> Iterator[Point]:
+def _path_points(passed: InputLayerForward, base: Tensor, steps: int) -> Iterator[Point]:
     """The quadrature's points between baseline and item with their weights, a chunk at a time."""
     nodes, weights = (torch.from_numpy(found) for found in np.polynomial.legendre.leggauss(steps))
     items, rows = len(base), several(passed, steps)

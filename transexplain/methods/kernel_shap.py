@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from transexplain.methods.at_input_layer import check_count
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
-from transexplain.methods.item_generator import generator_of
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
 from transexplain.methods.method_table import default_samples
 from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence

@@ -6,10 +6,18 @@ teacher: there is no ledger, and how near it comes was measured when it was trai
 every attribution.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
+from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
 from transexplain.methods.batch_explanation import (
@@ -20,12 +28,223 @@ from transexplain.methods.batch_explanation import (
     SeedRelevance,
     explain_targets,
 )
-from transexplain.methods.learned_facts import Facts, digest_of, read_facts
-from transexplain.methods.learned_network import Explainer, load
+from transexplain.methods.learned_facts import Architecture, Facts, digest_of, read_facts
 from transexplain.methods.method_table import explainer_of
 from transexplain.models.hidden_states import read_states
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.variants import kept
+
+_WIDEST = 4.0  #: standard deviations that a predicted scale may lie from the mean
+_EPSILON = 1e-12  #: of an item whose relevance is zero everywhere
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What an explainer predicts for a batch."""
+
+    relevance: Tensor  #: (B, T, C) in logits; 0 at padding
+    sizes: Tensor  #: (B, T) scale of the item at each position, in logits; 0 at padding
+    log_scale: Tensor  #: (B, 2) standardised, of own and of special positions
+    constants: Tensor | None  #: (B, C) standardised logits that are at no position
+
+
+class Explainer(nn.Module):
+    """Predicts what a relevance method would say, from hidden states (B, T, D) of some layers.
+
+    An item has two scales, of its own positions and of special ones (a class token often holds
+    many times what a word holds). The buffers hold what it learned from: mean and standard
+    deviation of the logs of both, and of the constants of every class, in logits.
+    """
+
+    log_mean: Tensor
+    log_deviation: Tensor
+    constant_mean: Tensor
+    constant_deviation: Tensor
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        one, width = architecture, architecture.width
+        self.architecture = architecture
+        self.read = nn.ModuleList(nn.Linear(size, width) for size in one.widths)
+        self.read_logits = nn.Linear(one.classes, width)
+        self.layers = nn.ModuleList(_Layer(width, one.heads) for _ in range(one.depth))
+        self.norm = nn.LayerNorm(width)
+        self.to_relevance = nn.Linear(width, one.classes)
+        self.to_scale = _head(width, 2)
+        self.to_constants = _head(width, one.classes) if one.conserve else None
+        self.register_buffer("log_mean", torch.zeros(2))
+        self.register_buffer("log_deviation", torch.ones(2))
+        self.register_buffer("constant_mean", torch.zeros(one.classes))
+        self.register_buffer("constant_deviation", torch.ones(one.classes))
+
+    def forward(
+        self,
+        states: Sequence[Tensor],
+        mask: Tensor,
+        own: Tensor,
+        logits: Tensor,
+        scale: Tensor | None = None,
+    ) -> Prediction:
+        """The relevance of every position for every class.
+
+        Args:
+            states: (B, T, D) for each layer of the architecture.
+            mask: (B, T) true where an item has a position.
+            own: (B, T) true where that is its own content: no special position, no padding.
+            logits: (B, C) of the classifier.
+            scale: (B, 2) of the items where it is known, as in training; else it is predicted.
+        """
+        seen = self._seen(states, mask, logits)
+        inside = mask.unsqueeze(-1)
+        pooled = (seen * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
+        log_scale = self.to_scale(pooled)
+        if scale is None:
+            bounded = log_scale.clamp(-_WIDEST, _WIDEST)
+            scale = torch.exp(self.log_mean + self.log_deviation * bounded)
+        sizes = torch.where(own, scale[:, :1], scale[:, 1:]) * mask
+        relevance = self.to_relevance(seen) * sizes.unsqueeze(-1)
+        if self.to_constants is None:
+            return Prediction(relevance, sizes, log_scale, None)
+        constants = self.to_constants(pooled)
+        wanted = logits - (self.constant_mean + self.constant_deviation * constants)
+        missing = wanted - relevance.sum(dim=1)
+        shares = sizes / sizes.sum(dim=1, keepdim=True).clamp(min=_EPSILON)
+        relevance = relevance + missing.unsqueeze(1) * shares.unsqueeze(-1)
+        return Prediction(relevance, sizes, log_scale, constants)
+
+    def _seen(self, states: Sequence[Tensor], mask: Tensor, logits: Tensor) -> Tensor:
+        """(B, T, width) what is known of every position."""
+        known = self.read_logits(logits).unsqueeze(1)
+        for read, state in zip(self.read, states, strict=True):
+            known = known + read(F.layer_norm(state, state.shape[-1:]))
+        for layer in self.layers:
+            known = layer(known, mask)
+        found: Tensor = self.norm(known)
+        return found
+
+    @torch.no_grad()
+    def calibrate(self, scales: Tensor, constants: Tensor, momentum: float = 1.0) -> None:
+        """Move the buffers to scales (N, 2) and constants (N, C) of items to learn from.
+
+        `momentum` is how far: 1 forgets what was. A class whose constants are unknown (NaN)
+        for every item keeps what it has.
+        """
+        logs = torch.log(scales.double().clamp(min=_EPSILON))
+        spread = logs.std(dim=0, correction=0).clamp(min=1e-2)
+        self.log_mean.lerp_(logs.mean(dim=0).float(), momentum)
+        self.log_deviation.lerp_(spread.float(), momentum)
+        known = ~constants.isnan()
+        count = known.sum(dim=0).clamp(min=1)
+        filled = constants.double().nan_to_num()
+        mean = filled.sum(dim=0) / count
+        spread = ((((filled - mean) * known) ** 2).sum(dim=0) / count).sqrt().clamp(min=1e-2)
+        moved = momentum * known.any(dim=0).float()
+        self.constant_mean.lerp_(mean.float(), moved)
+        self.constant_deviation.lerp_(spread.float(), moved)
+
+
+def explanation_loss(
+    explainer: Explainer,
+    prediction: Prediction,
+    *,
+    relevance: Tensor,
+    known: Tensor,
+    scale: Tensor,
+    constants: Tensor,
+) -> Tensor:
+    """Mean squared error on the items' own scales.
+
+    Args:
+        explainer, prediction: the network, and its prediction given the items' scales.
+        relevance: (B, T, C) of the teacher, in logits; ignored where it is not known.
+        known: (B, C) classes that the teacher explained.
+        scale: (B, 2) of the items; see `item_scale`.
+        constants: (B, C) logits minus the sums of relevance over positions.
+
+    Returns the sum of the errors of relevance (mean over positions and known classes) and, a
+    tenth as heavy, of the scales and the constants in their standard deviations.
+    """
+    sizes = prediction.sizes.unsqueeze(-1)
+    counted = (sizes > 0) & known.unsqueeze(1)
+    error = (prediction.relevance - relevance) / sizes.clamp(min=_EPSILON)
+    loss = torch.where(counted, error, 0.0).square().sum() / counted.sum().clamp(min=1)
+    logs = (scale.log() - explainer.log_mean) / explainer.log_deviation
+    loss = loss + 0.1 * ((prediction.log_scale - logs) ** 2).mean()
+    if prediction.constants is not None:
+        wanted = (constants - explainer.constant_mean) / explainer.constant_deviation
+        off = (prediction.constants - wanted.nan_to_num()) ** 2 * known
+        loss = loss + 0.1 * off.sum() / known.sum().clamp(min=1)
+    return loss
+
+
+def item_scale(relevance: Tensor, known: Tensor, mask: Tensor, own: Tensor) -> Tensor:
+    """(B, 2) root mean squares of relevance (B, T, C) over own and over special positions.
+
+    `known` (B, C) are the classes that count, `mask` and `own` (B, T) as in `Explainer.forward`.
+    Neither is less than a thousandth of both together; without special positions it is that.
+    """
+    both = _root_mean_square(relevance, known, mask).clamp(min=_EPSILON)
+    parts = [_root_mean_square(relevance, known, part) for part in (own, mask & ~own)]
+    return torch.maximum(torch.stack(parts, dim=1), both.unsqueeze(1) / 1000)
+
+
+def _root_mean_square(relevance: Tensor, known: Tensor, mask: Tensor) -> Tensor:
+    counted = mask.unsqueeze(-1) & known.unsqueeze(1)
+    squares = torch.where(counted, relevance, 0.0).square().sum(dim=(1, 2))
+    return (squares / counted.sum(dim=(1, 2)).clamp(min=1)).sqrt()
+
+
+def _head(width: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, out))
+
+
+class _Layer(nn.Module):
+    """Pre-norm self-attention and a feed-forward part of twice the width."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, width) -> (B, T, width); positions outside of `mask` (B, T) are not seen."""
+        items, positions, width = hidden.shape
+        parts = self.qkv(self.norm_attention(hidden)).view(items, positions, 3, self.heads, -1)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
+        hidden = hidden + self.mix(mixed.transpose(1, 2).reshape(items, positions, width))
+        found: Tensor = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
+        return hidden + found
+
+
+NAME = "explainer.safetensors"
+
+
+def save(explainer: Explainer, facts: Facts, path: Path) -> None:
+    """Write `path` whole or not at all."""
+    weights = {
+        name: tensor.detach().float().cpu().contiguous()
+        for name, tensor in explainer.state_dict().items()
+    }
+    with atomic_file(path) as part:
+        save_file(weights, part, metadata=facts.to_metadata())
+
+
+def load(path: str | Path, *, dtype: torch.dtype, device: torch.device) -> tuple[Explainer, Facts]:
+    """The explainer at `path` in eval mode; raises ConfigurationError."""
+    facts = read_facts(path)
+    explainer = Explainer(facts.architecture)
+    try:
+        with safe_open(Path(path).expanduser(), framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        explainer.load_state_dict(weights)
+    except (SafetensorError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"the explainer {path} is damaged ({error}); copy it again or train it again"
+        ) from None
+    return explainer.to(device=device, dtype=dtype).eval().requires_grad_(False), facts
 
 
 def explain(

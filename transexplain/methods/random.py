@@ -13,8 +13,8 @@ from transexplain.methods.batch_explanation import (
     Resolve,
     SeedRelevance,
     explain_targets,
+    generator_of,
 )
-from transexplain.methods.item_generator import generator_of
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 

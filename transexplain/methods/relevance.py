@@ -2,7 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
+
+import torch
 
 from transexplain.engine.composites import (
     ChefersRules,
@@ -14,9 +17,19 @@ from transexplain.engine.composites import (
     parsed_overrides,
     tuned,
 )
+from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError
-from transexplain.methods.at_input_layer import explain_by
-from transexplain.methods.batch_explanation import BatchExplanation, Resolve
+from transexplain.methods.at_input_layer import features_at, sum_hidden
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Features,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+    parts,
+)
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 InputLayer = Literal["encoder", "words", "pixels", "nodes"]
@@ -136,3 +149,55 @@ def rules_of(method: str, input_layer: str, params: Mapping[str, Any]) -> Compos
     if composite(method).relevance_form:
         return chefer_rules(method, input_layer, **params)
     return lrp_rules(method, **params)
+
+
+def explain_by(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    rules: Composite,
+    *,
+    at: str | None,
+    method: str | None = None,
+) -> BatchExplanation:
+    """Explain every item of a batch by a composite: one forward, one backward per target.
+
+    `method` is the name to record, where it is not the composite's.
+    """
+    input_layer = at or model.default_at
+    items = len(batch.encoded)
+    passes = propagate(
+        lambda taps: model.run(batch, at=input_layer, taps=taps), rules, items, module=model.module
+    )
+    logits = passes.logits.detach().double().cpu().numpy()
+    places = [features_at(input_layer, encoded) for encoded in batch.encoded]
+    mark = CommonFields(
+        method=method or rules.name,
+        at=input_layer,
+        unit=rules.unit,
+        double=passes.logits.dtype == torch.float64,
+    )
+    take = partial(_one_pass, passes, places)
+    return explain_targets(batch, logits, resolve, take, mark)
+
+
+def _one_pass(
+    passes: Propagation, places: list[Features], seed: Array, last: bool
+) -> SeedRelevance:
+    product = passes.relevance(torch.from_numpy(seed), last=last)
+    positions = sum_hidden(product, places[0]).cpu().numpy()
+    inputs, special = parts(positions.shape[1], places)
+    ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
+    notes = [_notes(passes, item) for item in range(len(places))]
+    return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
+
+
+def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
+    """What a reader of one item's attribution has to know besides its numbers."""
+    notes = []
+    if passes.cut_softmax:
+        notes.append("the model ends in a softmax: its input is explained")
+    amplification = passes.book.amplification
+    if amplification is not None:
+        notes.append(f"the gamma rule amplified relevance up to {amplification[item]:.3g}-fold")
+    return tuple(notes)

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from transexplain.methods.at_input_layer import check_count
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
-from transexplain.methods.item_generator import generator_of
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
 from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Masks, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel

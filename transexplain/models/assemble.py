@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.calling import Caller, logits_of
+from transexplain.models.calling import Caller, dtype_name, logits_of
 from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
 from transexplain.models.image_encoder import ImageEncoder, Transform
 from transexplain.models.input_layer import Sites, find_embeddings
@@ -20,7 +20,6 @@ from transexplain.models.input_layer_search import (
     text_sites,
 )
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.models.placement import dtype_name
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.items import Item

@@ -18,7 +18,7 @@ from transexplain.models.input_layer_search import (
     first_sites,
     sites_of_blocks,
 )
-from transexplain.models.loaded_model import Batch, Encoded, LongText, failure
+from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each
 from transexplain.types.items import Item, ItemFailure, Token
 
 #: a position reacts when it moves by more than this share of the most moved one
@@ -142,13 +142,7 @@ class NodeEncoder:
     ) -> list[Encoded | ItemFailure]:
         """Inputs and nodes of each item, in order; the text parameters do not apply."""
         del long_text, max_length
-        results: list[Encoded | ItemFailure] = []
-        for item in items:
-            try:
-                results.append(self._one(item))
-            except ItemError as error:
-                results.append(failure(item, error))
-        return results
+        return encode_each(items, self._one)
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Pad nodes on the right with 0 to the most of the batch: features (B, T, F).

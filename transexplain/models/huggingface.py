@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
 from transexplain.models.configs import Budget, WeightSize
-from transexplain.models.hub import panics_as_errors, quiet
+from transexplain.models.hub import (
+    check_keys,
+    digests_of_folder,
+    panics_as_errors,
+    quiet,
+    weight_files,
+)
 from transexplain.models.lm_head import head_names
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.text_length import saved_truncation
 from transexplain.models.timm_arguments import checked_arguments, plain_name
-from transexplain.models.weight_files import check_keys, digests_of_folder, weight_files
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")

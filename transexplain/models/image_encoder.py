@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from transexplain.errors import ItemError
-from transexplain.models.loaded_model import Batch, Encoded, LongText, failure
+from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 
 #: an RGB picture to the model's input (3, H, W)
@@ -111,13 +111,7 @@ class ImageEncoder:
     ) -> list[Encoded | ItemFailure]:
         """Pixels (3, H, W) of each item, in order; the text parameters do not apply."""
         del long_text, max_length
-        results: list[Encoded | ItemFailure] = []
-        for item in items:
-            try:
-                results.append(self._one(item))
-            except ItemError as error:
-                results.append(failure(item, error))
-        return results
+        return encode_each(items, self._one)
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Stack to pixel_values (B, 3, H, W) in the model's number type."""

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
 from transexplain.models.assemble import placed
-from transexplain.models.hub import fetch, is_hub_id, quiet
+from transexplain.models.hub import check_header, fetch, is_hub_id, quiet, weight_files
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.weight_files import check_header, weight_files
 
 _REMEDY = (
     "give head= the directory (or .safetensors file, or hub id) of the masked language model that "

@@ -1,41 +1,84 @@
-"""Load a classifier by directory, hub id or timm name; nothing of it is ever executed."""
+"""A classifier as the engine needs it: loaded by directory, hub id or timm name, or wrapped."""
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
+from torch import nn
 
-from transexplain.errors import ModelLoadError
+from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models import huggingface, timm_models
+from transexplain.models.assemble import (
+    Origin,
+    assemble_image,
+    assemble_nodes,
+    assemble_text,
+    count_classes,
+    placed,
+    unique_names,
+)
+from transexplain.models.calling import Caller, torch_device, torch_dtype
 from transexplain.models.configs import read_config
-from transexplain.models.hub import fetch, is_hub_id
+from transexplain.models.hub import digest_of_module, fetch, is_digested, is_hub_id, weight_names
+from transexplain.models.huggingface import names_of_config
+from transexplain.models.image_encoder import Transform
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.placement import torch_device, torch_dtype
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
-from transexplain.models.weight_files import is_digested, weight_names
 
-#: what the source of a wrapped module begins with
+#: what the source of a module in memory begins with
 WRAPPED = "module:"
 
 
-def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
-    """The text or image classifier at `source`, in eval mode, with its digest.
+def load_model(
+    source: Any, reader: Any = None, *, dtype: Any = None, device: str | None = None
+) -> LoadedModel:
+    """The text or image classifier at `source`, or the one that is in memory already.
 
-    `source` is a directory (transformers, or a config.json with `timm_args`), a hub id
-    (`org/name` or `org/name@revision`, recorded with its commit) or
-    `timm:NAME?checkpoint=FILE.safetensors`. Files of any number type are loaded as `dtype`
-    (float64, float32, bfloat16, float16). Only safetensors are read and no code of a model is
-    run. Raises ModelLoadError naming what is wrong and the remedy.
+    Args:
+        source: a directory (transformers, or a config.json with `timm_args`), a hub id
+            (`org/name` or `org/name@revision`, recorded with its commit) or
+            `timm:NAME?checkpoint=FILE.safetensors`. Or an object: a transformers classifier, a
+            timm model, or a transformers pipeline for text- or image-classification; it stays as
+            it is, on its device.
+        reader: of a transformers classifier in memory: its tokenizer or image processor, or a
+            function that maps an RGB picture to (3, H, W). Everything else brings its own.
+        dtype: that files of any number type are loaded as: float32 (the default), float64,
+            bfloat16 or float16.
+        device: torch device that files are loaded to; default: cpu.
+
+    Of files only safetensors are read and no code of a model is run. Texts are cut where the saved
+    tokenizer says or the model ends; with a tokenizer in memory, where the model ends. A model in
+    memory of half precision on the CPU is slow there, and a Python warning says so. Raises
+    ModelLoadError naming what is wrong and the remedy.
     """
+    if not isinstance(source, str | Path):
+        return _in_memory(source, reader, dtype=dtype, device=device)
     text = str(source)
-    number, place = torch_dtype(dtype), torch_device(device)
+    if reader is not None:
+        raise ModelLoadError(
+            f"{text!r} brings the tokenizer or image processor that was saved with it: give "
+            f"load_model({text!r}) alone, or both as objects"
+        )
+    number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
+    place = torch_device(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
         return timm_models.load_named(text, dtype=number, device=place)
     if text.startswith(WRAPPED):
         raise ModelLoadError(
-            f"{text} is a module that was wrapped in memory (as graph models always are), which "
-            "no other process can load: explain it with te.wrap and te.explain; audits need a "
-            "directory, a hub id or a timm name"
+            f"{text} is a module that was in memory only (as graph models always are), which no "
+            "other process can load: explain and audit it where it is; the command line and "
+            "workers need a directory, a hub id or a timm name (save it with save_pretrained, "
+            "its tokenizer beside it)"
         )
+    return _from_place(source, text, number, place)
+
+
+def _from_place(
+    source: str | Path, text: str, number: torch.dtype, place: torch.device
+) -> LoadedModel:
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return _from_folder(folder, text, number, place)
@@ -78,3 +121,242 @@ def present_files(source: str) -> dict[str, Path]:
     found = [path for path in folder.iterdir() if is_digested(path.name)]
     found += [folder / name for name in weight_names(folder)]
     return {path.name: path for path in found if path.is_file()}
+
+
+_Shape = tuple[int, int, int]
+
+
+def wrap(
+    module: nn.Module,
+    *,
+    modality: str | None = None,
+    tokenizer: Any | None = None,
+    transform: Any | None = None,
+    classes: Sequence[str] | None = None,
+    input_size: _Shape | None = None,
+) -> LoadedModel:
+    """`module` as a LoadedModel; its weights, mode and hooks stay as they are.
+
+    Args:
+        module: a classifier in memory.
+        modality: `text`, `image` or `nodes` (the module's first input holds the features of the
+            nodes (B, T, F); items are graphs, mappings by the names of its inputs). Default: what
+            `tokenizer` or `transform` says, else what a transformers or timm model says of itself.
+        tokenizer: of a text model, a fast one of transformers; without one only encoded items
+            can be explained.
+        transform: of an image model, maps an RGB picture to (3, H, W): a function, or an image
+            processor of transformers. timm models bring their own; without one only
+            `pixel_values` items can be explained.
+        classes: the names by index; default: the config's, else the indices. Graph models need
+            them.
+        input_size: (3, H, W), needed only where the module does not tell.
+
+    Raises ModelLoadError.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")
+    if isinstance(classes, str):
+        raise ModelLoadError(f"classes is the text {classes!r}; give a list of names, by index")
+    modality = modality or _modality(module, tokenizer, transform)
+    kind = f"{type(module).__module__}.{type(module).__qualname__}"
+    _, device = placed(module)
+    origin = Origin(source=f"{WRAPPED}{kind}", digest=digest_of_module(module), device=str(device))
+    if modality == "text":
+        names = _names(module, classes, "text", None)
+        return assemble_text(module, tokenizer=tokenizer, classes=names, origin=origin)
+    if modality == "image":
+        if _is_a("ImageProcessingMixin", transform):
+            transform = huggingface.processor_transform(transform)
+        transform, shape = _pictures(module, transform, input_size)
+        names = _names(module, classes, "image", shape)
+        return assemble_image(
+            module, transform=transform, shape=shape, classes=names, origin=origin
+        )
+    if modality == "nodes":
+        return assemble_nodes(module, classes=_given_names(module, classes), origin=origin)
+    raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
+
+
+#: what transformers calls the main input of a model, and what such a model reads
+_MAIN_INPUTS = {"input_ids": "text", "pixel_values": "image"}
+_READ = {"text": "texts", "image": "pictures"}
+#: pipelines of transformers that end in a classifier's logits, by their task
+_PIPELINES = {"text-classification": "tokenizer", "image-classification": "image_processor"}
+
+
+def _says(module: Any) -> str | None:
+    """What a transformers or timm model says it reads; None: it is neither."""
+    if getattr(module, "pretrained_cfg", None):
+        return "image"
+    return _MAIN_INPUTS.get(str(getattr(module, "main_input_name", None)))
+
+
+def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
+    """What the readers of a module, or the module itself, say that it reads."""
+    if tokenizer is not None and transform is not None:
+        raise ModelLoadError("a tokenizer is for texts and a transform for pictures: give one")
+    said = _says(module)
+    given = "text" if tokenizer is not None else "image" if transform is not None else said
+    if given is None:
+        raise ModelLoadError(
+            f"{type(module).__name__} does not say what it reads: give modality='text', 'image' "
+            "or 'nodes'"
+        )
+    if said is not None and given != said:
+        raise ModelLoadError(
+            f"{type(module).__name__} reads {_READ[said]}, and what was given with it reads "
+            f"{_READ[given]}"
+        )
+    return given
+
+
+def _is_a(name: str, value: Any) -> bool:
+    """Whether `value` is of a class of transformers of this name."""
+    return any(
+        one.__name__ == name and one.__module__.partition(".")[0] == "transformers"
+        for one in type(value).__mro__
+    )
+
+
+def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedModel:
+    """What `load_model` makes of an object."""
+    if dtype is not None or device is not None:
+        raise ModelLoadError(
+            "a model in memory keeps its number type and its device; change them with model.to() "
+            "before, and leave dtype and device out"
+        )
+    if isinstance(source, LoadedModel) and reader is None:
+        return source
+    if reader is None and _is_a("Pipeline", source):
+        source, reader = _of_pipeline(source)
+    if not isinstance(source, nn.Module):
+        raise ModelLoadError(_no_model(source))
+    number, place = placed(source)
+    if place.type == "cpu" and number in (torch.float16, torch.bfloat16):
+        # transformers loads the number type of the file unless it is told another
+        warnings.warn(
+            f"{type(source).__name__} is {str(number).removeprefix('torch.')}, which is slow and "
+            "coarse on the CPU: model.float() makes it float32",
+            stacklevel=3,
+        )
+    try:
+        return wrap(source, **_readers(source, reader))
+    except EngineError as error:
+        raise ModelLoadError(
+            f"{type(source).__name__} is no classifier: {error}. Load it with a classification "
+            "head, for example by AutoModelForSequenceClassification"
+        ) from error
+
+
+def _no_model(source: Any) -> str:
+    kind = type(source).__name__
+    if _is_a("PreTrainedTokenizerBase", source) or _is_a("ImageProcessingMixin", source):
+        return f"{kind} is no model: the model comes first, load_model(model, {kind})"
+    hint = ""
+    if isinstance(source, dict) and any(isinstance(one, torch.Tensor) for one in source.values()):
+        hint = " (weights alone: load them into their module first)"
+    return (
+        f"load_model cannot load {source!r:.80} ({kind}){hint}; it takes a directory, a hub id, "
+        "timm:NAME, a transformers model with its tokenizer or image processor, a pipeline, or a "
+        "timm model"
+    )
+
+
+def _of_pipeline(pipeline: Any) -> tuple[Any, Any]:
+    task = str(pipeline.task)
+    if task not in _PIPELINES:
+        raise ModelLoadError(
+            f"a pipeline for {task} gives no logits of classes; pipelines for "
+            f"{' and '.join(_PIPELINES)} do"
+        )
+    return pipeline.model, getattr(pipeline, _PIPELINES[task])
+
+
+def _readers(module: nn.Module, reader: Any) -> dict[str, Any]:
+    """What stands beside a module as the arguments of `wrap`; ModelLoadError where it is none."""
+    kind, said = type(module).__name__, _says(module)
+    if reader is None:
+        if getattr(module, "pretrained_cfg", None):
+            return {}
+        if said is None:
+            raise ModelLoadError(
+                f"{kind} is of no library that says what it reads: use wrap(module, modality=...)"
+            )
+        what = "tokenizer" if said == "text" else "image processor"
+        raise ModelLoadError(
+            f"{kind} reads {_READ[said]}, so its {what} is needed: load_model(model, "
+            f"{what.replace(' ', '_')}); for encoded items alone use wrap(model)"
+        )
+    if _is_a("ProcessorMixin", reader):
+        reader = getattr(reader, "tokenizer" if said == "text" else "image_processor", reader)
+    if _is_a("PreTrainedTokenizerBase", reader):
+        return {"tokenizer": reader}
+    if _is_a("ImageProcessingMixin", reader) or (callable(reader) and said != "text"):
+        return {"transform": reader}
+    raise ModelLoadError(
+        f"{type(reader).__name__} is neither a tokenizer nor an image processor of transformers; "
+        f"{kind} reads {_READ.get(said or '', 'neither texts nor pictures that it tells of')}"
+    )
+
+
+def _given_names(module: nn.Module, classes: Sequence[str] | None) -> tuple[str, ...]:
+    names = tuple(classes) if classes is not None else names_of_config(module)
+    if not names:
+        raise ModelLoadError(
+            f"{type(module).__name__} does not say what its classes are, and without a graph they "
+            "cannot be counted: pass classes= (the class names by index)"
+        )
+    return unique_names(names)
+
+
+def _names(
+    module: nn.Module, classes: Sequence[str] | None, modality: Any, shape: _Shape | None
+) -> tuple[str, ...]:
+    names = tuple(classes) if classes is not None else names_of_config(module)
+    if names:
+        return unique_names(names)
+    dtype, device = placed(module)
+    caller = Caller.of(module, modality)
+    if shape is not None:
+        inputs = {caller.main: torch.zeros(1, *shape, dtype=dtype, device=device)}
+    else:
+        ids = torch.ones(1, 4, dtype=torch.long, device=device)
+        inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
+    return tuple(str(index) for index in range(count_classes(module, caller, inputs)))
+
+
+def _pictures(
+    module: nn.Module, transform: Transform | None, given: _Shape | None
+) -> tuple[Transform | None, _Shape]:
+    if transform is None and getattr(module, "pretrained_cfg", None):
+        from transexplain.models.timm_models import data_config, eval_transform
+
+        data = data_config(module, {"input_size": given} if given else {})
+        return eval_transform(data), data["input_size"]
+    shape = given or _shape_of(transform) or _configured(module)
+    if shape is None:
+        raise ModelLoadError(
+            f"the picture size of {type(module).__name__} is unknown: pass "
+            "input_size=(3, H, W) or transform="
+        )
+    return transform, shape
+
+
+def _shape_of(transform: Transform | None) -> _Shape | None:
+    if transform is None:
+        return None
+    pixels = transform(Image.new("RGB", (96, 64), (128, 128, 128)))
+    if not isinstance(pixels, torch.Tensor) or pixels.ndim != 3:
+        raise ModelLoadError("transform must map an RGB picture to a tensor (3, H, W)")
+    return (pixels.shape[0], pixels.shape[1], pixels.shape[2])
+
+
+def _configured(module: nn.Module) -> _Shape | None:
+    config = getattr(module, "config", None)
+    size = getattr(config, "image_size", None)
+    if size is None:
+        size = getattr(getattr(module, "patch_embed", None), "img_size", None)
+    sides = (size, size) if isinstance(size, int) else tuple(size or ())
+    if len(sides) != 2:
+        return None
+    return (int(getattr(config, "num_channels", 3)), int(sides[0]), int(sides[1]))

@@ -6,7 +6,7 @@ is like that is measured here, with its own forward pass.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -86,6 +86,19 @@ class Encoder(Protocol):
 def failure(item: Item, error: ItemError) -> ItemFailure:
     """The error row of `item`."""
     return ItemFailure(item_id=item.id, index=item.index, kind=error.kind, message=str(error))
+
+
+def encode_each(
+    items: Iterable[Item], encode: Callable[[Item], Encoded]
+) -> list[Encoded | ItemFailure]:
+    """Each item encoded by itself, in order; an ItemError of one is its error row."""
+    results: list[Encoded | ItemFailure] = []
+    for item in items:
+        try:
+            results.append(encode(item))
+        except ItemError as error:
+            results.append(failure(item, error))
+    return results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +195,10 @@ class _Probe:
         return float(apart / largest) if largest else 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+_NAMED = 6  #: classes in a repr
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class LoadedModel:
     """A classifier ready to be explained; the module itself is never changed."""
 
@@ -199,6 +215,13 @@ class LoadedModel:
     heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     #: changed copies of this model, by what they are for; see `variants.kept`
     variants: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        named = ", ".join(self.classes[:_NAMED]) + (", ..." if len(self.classes) > _NAMED else "")
+        return (
+            f"<LoadedModel {type(self.module).__name__} of {self.modality}: {len(self.classes)} "
+            f"classes ({named}), {self.ref.dtype} on {self.ref.device}, from {self.ref.source}>"
+        )
 
     @property
     def sites(self) -> Sites:

@@ -15,18 +15,18 @@ from torch import nn
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, unique_names
 from transexplain.models.configs import Budget, WeightSize, read_config
-from transexplain.models.hub import fetch
-from transexplain.models.image_encoder import Transform
-from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.timm_arguments import checked_arguments, plain_name
-from transexplain.models.weight_files import (
+from transexplain.models.hub import (
     check_header,
     digests_of_files,
     digests_of_folder,
+    fetch,
     fill,
     read_weights,
     weight_files,
 )
+from transexplain.models.image_encoder import Transform
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.timm_arguments import checked_arguments, plain_name
 
 PREFIX = "timm:"
 _DEFAULT_CLASS = "timm.models.vision_transformer.VisionTransformer"

@@ -1,6 +1,1 @@
-"""Verifying a run: every hash once more, every stored byte, and a sample explained again."""
-
-from transexplain.provenance.verification import Check, VerifyRequest
-from transexplain.provenance.verify import verify
-
-__all__ = ["Check", "VerifyRequest", "verify"]
+"""What a run was made from, and whether it still is: manifests, and verifying."""

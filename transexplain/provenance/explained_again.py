@@ -10,11 +10,17 @@ from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DamagedRowError, TransExplainError
 from transexplain.explaining import Explained, Request
-from transexplain.explaining.explain_again import explain_again
-from transexplain.explaining.item_loop import Silent
+from transexplain.explaining.item_loop import Silent, explain_again
 from transexplain.models.load import load_model
-from transexplain.provenance.consistency import OF_ITSELF, OF_LARGEST
-from transexplain.provenance.verification import Check, Checks, VerifyRequest, judged, note
+from transexplain.provenance.verification import (
+    OF_ITSELF,
+    OF_LARGEST,
+    Check,
+    Checks,
+    VerifyRequest,
+    judged,
+    note,
+)
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
@@ -197,7 +203,8 @@ def _explained_again(
         wanted = [(item, None) for item in _items(plan, rows)]
         yield from explain_again(model, Request.from_plan(plan), wanted)
         return
-    from transexplain.evaluating import Evaluation, evaluate_items
+    from transexplain.evaluating.evaluate_items import evaluate_items
+    from transexplain.evaluating.evaluation_bench import Evaluation
 
     assert plan.evaluation is not None
     bare = EvaluationPlan(methods=(), metrics=(), targets=plan.evaluation.targets)

@@ -66,13 +66,13 @@ _PLACES = {
 _ASIDE = ("python",)
 
 
-def inputs_of(plan: Mapping[str, Any], surroundings: Mapping[str, Any] | None) -> dict[str, Any]:
+def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) -> dict[str, Any]:
     """The part of a manifest that names the run, from the plan's stored document.
 
     The same bytes elsewhere, under the same file names, are the same inputs.
     """
     rest = {name: value for name, value in plan.items() if name not in ("groups", "lexicons")}
-    software = (surroundings or {}).get("software", {})
+    software = (environment or {}).get("software", {})
     explainers = _named(_documents(plan))
     return {
         "model": _without_places("model", plan["model"]),
@@ -169,7 +169,7 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
     ConfigurationError for an unknown run.
     """
     run, shards = recorded_run(db, run_id), recorded_shards(db, run_id)
-    surroundings = _different(shards)
+    environment = _different(shards)
     execution = {
         "run": run.id,
         "state": run.state,
@@ -179,26 +179,26 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
         "workers": workers_of(shards),
         "plan_digest": run.plan_digest,
         "places": places_of(run.plan),
-        "planned": None if run.surroundings is None else dict(run.surroundings),
-        "computed": surroundings,
-        "shards": [_shard(one, surroundings) for one in shards],
+        "planned": None if run.environment is None else dict(run.environment),
+        "computed": environment,
+        "shards": [_shard(one, environment) for one in shards],
         "attempts": sum(one.attempt for one in shards),
         "failures": failure_kinds(db, run.id),
     }
-    return Manifest(inputs=inputs_of(run.plan, run.surroundings), execution=execution)
+    return Manifest(inputs=inputs_of(run.plan, run.environment), execution=execution)
 
 
 def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
     """The software and machines that shards were saved by, each once."""
     found: list[dict[str, Any]] = []
     for one in shards:
-        if one.surroundings is not None and one.surroundings not in found:
-            found.append(dict(one.surroundings))
+        if one.environment is not None and one.environment not in found:
+            found.append(dict(one.environment))
     return found
 
 
-def _shard(one: RecordedShard, surroundings: list[dict[str, Any]]) -> dict[str, Any]:
-    made = None if one.surroundings is None else surroundings.index(dict(one.surroundings))
+def _shard(one: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
+    made = None if one.environment is None else environment.index(dict(one.environment))
     return {
         "index": one.index,
         "start": one.start,

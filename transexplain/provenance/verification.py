@@ -1,12 +1,21 @@
 """What a verification is given, and the result of one of its checks."""
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from pathlib import Path
 from typing import Literal
 
-from transexplain.errors import ConfigurationError
+import numpy as np
+
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.methods.learned_facts import LEARNED
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.plans import DatasetRef, ModelRef
 from transexplain.types.scores import MethodSpec
 
@@ -116,3 +125,166 @@ def note(name: str, text: str) -> Check:
 
 
 Checks = Iterator[Check]
+
+
+#: a float16 payload holds a value to so much of itself, and of the largest of its array
+OF_ITSELF, OF_LARGEST = 2.0**-11, 2.0**-25
+#: what float32 loses of a sum, as a share of the sum of |terms|
+_FLOAT32 = 1e-5
+#: what float64 loses of it
+_FLOAT64 = 1e-9
+
+#: group, entity, target, class -> mentions, and the sum of their relevance
+Mentioned = Mapping[tuple[str, str, str, str], tuple[int, float]]
+#: target, class -> largest difference of a sum over its attributions
+Room = Mapping[tuple[str, str], float]
+
+
+def consistency_checks(
+    db: Database, run_id: str, shards: Sequence[tuple[int, list[str]]]
+) -> Checks:
+    """All stored relevance, and the aggregates of `shards` (index, ids of the explained items)."""
+    yield _relevance(db, run_id)
+    if shards:
+        faults = [fault for index, ids in shards for fault in _aggregate(db, run_id, index, ids)]
+        many = f"{len(shards)} shard{'s' if len(shards) > 1 else ''}"
+        yield judged("aggregates", faults, f"those of {many} are what the rows add up to")
+
+
+def payload_error(attribution: Attribution) -> float:
+    """What storing may have changed the sum of the relevance by."""
+    sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64))
+    return float(OF_ITSELF * sizes.sum() + OF_LARGEST * sizes.max(initial=0.0) * sizes.size)
+
+
+def _relevance(db: Database, run_id: str) -> Check:
+    faults: list[str] = []
+    read, closed, last = 0, 0, ""
+    try:
+        for one in results.iter_attributions(db, run_id):
+            read, last = read + 1, one.item_id
+            closed += one.ledger is not None
+            faults += [f"item {one.item_id!r}, target {one.target!r}: {text}" for text in _odd(one)]
+    except (DamagedRowError, ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
+        after = f"after item {last!r}" if last else "at the first item"
+        faults.append(f"an attribution {after} cannot be decoded: {error}")
+    good = f"{read:,} attributions decode, {closed:,} ledgers agree with their relevance and logit"
+    return judged("stored relevance", faults, good)
+
+
+def _odd(one: Attribution) -> Iterator[str]:
+    """What is wrong with an attribution by itself."""
+    if not np.isfinite(one.relevance).all():
+        yield "relevance is not finite"
+        return
+    ledger = one.ledger
+    if ledger is None:
+        return
+    entries = fsum((ledger.inputs, ledger.special, ledger.embeddings, ledger.biases, ledger.rules))
+    room = _FLOAT64 * max(ledger.magnitude, 1e-6)
+    if abs(entries - ledger.total) > room:
+        yield f"its ledger adds up to {entries:.6g}, the total says {ledger.total:.6g}"
+    if abs(one.logit - ledger.total - ledger.gap) > _FLOAT32 * max(ledger.magnitude, 1e-6):
+        yield f"logit {one.logit:.6g} is not total {ledger.total:.6g} plus gap {ledger.gap:.3g}"
+    summed, booked = _summed(one)
+    room = payload_error(one) + _FLOAT32 * ledger.magnitude
+    if abs(summed - booked) > room:
+        yield f"relevance sums to {summed:.6g}, its ledger says {booked:.6g}"
+
+
+def _summed(one: Attribution) -> tuple[float, float]:
+    """Relevance over all stored positions, and what the ledger books for them."""
+    assert one.ledger is not None
+    total = float(np.asarray(one.relevance, dtype=np.float64).sum())
+    if isinstance(one.features, PatchGrid) and not one.prefix_relevance:
+        return total, one.ledger.inputs
+    return total + fsum(one.prefix_relevance), one.ledger.inputs + one.ledger.special
+
+
+def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterator[str]:
+    """Where a shard's aggregate differs from what its rows give."""
+    try:
+        saved = ShardAggregate.from_json(results.aggregate(db, run_id, index))
+        made, room = _rebuilt(db, run_id, ids)
+    except (
+        DamagedRowError,
+        ConfigurationError,
+        ValueError,
+        KeyError,
+        TypeError,
+        zlib.error,
+    ) as error:
+        yield f"shard {index}: {error}"
+        return
+    for name in ("items", "truncated", "predictions"):
+        if getattr(saved, name) != getattr(made, name):
+            yield f"shard {index}: its {name} are not those of its items"
+    yield from (f"shard {index}: {text}" for text in _words(saved, made, room))
+    saved_sums, rows = _entities(saved), _mentions(db, run_id, ids)
+    for key in sorted(saved_sums.keys() | rows.keys()):
+        (n, one), (m, other) = saved_sums.get(key, (0, 0.0)), rows.get(key, (0, 0.0))
+        if n != m or abs(one - other) > _FLOAT64 * (n + abs(one)):
+            yield (
+                f"shard {index}: {key[1]!r} of group {key[0]!r} has {n} mentions of {one:.6g}, its "
+                f"rows {m} of {other:.6g}"
+            )
+
+
+def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate, Room]:
+    """The words, pictures and predictions of these items, and what storing may have changed."""
+    found: dict[str, list[Attribution]] = defaultdict(list)
+    room: dict[tuple[str, str], float] = defaultdict(float)
+    for one in results.iter_attributions(db, run_id, item_ids=ids):
+        found[one.item_id].append(one)
+        room[one.target, one.class_name] += _word_error(one)
+    made = ShardAggregate()
+    for item in results.iter_items(db, run_id, item_ids=ids):
+        if isinstance(item, ItemOutcome):
+            made.add(item, found[item.item_id])
+    return made, room
+
+
+def _word_error(one: Attribution) -> float:
+    """What storing may have changed sums over its words by, or over the patches of a picture."""
+    sizes = np.abs(np.asarray(one.relevance, dtype=np.float64)).ravel()
+    largest = float(sizes.max(initial=0.0))
+    if not isinstance(one.features, PatchGrid):
+        sizes = sizes[[token.word is not None for token in one.features]]
+    return float((OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size)
+
+
+def _words(saved: ShardAggregate, made: ShardAggregate, room: Room) -> Iterator[str]:
+    if saved.class_keys != made.class_keys:
+        yield "its classes are not those of its attributions"
+        return
+    for key in saved.class_keys:
+        one, other = saved.words(*key), made.words(*key)
+        counts = [[(w.word, w.documents, w.mentions) for w in words] for words in (one, other)]
+        far = max(
+            (abs(a.relevance - b.relevance) for a, b in zip(one, other, strict=False)), default=0
+        )
+        if counts[0] != counts[1] or far > room[key]:
+            yield f"words of target {key[0]!r}, class {key[1]!r}, differ by {far:.3g}"
+    for before, after in zip(saved.heatmaps(), made.heatmaps(), strict=True):
+        far = float(np.abs(before.relevance - after.relevance).max(initial=0.0))
+        if before.count != after.count or far > room[before.target, before.class_name]:
+            yield f"the mean picture of {before.class_name!r} differs by {far:.3g}"
+
+
+def _entities(saved: ShardAggregate) -> Mentioned:
+    found: dict[tuple[str, str, str, str], tuple[int, float]] = {}
+    for stratum in saved.entities.strata:
+        for row in saved.entities.rows([stratum]):
+            key = (row.group, row.entity, stratum.target, stratum.class_name)
+            n, summed = found.get(key, (0, 0.0))
+            found[key] = (n + row.mentions, summed + row.mean * row.mentions)
+    return found
+
+
+def _mentions(db: Database, run_id: str, ids: list[str]) -> Mentioned:
+    found: dict[tuple[str, str, str, str], tuple[int, float]] = {}
+    for one in results.iter_mentions(db, run_id, item_ids=ids):
+        key = (one.group, one.entity, one.target, one.class_name)
+        n, summed = found.get(key, (0, 0.0))
+        found[key] = (n + 1, summed + one.relevance)
+    return found

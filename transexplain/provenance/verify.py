@@ -16,10 +16,16 @@ from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.methods.learned_facts import explainers_of
 from transexplain.models.load import present_files
-from transexplain.provenance.consistency import consistency_checks
 from transexplain.provenance.explained_again import again_checks
 from transexplain.provenance.manifest import manifest_of
-from transexplain.provenance.verification import Check, Checks, VerifyRequest, judged, note
+from transexplain.provenance.verification import (
+    Check,
+    Checks,
+    VerifyRequest,
+    consistency_checks,
+    judged,
+    note,
+)
 from transexplain.randomness import keyed_number
 from transexplain.store import runs
 from transexplain.store.database import Database
@@ -225,7 +231,7 @@ def _miscounted(db: Database, run_id: str, shards: Sequence[RecordedShard]) -> I
 
 
 def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Check:
-    name, recorded = "stored results", run.surroundings is not None
+    name, recorded = "stored results", run.environment is not None
     # a run that was begun by an older version has digests of what was saved since
     taken = [one for one in done if recorded or one.digest is not None]
     if done and not taken:
@@ -335,11 +341,11 @@ def _manifest(db: Database, run_id: str, path: Path) -> Check:
 
 def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
     """Other versions are no fault, but a reason why numbers may differ."""
-    if run.surroundings is None:
+    if run.environment is None:
         return note("software", "not recorded: the run is of an older version")
-    used = [one.surroundings for one in shards if one.surroundings is not None]
+    used = [one.environment for one in shards if one.environment is not None]
     changed = set()
-    for there in (run.surroundings, *used):
+    for there in (run.environment, *used):
         for name, version in there["software"].items():
             if software().get(name) != version:
                 changed.add(f"{name} {version} then, {software().get(name, 'none')} now")

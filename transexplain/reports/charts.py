@@ -4,15 +4,15 @@ with Vega.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from markupsafe import Markup
 
-from transexplain.reports.escaping import encodable
 from transexplain.reports.page import Script, runnable, script
+from transexplain.reports.phrasing import encodable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,6 +30,24 @@ _WHEEL = "wheel![event.ctrlKey || event.metaKey]"
 _REACH = 220  #: area around a point, in pixels, that answers to the pointer
 
 SeriesKind = Literal["method", "random", "oracle"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def unchecked(draw: Callable[P, R]) -> Callable[P, R]:
+    """`draw` without Altair's check of each part against its schema, which takes half the time.
+
+    The charts are always the same; a test checks every one of them against the schema.
+    """
+
+    @wraps(draw)
+    def without_checks(*args: P.args, **names: P.kwargs) -> R:
+        from altair.utils.schemapi import debug_mode
+
+        with debug_mode(False):
+            return draw(*args, **names)
+
+    return without_checks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +78,13 @@ def stroke(place: int, kind: SeriesKind = "method") -> Stroke:
     return Stroke(colour=f"var(--line-{place % _COLOURS})", dash=dash)
 
 
+@unchecked
 def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
     """A chart of `series` as an SVG element; an axis of shares is written in per cent."""
     return drawn(_lines(series, x_title, y_title))
 
 
+@unchecked
 def live_lines(series: Sequence[Series], *, x_title: str, y_title: str) -> dict[str, Any]:
     """The same chart as a Vega-Lite specification that answers to a pointer and zooms.
 
@@ -80,7 +100,9 @@ def drawn(chart: "alt.LayerChart") -> str:
     """A chart as an SVG element for the inside of a page."""
     import vl_convert
 
-    svg: str = vl_convert.vegalite_to_svg(_styled(chart).to_json(), allowed_base_urls=[])
+    svg: str = vl_convert.vegalite_to_svg(
+        _styled(chart).to_json(validate=False), allowed_base_urls=[]
+    )
     return re.sub(r"<[^>]*>", lambda tag: _lean(tag[0]), svg)
 
 
@@ -92,7 +114,7 @@ def _lean(tag: str) -> str:
 
 def specification(chart: "alt.LayerChart") -> dict[str, Any]:
     """A chart as a Vega-Lite specification without an address in it."""
-    found: dict[str, Any] = _styled(chart).to_dict()
+    found: dict[str, Any] = _styled(chart).to_dict(validate=False)
     return {key: value for key, value in found.items() if key != "$schema"}
 
 

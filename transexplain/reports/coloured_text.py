@@ -87,6 +87,16 @@ def token_ansi(
     return shown
 
 
+def legend_ansi(palette: str = "blue-red") -> Text:
+    """What the colours of a terminal mean."""
+    shown = Text()
+    shown.append(" raises ", _terminal_style(1.0, palette))
+    shown.append(" the explained logit, ")
+    shown.append(" lowers ", _terminal_style(-1.0, palette))
+    shown.append(" it; the stronger the colour, the more")
+    return shown
+
+
 def page(
     attributions: Attribution | Sequence[Attribution],
     *,

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from transexplain.reports.phrasing import number, tone
 from transexplain.types.findings import GroupStatistic, Quantiles
 
-_HEIGHT = 36
+_STRIP_HEIGHT = 36
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 
 
@@ -55,7 +55,7 @@ def strip(row: GroupStatistic, axis: Axis) -> Markup:
     low, high = row.difference_interval or (None, None)
     if low is None or high is None or row.difference is None:
         return _svg(_ground(axis), "no interval")
-    middle = _HEIGHT / 2
+    middle = _STRIP_HEIGHT / 2
     parts = [
         _ground(axis),
         _line(axis.place(low), axis.place(high), middle, "fp-interval"),
@@ -83,7 +83,7 @@ def scale(axis: Axis) -> Markup:
 
 def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
     """A value with its interval, coloured by sign where the interval excludes 0."""
-    middle = _HEIGHT / 2
+    middle = _STRIP_HEIGHT / 2
     parts = [
         _ground(axis),
         _line(axis.place(low), axis.place(high), middle, "fp-interval"),
@@ -97,7 +97,7 @@ def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
 
 def box(spread: Quantiles, axis: Axis) -> Markup:
     """Quantiles of single mentions: a line from 5 to 95 %, a box of the middle half, the median."""
-    middle, left, right = _HEIGHT / 2, axis.place(spread.lower), axis.place(spread.upper)
+    middle, left, right = _STRIP_HEIGHT / 2, axis.place(spread.lower), axis.place(spread.upper)
     median = axis.place(spread.median)
     parts = [
         _ground(axis),
@@ -115,8 +115,8 @@ def _ground(axis: Axis) -> str:
     left, right, zero = axis.place(-axis.practical), axis.place(axis.practical), axis.place(0.0)
     return (
         f'<rect class="fp-band" x="{left}%" width="{round(right - left, 2)}%" y="0" '
-        f'height="{_HEIGHT}"/>'
-        f'<line class="fp-zero" x1="{zero}%" x2="{zero}%" y1="0" y2="{_HEIGHT}"/>'
+        f'height="{_STRIP_HEIGHT}"/>'
+        f'<line class="fp-zero" x1="{zero}%" x2="{zero}%" y1="0" y2="{_STRIP_HEIGHT}"/>'
     )
 
 
@@ -138,7 +138,7 @@ def _row(content: str, label: str, name: str = "") -> Markup:
     return _svg(f"<title>{label}</title>{content}", label, name)
 
 
-def _svg(content: str, label: str, name: str = "", height: int = _HEIGHT) -> Markup:
+def _svg(content: str, label: str, name: str = "", height: int = _STRIP_HEIGHT) -> Markup:
     """Only numbers and words of this module get here: nothing needs escaping."""
     return Markup(
         f'<svg class="fp {name}" role="img" aria-label="{label}" width="100%" height="{height}">'

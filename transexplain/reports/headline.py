@@ -1,227 +1,132 @@
-"""The findings in plain words: what holds, what does not, and what cannot be said."""
+"""The headline, which sections write together, and the verdict: the whole in one sentence."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
 from transexplain.evaluating.metrics.class_sensitivity import HARDLY
-from transexplain.reports.approximating import approximation_sentences
-from transexplain.reports.controls import learnt
-from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import named, number, power, spoken, things
-from transexplain.reports.report_records import (
-    Audited,
-    ClassSensitivity,
-    Conservation,
-    Counts,
-    FailureKind,
-    Groups,
-    Statement,
-    StatementKind,
-)
-from transexplain.reports.report_verdict import by_verdict, verdict_sentence
-from transexplain.types.findings import GroupStatistic
-from transexplain.types.scores import Approximation
+from transexplain.reports.phrasing import named
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import Statement, StatementKind
+from transexplain.reports.sections import SECTIONS
+from transexplain.reports.sections.cheap_and_exact import mixture_sentence
+from transexplain.reports.sections.group_answers import by_regions, by_verdict
+from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.untested import untested
 
-#: verdict on a group -> how its sentence is marked, the gravest first
-_KINDS: dict[GroupFinding, StatementKind] = {
-    "different answers": "flagged",
-    "different outcomes": "flagged",
-    "inconclusive": "unknown",
-    "explained differently": "fact",
-    "equivalent": "clear",
-}
-_NAMED_OF_A_KIND = 6  #: of one kind
-RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin
-_NEVER_NAMED = 4
+#: sections whose sentences open the headline, in this order; the others follow as on the page
+_FIRST = ("data", "groups", "evidence", "previous")
 
 
-def headline(
-    audited: Audited,
-    counts: Counts,
-    conservation: Conservation | None,
-    sensitivity: ClassSensitivity | None,
-    groups: Groups | None,
-    failures: Sequence[FailureKind],
-    approximates: Approximation | None = None,
-) -> tuple[Statement, ...]:
-    """The sentences at the top of a report, the most important facts first."""
-    return (
-        *_coverage(audited, counts, failures),
-        *_accuracy(counts),
-        *_truncated(audited, counts),
-        *_groups(audited, groups),
-        *(_conservation(audited, conservation, approximates) if counts.done else ()),
-        *_sensitivity(audited, sensitivity),
+def with_sentences(summary: Summary) -> Summary:
+    """`summary` with its headline, its verdict and what was not tested, made of its numbers."""
+    names = (*_FIRST, *(name for name in SECTIONS if name not in _FIRST))
+    lines = (one for name in names for one in SECTIONS.load(name).sentences(summary))
+    return replace(
+        summary, headline=tuple(lines), verdict=verdict(summary), untested=untested(summary)
     )
 
 
-def _coverage(
-    audited: Audited, counts: Counts, failures: Sequence[FailureKind]
-) -> Iterator[Statement]:
-    total = things(audited.modality, counts.total)
-    if counts.failed:
-        kinds = named([f"{kind.count:,} {kind.kind}" for kind in failures])
-        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
-        yield Statement(
-            kind="fact",
-            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
-        )
-    elif counts.pending:
-        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
-    else:
-        verb = "was" if counts.total == 1 else "were"
-        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
-    if counts.pending:
-        why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
-        yield Statement(
-            kind="problem",
-            text=f"{things(audited.modality, counts.pending)} "
-            f"{'has' if counts.pending == 1 else 'have'} no result: the run is "
-            f"{audited.state}{why}. Everything below is about the rest.",
-        )
+#: shares of the items above which a verdict without them cannot be *clear*
+_FAILED, _CUT = 0.02, 0.05
+_WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
 
 
-def _accuracy(counts: Counts) -> Iterator[Statement]:
-    if counts.accuracy is None:
-        yield Statement(
-            kind="unknown", text="No item has a label, so nothing is said about accuracy."
-        )
-        return
-    yield Statement(
-        kind="fact",
-        text=f"The model agrees with the label of {counts.correct:,} of {counts.labelled:,} "
-        f"labelled items: accuracy {counts.accuracy:.3f}.",
-    )
+def verdict(summary: Summary) -> Statement:
+    """What somebody has to know who reads one sentence of the report."""
+    if not summary.counts.done:
+        return Statement(kind="unknown", text="Nothing was explained, so nothing can be said.")
+    doubts = " ".join(_doubts(summary))
+    kind, found = _found(summary)
+    if mixed := mixture_sentence(summary.mixed):
+        found = f"{found} {mixed}"
+    elif summary.approximates is not None:
+        teacher = summary.approximates.teacher
+        found = f"{found} Relevance was predicted by an explainer, which approximates {teacher}."
+    so_far = "So far: " if summary.counts.pending else ""
+    if not doubts:
+        return Statement(kind=kind, text=f"{so_far}{found}")
+    return Statement(kind="problem", text=f"{doubts} {so_far}{found}")
 
 
-def _groups(audited: Audited, groups: Groups | None) -> Iterator[Statement]:
+def _doubts(summary: Summary) -> Iterator[str]:
+    conservation, sensitivity = summary.conservation, summary.class_sensitivity
+    if conservation is not None and conservation.above:
+        yield "Do not rely on this audit: explanations do not add up to their logits."
+    if sensitivity is not None and sensitivity.mean < HARDLY:
+        yield f"Read with care: {summary.audited.method} hardly tells classes apart here."
+    judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []
+    if False in judged and True not in judged:
+        yield f"Read with care: {summary.audited.method} does not beat a random ranking here."
+
+
+def _found(summary: Summary) -> tuple[StatementKind, str]:
+    groups = summary.groups
     if groups is None:
-        if audited.modality == "text":
-            yield Statement(
-                kind="unknown",
-                text="No entity groups were given, so nothing is said about who is mentioned.",
-            )
-        return
-    by = by_verdict(groups)
-    for word, kind in _KINDS.items():
-        for one in by[word][:_NAMED_OF_A_KIND]:
-            yield Statement(kind=kind, text=verdict_sentence(one))
-        if rest := by[word][_NAMED_OF_A_KIND:]:
-            names = named([one.group for one in rest])
-            yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
-    yield from _relevance(audited, groups)
-    yield from _unknown_groups(groups)
-
-
-def _relevance(audited: Audited, groups: Groups) -> Iterator[Statement]:
-    """Where answers come from; it accuses nobody."""
-    rows = sorted(
-        (row for row in groups.rows if row.flagged), key=lambda row: -abs(row.difference or 0.0)
+        return "fact", "Below is what each class looks at; no groups were given."
+    if not groups.verdicts:
+        return "unknown", "No group could be compared: too few items mention any."
+    by = by_verdict(groups.verdicts)
+    total = len(groups.verdicts)
+    if by["different answers"] or by["different outcomes"]:
+        return "flagged", " ".join(_different(by, total))
+    gaps = list(caveats(summary))
+    if by["inconclusive"]:
+        rest = total - len(by["inconclusive"])
+        equal = f" {rest} {'is' if rest == 1 else 'are'} equivalent." if rest else ""
+        share, why = _share(by["inconclusive"], total), _why_inconclusive(by["inconclusive"])
+        return "unknown", f"Inconclusive for {share}{why}.{equal}"
+    answers = (
+        "gets the same answers as its reference"
+        if total == 1
+        else ("get the same answers as their references")
     )
-    for row in rows[:_NAMED_OF_A_KIND]:
-        yield Statement(kind="fact", text=f"{_finding(row, audited)}{_unlearnt(row, groups)}")
-    if (rest := len(rows) - _NAMED_OF_A_KIND) > 0:
-        more = "comparison" if rest == 1 else "comparisons"
-        yield Statement(
-            kind="fact", text=f"Relevance differs in {rest} more {more}; see the table."
-        )
+    who = "The group" if total == 1 else f"All {total} groups"
+    text = f"{who} {answers}, within practical limits: by {_deed(groups)} and by rates."
+    if gaps:
+        return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
+    if by["explained differently"]:
+        names = named([one.group for one in by["explained differently"]])
+        return "fact", f"{text} Explained differently, which harms nobody by itself: {names}."
+    return "clear", text
 
 
-def _finding(row: GroupStatistic, audited: Audited) -> str:
-    difference = row.difference or 0.0
-    low, high = row.difference_interval or (0.0, 0.0)
-    more = "more" if difference > 0 else "less"
-    unit = {"logits": "logit"}.get(audited.unit, audited.unit)
-    what = spoken(row.target, row.class_name, audited.classes)
-    return (
-        f"{RELEVANCE}mentions of {row.group} add {number(abs(difference))} {unit} {more} to "
-        f"{what} than those of {row.reference} (95\u00a0% interval {number(low)} to "
-        f"{number(high)}; adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
-        f"{row.documents:,} items)."
-    )
+def _deed(groups: Groups) -> str:
+    return "hiding regions" if by_regions(groups.counterfactuals) else "swapping mentions"
 
 
-def _unlearnt(row: GroupStatistic, groups: Groups) -> str:
-    """How much of it models that have learnt nothing show; nothing where that is not known."""
-    key = (row.group, row.target, row.class_name)
-    for one in groups.randomised.rows if groups.randomised else ():
-        if (one.group, one.target, one.class_name) == key:
-            said = learnt(one, row.difference or 0.0)
-            return f" {said}" if said else ""
-    return ""
+def caveats(summary: Summary) -> Iterator[str]:
+    """What keeps a verdict from being clear although no comparison differs."""
+    counts, groups = summary.counts, summary.groups
+    if counts.done < (1 - _FAILED) * counts.total:
+        yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"
+    if counts.done and counts.truncated > _CUT * counts.done:
+        yield f"{counts.truncated:,} of {counts.done:,} items were cut before their end"
+    for one in groups.verdicts if groups else ():
+        for gap in one.missing:
+            yield f"{one.group}: {gap}"
 
 
-def _unknown_groups(groups: Groups) -> Iterator[Statement]:
-    never = groups.never_mentioned
-    if absent := sorted({row.reference for row in groups.rows} & set(never)):
-        yield Statement(
-            kind="problem",
-            text=f"Nothing was compared with {named(absent)}: the reference is never mentioned.",
-        )
-    if len(never) > _NEVER_NAMED:
-        yield Statement(
-            kind="unknown",
-            text=f"{len(never)} of the {len(groups.sources)} groups were never mentioned.",
-        )
-    elif never:
-        yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
+def _different(by: dict[GroupFinding, list[GroupVerdict]], total: int) -> Iterator[str]:
+    words: tuple[GroupFinding, ...] = ("different answers", "different outcomes")
+    for word in words:
+        found = by[word]
+        if len(found) == 1:
+            yield f"{word.capitalize()} for {_share(found, total)}: {found[0].reasons[0]}."
+        elif found:
+            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_WITH_NUMBERS])
+            yield f"{word.capitalize()} for {_share(found, total)}. {shown}."
+    if by["inconclusive"]:
+        yield f"Inconclusive: {named([one.group for one in by['inconclusive']])}."
 
 
-def _conservation(
-    audited: Audited, found: Conservation | None, approximates: Approximation | None
-) -> Iterator[Statement]:
-    if approximates is not None:
-        yield Statement(kind="unknown", text=approximation_sentences(approximates))
-    elif audited.task == "imported":
-        yield Statement(
-            kind="unknown",
-            text="Not measured, because the model is not at hand: whether explanations add up to "
-            "the logit, whether they are faithful and tell classes apart, and whether swapped "
-            "mentions change the prediction.",
-        )
-    elif found is None:
-        yield Statement(
-            kind="unknown",
-            text="This method does not conserve: its numbers do not add up to the logit.",
-        )
-    elif found.tolerance is None:
-        yield Statement(
-            kind="fact",
-            text=f"Explanations add up to the logit within {power(found.worst)} of their terms "
-            "(half precision: measured, not judged).",
-        )
-    elif found.above:
-        yield Statement(
-            kind="problem",
-            text=f"{found.above:,} of {found.attributions:,} explanations do not add up to their "
-            f"logit: the worst gap is {power(found.worst)} of its terms, the tolerance "
-            f"{power(found.tolerance)}. Do not rely on them.",
-        )
-    else:
-        yield Statement(
-            kind="good",
-            text=f"Every explanation adds up to the logit it explains: the worst gap is "
-            f"{power(found.worst)} of its terms, the tolerance {power(found.tolerance)}.",
-        )
+def _share(found: Sequence[GroupVerdict], total: int) -> str:
+    names = named([one.group for one in found])
+    return f"{len(found)} of {total} groups ({names})" if total > 1 else names
 
 
-def _sensitivity(audited: Audited, found: ClassSensitivity | None) -> Iterator[Statement]:
-    if found is None or found.mean >= HARDLY:
-        return
-    yield Statement(
-        kind="problem",
-        text=f"{audited.method} hardly tells classes apart here: class sensitivity "
-        f"{found.mean:.2f} on {things(audited.modality, found.items)}, where 0 is the same map "
-        "for every class. What is listed for a class shows which items are in it, not what "
-        "speaks for it.",
-    )
-
-
-def _truncated(audited: Audited, counts: Counts) -> Iterator[Statement]:
-    if counts.truncated:
-        yield Statement(
-            kind="problem",
-            text=f"{things(audited.modality, counts.truncated)} "
-            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; only the "
-            "beginning was explained.",
-        )
+def _why_inconclusive(found: Sequence[GroupVerdict]) -> str:
+    """The reasons of one group, if possible one that items of its own mention."""
+    first = next((one for one in found if one.outcome is not None), found[0])
+    reasons = "; ".join(first.reasons[:2])
+    return f": {reasons}" if len(found) == 1 else f". {first.group}: {reasons}"

@@ -268,6 +268,15 @@ def resized(image: Image.Image, *, smallest: int, largest: int) -> Image.Image:
     return image.resize((size[0], size[1]), method)
 
 
+READABLE = 384  #: pixels of the longer side on which a heatmap can be read
+
+
+def enlarged(image: Picture, size: int = READABLE) -> Image.Image:
+    """`image` as a PIL image whose longer side has at least `size` pixels; never smaller."""
+    drawn = Image.fromarray(np.rint(rgb(image)).astype(np.uint8))
+    return resized(drawn, smallest=size, largest=max(size, *drawn.size))
+
+
 def muted(image: Image.Image) -> Image.Image:
     """`image` in pale grey: what stands under a heatmap whose picture is shown beside it.
 
@@ -275,6 +284,14 @@ def muted(image: Image.Image) -> Image.Image:
     """
     grey = np.asarray(image.convert("L"), dtype=np.float64)
     return Image.fromarray(np.rint(_PALEST + (255 - _PALEST) * grey / 255).astype(np.uint8), "L")
+
+
+Grid = tuple[tuple[float, ...], ...]
+
+
+def grid_of(relevance: NDArray[Any]) -> Grid:
+    """A (rows, cols) array as rows of plain numbers."""
+    return tuple(tuple(map(float, row)) for row in relevance)
 
 
 def data_uri(image: Image.Image, *, quality: int = 86) -> str:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import change, probability, span, value
 from transexplain.reports.phrasing import named, number, percent, power, signed, tone
+from transexplain.reports.tables import headings
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -102,6 +103,7 @@ _VOCABULARY = {
     "whisker": forest.whisker,
     "box": forest.box,
     "axis_scale": forest.scale,
+    "headings": headings,
     "sort_value": sort_value,
     "breakable": breakable,
     "moment": moment,

@@ -1,10 +1,14 @@
 """Numbers, names and verdicts as sentences and tables write them."""
 
+import html
 import math
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import Any
 
 from transexplain.types.findings import GroupStatistic, Verdict
+from transexplain.types.scores import Approximation
 
 _MINUS = "\N{MINUS SIGN}"
 _NAMES_SHOWN = 12
@@ -83,3 +87,72 @@ def short(source: str) -> str:
         return f"{kind}:{PurePath(place).name}"
     path = PurePath(source)
     return path.name if path.is_absolute() or source.startswith((".", "~")) else source
+
+
+#: share of the items that a mixed audit explains by the teacher, too, where one is proposed
+_SHARE = 0.05
+
+
+def nearness(found: Approximation) -> str:
+    """How near the explainer came to its teacher when it was trained, without a full stop."""
+    correlation, error = found.rank_correlation, found.relative_error
+    if not found.items or correlation is None or error is None:
+        return f"how near it comes to {found.teacher} was not measured when it was trained"
+    items = "1 item" if found.items == 1 else f"{found.items:,} items"
+    return (
+        f"rank correlation {number(correlation)} (mean) and relative error {number(error)} "
+        f"(median) on {items} held out when it was trained"
+    )
+
+
+def approximation_sentences(found: Approximation) -> str:
+    """That relevance was predicted, of what, and how near it came; two sentences."""
+    return (
+        f"Relevance was predicted by an explainer that approximates {found.teacher}: "
+        f"{nearness(found)}. There is no ledger, so whether an explanation adds up to its logit is "
+        "not known."
+    )
+
+
+def sampled(found: Approximation) -> str:
+    """What of a specification would measure the explainer on the audit's own items."""
+    return f"explain: {{method: learned, exact: {found.teacher}, exact_sample: {_SHARE:g}}}"
+
+
+def method_of(method: str, found: Approximation | None) -> str:
+    """A method's name, with what it approximates."""
+    return method if found is None else f"{method}, which approximates {found.teacher}"
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MARKS = re.compile(r"([\\`*_\[\]|#~])")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def spreadsheet_safe(cell: Any) -> Any:
+    """A text that a spreadsheet would compute gets an apostrophe before it; numbers stay."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def markdown_text(text: str) -> str:
+    """`text` as Markdown shows it literally, on one line: no HTML, no marks, nobody notified."""
+    literal = _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    return literal.replace("@", "@\N{WORD JOINER}")
+
+
+def encodable(text: str) -> str:
+    """`text` with a replacement character for each lone surrogate: UTF-8 has none; same length."""
+    return _SURROGATES.sub(_REPLACEMENT, text)
+
+
+def xml_text(text: str) -> str:
+    """`text` with a replacement character for each one that XML 1.0 forbids, even escaped."""
+    return _NOT_XML.sub(_REPLACEMENT, text)

@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.outcomes import OutcomeTotals
-from transexplain.analysis.groups.reference_groups import Reference
 from transexplain.reports.phrasing import signed
 from transexplain.store import run_totals
 from transexplain.store.database import Database

@@ -16,8 +16,8 @@ from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, script
 from transexplain.reports.phrasing import spoken, things
-from transexplain.reports.report_records import SCHEMA_VERSION, StatementKind, Summary
-from transexplain.reports.report_section import Section
+from transexplain.reports.report_records import SCHEMA_VERSION, Summary
+from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
 
 

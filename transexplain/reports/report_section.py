@@ -1,11 +1,15 @@
 """What a section of an audit's report is made of."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.redaction import RedactionRules
+from transexplain.reports.redaction import RedactionRules, Rule
+from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 
@@ -19,13 +23,42 @@ class Source:
     total: ShardAggregate  #: of all saved shards
 
 
+def merged(db: Database, run_id: str) -> ShardAggregate:
+    """The aggregates of every saved shard together."""
+    with uncollected():
+        return merged_aggregates(results.aggregates(db, run_id))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the search for cycles: totals have none, and looking through them takes as long."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _nothing(_report: Any) -> tuple[Any, ...]:
     return ()
 
 
+StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """One sentence of the headline."""
+
+    kind: StatementKind
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One section; its functions take the whole report, a `records.Summary`.
+    """One section; its functions take the whole report, a `report_records.Summary`.
 
     They take it as Any, because a Summary is made of the records of sections. Other parts of the
     software read some records by name: those are fields of Summary, and `summarise` collects them.
@@ -35,6 +68,8 @@ class Section:
     template: str
     links: tuple[tuple[str, str], ...]  #: (anchor, title) in the page's navigation
     redaction: Mapping[type, RedactionRules]  #: of its records
+    #: redaction of the fields of Summary that are this section's
+    of_summary: Mapping[str, Rule] = field(default_factory=dict)
     #: whether the page has it
     present: Callable[[Any], bool] = lambda _report: True
     #: whether the navigation has it; None: where the page has

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from transexplain.analysis.strategies.strategy_records import ClassStrategies, Cluster, Point
+from transexplain.analysis.strategies.shortcuts import ClassStrategies, Cluster, Point
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
-from transexplain.reports.gallery import Shown, show
 from transexplain.reports.heatmap import colour_bar, data_uri, tile
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import spoken, things
 from transexplain.reports.report_formats import plain
-from transexplain.reports.row_records import GalleryItem
+from transexplain.reports.sections.gallery_items import GalleryItem, Shown, show
 from transexplain.reports.strategies_report import (
     EXEMPLARS,
     SCHEMA_VERSION,

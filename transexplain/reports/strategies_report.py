@@ -6,19 +6,24 @@ from dataclasses import dataclass
 from transexplain.analysis.strategies import shortcuts, spectral
 from transexplain.analysis.strategies.discover_strategies import STABLE
 from transexplain.analysis.strategies.explanation_features import AXES, CELLS
-from transexplain.analysis.strategies.spectral import HALVES
-from transexplain.analysis.strategies.strategy_records import (
+from transexplain.analysis.strategies.shortcuts import (
     ClassStrategies,
     Cluster,
     RegionEvidence,
     Strategies,
     WordEvidence,
 )
+from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.gallery import CHARACTERS, grid_of, outcomes_of
+from transexplain.reports.heatmap import grid_of
 from transexplain.reports.phrasing import named, spoken, things
-from transexplain.reports.report_records import Statement
-from transexplain.reports.row_records import Explanation, GalleryItem
+from transexplain.reports.report_section import Statement
+from transexplain.reports.sections.gallery_items import (
+    CHARACTERS,
+    Explanation,
+    GalleryItem,
+    outcomes_of,
+)
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
@@ -69,11 +74,11 @@ def _headline(found: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
         for cluster in one.clusters:
             if cluster.suspicions:
                 name = spoken(found.target, one.class_name, classes)
-                said = suspicion(cluster, found.modality)
+                suspected = suspicion(cluster, found.modality)
                 lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
                 if len(one.clusters) == 1:
                     lead = f"{name}, whose explanations are all alike,"
-                yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {said}")
+                yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {suspected}")
     if clustered and not any(cluster.suspicions for o in clustered for cluster in o.clusters):
         where = "one rare word" if found.modality == "text" else "one corner or at one border"
         yield Statement(

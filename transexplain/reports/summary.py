@@ -1,52 +1,44 @@
 """A run in one record: everything its reports say."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.analysis.groups.matching_sheet import Precision
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
-from transexplain.provenance.manifest import Manifest, manifest_of
-from transexplain.reports.class_tables import confusion, views
-from transexplain.reports.gallery import choose, collect, failures, survey
-from transexplain.reports.headline import headline
-from transexplain.reports.notes import notes
-from transexplain.reports.report_records import Audited, ClassSensitivity, Summary
-from transexplain.reports.report_section import Section, Source
-from transexplain.reports.report_verdict import verdict
+from transexplain.provenance.manifest import manifest_of
+from transexplain.reports.headline import with_sentences
+from transexplain.reports.redaction import (
+    FEWEST,
+    RedactionRules,
+    Redactor,
+    Rule,
+    check_fewest,
+    empty,
+    keep,
+    within,
+)
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import Section, Source, merged, uncollected
 from transexplain.reports.sections import SECTIONS
+from transexplain.reports.sections.audited_run import audited_of, notes
 from transexplain.reports.sections.cheap_and_exact import mixed_of
+from transexplain.reports.sections.class_views import views
+from transexplain.reports.sections.failed_items import failures
+from transexplain.reports.sections.gallery_items import collect
+from transexplain.reports.sections.group_section import groups_of
+from transexplain.reports.sections.item_fates import confusion, counts_of
 from transexplain.reports.sections.manifest_in_short import provenance_of
-from transexplain.reports.sections.measured_faithfulness import faithfulness, sentences
-from transexplain.reports.sections.previous_run import compared, differences
-from transexplain.reports.sections.untested import untested
-from transexplain.reports.tallies import conservation_of, counts_of, groups_of, merged, uncollected
+from transexplain.reports.sections.measured_faithfulness import (
+    conservation_of,
+    faithfulness,
+    sensitivity_of,
+)
+from transexplain.reports.sections.previous_run import compared
+from transexplain.reports.survey import choose, survey
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
-from transexplain.version import __version__
-
-
-def with_sentences(summary: Summary) -> Summary:
-    """`summary` with its headline, its verdict and what was not tested written anew."""
-    lines = (
-        *headline(
-            summary.audited,
-            summary.counts,
-            summary.conservation,
-            summary.class_sensitivity,
-            summary.groups,
-            summary.failures,
-            summary.approximates,
-        ),
-        *sentences(summary.faithfulness, summary.audited.modality),
-        *differences(summary.previous, summary.counts),
-        *(one for name in SECTIONS for one in SECTIONS.load(name).sentences(summary)),
-    )
-    return replace(summary, headline=lines, verdict=verdict(summary), untested=untested(summary))
-
 
 __all__ = ["Summary", "summarise"]
 
@@ -86,7 +78,7 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
     total, manifest = merged(db, run.id), manifest_of(db, run.id)
     noted = survey(db, run, total, places)
     shown, omitted = views(total, noted.seen, run.plan.targets)
-    audited, sensitivity = _audited(run, noted.seen, manifest), _sensitivity(total)
+    audited, sensitivity = audited_of(run, noted.seen, manifest), sensitivity_of(total)
     groups = groups_of(db, run, total, precisions)
     return Summary(
         headline=(),
@@ -119,42 +111,41 @@ def _sections(source: Source) -> Iterator[tuple[str, Any]]:
             yield name, found
 
 
-def _audited(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
-    plan = run.plan
-    return Audited(
-        run_id=run.id,
-        name=plan.name,
-        state=run.state,
-        created=run.created,
-        finished=run.finished,
-        plan_digest=plan.digest,
-        version=__version__,
-        model=plan.model.source,
-        model_digest=plan.model.digest,
-        dtype=plan.model.dtype,
-        device=plan.model.device,
-        modality=plan.model.modality,
-        classes=plan.model.classes,
-        dataset=plan.dataset.source,
-        fingerprint=plan.dataset.fingerprint,
-        root=plan.dataset.root,
-        method=plan.method.name,
-        parameters=dict(plan.method.params),
-        targets=plan.targets,
-        at=tuple(sorted(seen.leaves)),
-        unit=" and ".join(sorted(seen.units)) or "logits",
-        long_text=plan.long_text,
-        max_length=plan.max_length,
-        payload=plan.payload,
-        window=plan.window,
-        stride=plan.stride,
-        long_text_join=plan.long_text_join,
-        task=plan.task,
-        inputs_digest=manifest.name,
-        manifest_digest=manifest.sha256,
-    )
+def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
+    """The summary without texts, ids and pictures, and without what rests on few items.
+
+    Words, entities, groups, classes, kinds of failures and parts of splits that fewer than
+    `fewest` items stand behind are left out, cells of the confusion table become None. Totals of
+    the whole run stay, so that a single cell that is missing in a row can be worked out. Examples
+    keep their colours over blocks, and are numbered. The headline is made of what is left. Raises
+    ConfigurationError for `fewest` below 2.
+    """
+    check_fewest(fewest)
+    found = Redactor(rules=rules(), fewest=fewest).record(summary)
+    assert found is not None  # a summary stands whatever its items are
+    return with_sentences(found)
 
 
-def _sensitivity(total: ShardAggregate) -> ClassSensitivity | None:
-    found = total.class_sensitivity
-    return None if found is None else ClassSensitivity(mean=found[0], items=found[1])
+@cache
+def rules() -> Mapping[type, RedactionRules]:
+    """The rules of every record that a report can hold, gathered from its sections."""
+    fields, found = dict(_SUMMARY), dict[type, RedactionRules]()
+    for name in SECTIONS:
+        section: Section = SECTIONS.load(name)
+        found |= section.redaction
+        fields |= section.of_summary
+    return {Summary: RedactionRules(fields=fields), **found}
+
+
+def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
+    return redactor.fewest
+
+
+_SUMMARY: Mapping[str, Rule] = {
+    # the sentences are made of what is left
+    "headline": empty(()),
+    "verdict": empty(None),
+    "sections": within,
+    "fewest": _fewest,
+    "schema_version": keep,
+}

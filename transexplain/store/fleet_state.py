@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import over
-from transexplain.store.run_records import SHARD_STATES
+from transexplain.store.runs import SHARD_STATES
 from transexplain.store.schema import dead_letter, item, run, shard
 
 

@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, or_, sel
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.run_records import Claim
-from transexplain.store.runs import finalise, require
+from transexplain.store.runs import Claim, finalise, require
 from transexplain.store.schema import run, shard
 from transexplain.types.observer import Caution
 

@@ -1,6 +1,7 @@
 """Reading results item by item, a page at a time: memory does not grow with the run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,6 +95,22 @@ def iter_items(
     if item_ids is None:
         return map(_item, pages(db, query, (item.c.index,)))
     return map(_item, pages_of(db, run_id, query, (item.c.index,), item_ids))
+
+
+def iter_answers(
+    db: Database, run_id: str
+) -> Iterator[tuple[str, tuple[float, ...], Mapping[str, str]]]:
+    """(predicted class, logits (C,), metadata) of every explained item, without its text.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    _check(db, run_id)
+    query = select(item.c.index, item.c.predicted, item.c.logits, item.c.meta).where(
+        item.c.run_id == run_id, item.c.error_kind.is_(None)
+    )
+    return (
+        (row.predicted, row.logits, row.meta or {}) for row in pages(db, query, (item.c.index,))
+    )
 
 
 def failures(db: Database, run_id: str) -> list[ItemFailure]:
@@ -191,6 +208,7 @@ def _item(row: Row[Any]) -> ItemOutcome | ItemFailure:
         text=row.text,
         source=row.source,
         meta=row.meta or {},
+        raw_label=row.raw_label,
     )
 
 
@@ -256,3 +274,72 @@ def _mention(row: Row[Any]) -> Mention:
     names = ("item_id", "target", "rank", "class_name", "group", "entity", "surface")
     more = ("start", "end", "relevance")
     return Mention(**{name: row._mapping[name] for name in (*names, *more)})
+
+
+_PAIRS_AT_ONCE = 128  # items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What one run says about an item."""
+
+    label: str | None
+    predicted: str
+    logits: tuple[float, ...]  #: (C,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemPair:
+    """One item that two runs explained."""
+
+    item_id: str
+    before: Answer
+    after: Answer
+    text_before: str | None  #: as the earlier run stored it
+    text: str | None  #: as the later run stored it
+
+
+def iter_pairs(db: Database, before: str, after: str) -> Iterator[tuple[ItemPair, ...]]:
+    """Pages of the items that both runs explained, in the order of the later run's dataset.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    old, new = item.alias("old"), item.alias("new")
+    names = ("label", "predicted", "logits")
+    query = (
+        select(
+            new.c.index.label("place"),
+            new.c.item_id,
+            old.c.text.label("text_before"),
+            new.c.text,
+            *(old.c[name].label(f"old_{name}") for name in names),
+            *(new.c[name].label(f"new_{name}") for name in names),
+        )
+        .select_from(new)
+        .join(old, (old.c.item_id == new.c.item_id) & (old.c.run_id == before))
+        .where(new.c.run_id == after, new.c.error_kind.is_(None), old.c.error_kind.is_(None))
+        .order_by(new.c.index)
+        .limit(_PAIRS_AT_ONCE)
+    )
+    with db.read() as connection:
+        require(connection, before)
+        require(connection, after)
+    page = query
+    while True:
+        with db.read() as connection:
+            rows = connection.execute(page).all()
+        if rows:
+            yield tuple(map(_pair, rows))
+        if len(rows) < _PAIRS_AT_ONCE:
+            return
+        page = query.where(new.c.index > rows[-1].place)
+
+
+def _pair(row: Row[Any]) -> ItemPair:
+    return ItemPair(
+        item_id=row.item_id,
+        text_before=row.text_before,
+        text=row.text,
+        before=Answer(label=row.old_label, predicted=row.old_predicted, logits=row.old_logits),
+        after=Answer(label=row.new_label, predicted=row.new_predicted, logits=row.new_logits),
+    )

@@ -23,7 +23,7 @@ class RecordedRun:
     finished: float | None
     plan: Mapping[str, Any]
     plan_digest: str
-    surroundings: Mapping[str, Any] | None  #: of who planned it; None: written by an older version
+    environment: Mapping[str, Any] | None  #: of who planned it; None: written by an older version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class RecordedShard:
     explained: int
     failed: int
     digest: str | None  #: of what was saved; None: nothing was, or by an older version
-    surroundings: Mapping[str, Any] | None  #: of who saved it
+    environment: Mapping[str, Any] | None  #: of who saved it
 
 
 def recorded_run(db: Database, run_id: str) -> RecordedRun:
@@ -48,13 +48,13 @@ def recorded_run(db: Database, run_id: str) -> RecordedRun:
     names = RecordedRun.__dataclass_fields__
     with db.read() as connection:
         require(connection, run_id)
-        query = select(*(run.c[name] for name in names)).where(run.c.id == run_id)
+        query = select(*(run.c[name].label(name) for name in names)).where(run.c.id == run_id)
         return RecordedRun(**connection.execute(query).mappings().one())
 
 
 def recorded_shards(db: Database, run_id: str) -> list[RecordedShard]:
     """Every shard by index."""
-    columns = [shard.c[name] for name in RecordedShard.__dataclass_fields__]
+    columns = [shard.c[name].label(name) for name in RecordedShard.__dataclass_fields__]
     query = select(*columns).where(shard.c.run_id == run_id).order_by(shard.c.index)
     with db.read() as connection:
         return [RecordedShard(**row) for row in connection.execute(query).mappings()]

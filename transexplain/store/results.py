@@ -15,6 +15,7 @@ from transexplain.store.database import Database, plan_for_any_run, raw_connecti
 from transexplain.store.noteworthy import places_of
 from transexplain.store.readers import (
     failures,
+    iter_answers,
     iter_attributions,
     iter_explained,
     iter_items,
@@ -22,9 +23,8 @@ from transexplain.store.readers import (
     iter_scores,
 )
 from transexplain.store.rows import ResultRows, rows_of
-from transexplain.store.run_records import Claim
 from transexplain.store.run_totals import accuracy, aggregate, aggregates, conservation
-from transexplain.store.runs import require
+from transexplain.store.runs import Claim, require
 from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
 from transexplain.store.shards import held
 from transexplain.types.plans import ShardResult
@@ -150,6 +150,7 @@ __all__ = [
     "aggregates",
     "conservation",
     "failures",
+    "iter_answers",
     "iter_attributions",
     "iter_explained",
     "iter_items",
@@ -180,7 +181,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         explained=len(result.outcomes),
         failed=len(result.failures),
         digest=digest_of(rows, result.aggregate),
-        surroundings=saved_here(),
+        environment=saved_here(),
     )
     with db.begin() as connection:
         # first, so that the row stays locked against a new claim until the commit

@@ -3,6 +3,7 @@ database there.
 """
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def _refuse_unknown(database: Database, revision: str) -> None:
         )
 
 
+@cache
 def _scripts() -> ScriptDirectory:
+    """Read once: they are part of the package."""
     return ScriptDirectory.from_config(_config())
 
 

@@ -204,6 +204,7 @@ def _outcome_row(outcome: ItemOutcome, packed: tuple[Any, bytes] | None) -> Row:
         "text": outcome.text,
         "source": outcome.source,
         "meta": dict(outcome.meta) or None,
+        "raw_label": outcome.raw_label,
         "features": packed[1] if packed else None,
         "error_kind": None,
         "error": None,
@@ -235,7 +236,9 @@ def _finite_of(item_id: str, what: str) -> Finite:
 
 _NO_LEDGER: Row = {**dict.fromkeys(LEDGER_ENTRIES), "kinds": None}
 _EMPTY: Row = {
-    **dict.fromkeys(("label", "predicted", "logits", "positions", "text", "source", "meta")),
+    **dict.fromkeys(
+        ("label", "raw_label", "predicted", "logits", "positions", "text", "source", "meta")
+    ),
     "features": None,
     "truncated": False,
     "margin": None,

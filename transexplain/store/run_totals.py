@@ -24,8 +24,7 @@ from transexplain.errors import DamagedRowError
 from transexplain.store.columns import read_json
 from transexplain.store.database import Database
 from transexplain.store.rows import LEDGER_ENTRIES
-from transexplain.store.run_records import ConservationSummary
-from transexplain.store.runs import require
+from transexplain.store.runs import ConservationSummary, require
 from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
@@ -96,6 +95,22 @@ def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
         require(connection, run_id)
         correct, labelled = connection.execute(query).one()
     return (int(correct), labelled) if labelled else None
+
+
+def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]:
+    """Of explained items by their label in the dataset: (label, class or None, items).
+
+    The most frequent first. Raises ConfigurationError for an unknown run.
+    """
+    query = (
+        select(item.c.raw_label, item.c.label, func.count())
+        .where(item.c.run_id == run_id, item.c.error_kind.is_(None), item.c.raw_label.is_not(None))
+        .group_by(item.c.raw_label, item.c.label)
+        .order_by(func.count().desc(), item.c.raw_label)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        return [(raw, name, count) for raw, name, count in connection.execute(query)]
 
 
 def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int, int]]:

@@ -45,7 +45,7 @@ run = Table(
     Column("created", Double, nullable=False),
     Column("finished", Double),
     Column("previous", Text),  # the run to compare with; it may be gone by then
-    Column("surroundings", JsonText),  # software and machine that planned it; NULL: not recorded
+    Column("surroundings", JsonText, key="environment"),  # of who planned it; NULL: not recorded
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
 )
@@ -72,7 +72,7 @@ shard = Table(
     Column("breadcrumb", JsonText),  # ids of the items in hand
     Column("suspects", JsonText),  # see suspects.py
     Column("digest", Text),  # of what was saved, see shard_digests.py; NULL: nothing, or not taken
-    Column("surroundings", JsonText),  # software and machine that saved it
+    Column("surroundings", JsonText, key="environment"),  # software and machine that saved it
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
     CheckConstraint("state IN ('queued', 'running', 'done', 'dead', 'cancelled')", name="state"),
     Index(None, "run_id", "state", "attempt", "index"),
@@ -97,6 +97,7 @@ item = Table(
     Column("error_kind", AnyText),  # NULL: explained
     Column("error", AnyText),
     Column("margin", Double),  # see noteworthy.py; NULL: not wrong, or saved before it was kept
+    Column("raw_label", AnyText),  # as the dataset spells it; NULL: none, or saved before
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item_id"),
     Index(

@@ -30,8 +30,7 @@ from transexplain.store.leases import (
     renew,
     void,
 )
-from transexplain.store.run_records import Claim, ShardStatus
-from transexplain.store.runs import finalise, require
+from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
 from transexplain.types.plans import Shard
 
@@ -124,7 +123,7 @@ def claim(
         while (free := _next(connection, run_id, shard_index)) is not None:
             known = _knowledge(free)
             if known["fruitless"] >= audit.max_attempts:
-                _bury(connection, free, known)
+                _mark_dead(connection, free, known)
                 buried = True
             elif _take(connection, free, known, worker, lease_seconds):
                 return Claim(
@@ -223,7 +222,7 @@ def _take(
     return taken.rowcount == 1
 
 
-def _bury(connection: Connection, free: RowMapping, known: dict[str, Any]) -> None:
+def _mark_dead(connection: Connection, free: RowMapping, known: dict[str, Any]) -> None:
     connection.execute(_unchanged(free).values(state="dead", lease_until=None, **known))
 
 

@@ -255,7 +255,7 @@ def backup(db: Database, file: Path) -> int:
     try:
         with atomic_file(file) as part:
             with db.engine.connect() as connection, closing(sqlite3.connect(part)) as copy:
-                # all pages at once: between two steps a writer would make it begin anew
+                # all pages at once: between two steps a writer would make it begin again
                 raw_connection(connection).backup(copy)
                 [(found,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it

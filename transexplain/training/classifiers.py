@@ -15,19 +15,20 @@ from transexplain.atomic_write import atomic_folder
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models import huggingface, timm_models
 from transexplain.models.assemble import Origin, assemble_image
+from transexplain.models.calling import torch_device
 from transexplain.models.configs import read_config
-from transexplain.models.hub import fetch, quiet
-from transexplain.models.load import load_model
-from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.placement import torch_device
-from transexplain.models.weight_files import (
+from transexplain.models.hub import (
     check_keys,
     digests_of_files,
     digests_of_folder,
+    fetch,
     is_digested,
+    quiet,
     read_weights,
     weight_files,
 )
+from transexplain.models.load import load_model
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.training.examples import Examples, read_examples
 from transexplain.training.objective import ClassifierObjective
 from transexplain.training.optimisation import parameter_groups

@@ -42,8 +42,8 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
     check_output(plan.output)
     watch, prepared = observer or Unobserved(), prepare(plan)
     trained = _unfitted(plan, prepared)
-    asked = plan.explainer
-    if plan.fit is not None and asked is not None and asked.mode == "joint":
+    wanted = plan.explainer
+    if plan.fit is not None and wanted is not None and wanted.mode == "joint":
         trained = _jointly(plan, plan.fit, prepared, watch)
     else:
         if plan.fit is not None:
@@ -57,7 +57,7 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
                 observer=watch,
             )
             trained = _written(plan, prepared, result)
-        if asked is not None:
+        if wanted is not None:
             trained = _explained(plan, trained, prepared, watch)
     record = {"plan": asdict(plan), "trained": asdict(trained)}
     text = json.dumps(record, indent=1, default=str)
@@ -77,7 +77,7 @@ def check_output(output: Path) -> None:
 
 
 def forget(output: Path) -> None:
-    """Remove the checkpoints below `output`, so that a training begins anew."""
+    """Remove the checkpoints below `output`, so that a training begins again."""
     for name in (FIT, EXPLAINER_FIT):
         shutil.rmtree(output / name, ignore_errors=True)
     if output.is_dir():
@@ -133,14 +133,16 @@ def _explained(
     )
 
 
-def _jointly(plan: TrainingPlan, asked: FitPlan, prepared: Prepared, watch: FitObserver) -> Trained:
+def _jointly(
+    plan: TrainingPlan, wanted: FitPlan, prepared: Prepared, watch: FitObserver
+) -> Trained:
     """Train classifier and explainer together."""
     assert plan.explainer is not None
     watch.began("training classifier and explainer")
     objective = joint_objective(
-        objective_of(plan, asked, prepared), plan.explainer, prepared, seed=plan.seed
+        objective_of(plan, wanted, prepared), plan.explainer, prepared, seed=plan.seed
     )
-    result = fit(objective, asked, plan.output / FIT, examples=prepared.training, observer=watch)
+    result = fit(objective, wanted, plan.output / FIT, examples=prepared.training, observer=watch)
     trained = _written(plan, prepared, result)
     ready = prepared.on(load_model(trained.model, device=plan.device))
     made = write_explainer(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from transexplain.randomness import keyed_number
 from transexplain.training.training_plans import digest_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
-from transexplain.types.targets import ClassNames, label_index
+from transexplain.types.targets import ClassNames, label_index, label_mapping
 
 _CHUNK = 256  #: texts that are encoded together
 _POOL = 16  #: batches whose examples are sorted by length together
@@ -33,7 +34,7 @@ class Example:
     item: Item  #: of a picture that is not kept: without its content
     label: int  #: class index
     length: int  #: positions
-    encoded: Encoded | None  #: None: encoded anew for each batch
+    encoded: Encoded | None  #: None: encoded again for each batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -125,7 +126,7 @@ def read_examples(
     model: LoadedModel,
     ref: DatasetRef,
     *,
-    labels: Mapping[str, str],
+    labels: Mapping[str, str] | Literal["by-index"],
     max_length: int | None = None,
     kept_bytes: int = KEPT_BYTES,
 ) -> Examples:
@@ -136,7 +137,7 @@ def read_examples(
     Args:
         model: encodes the items.
         ref: snapshot of the dataset.
-        labels: dataset label -> class; default: the names of the classes.
+        labels: dataset label -> class, or `by-index`; without: the names of the classes.
         max_length: positions per text.
         kept_bytes: of encoded pictures; what is beyond is encoded for each batch.
 
@@ -147,14 +148,14 @@ def read_examples(
             f"model {model.ref.source!r} reads {model.modality} but dataset {ref.source!r} "
             f"holds {ref.modality}"
         )
-    names = ClassNames(model.classes)
+    names, mapping = ClassNames(model.classes), label_mapping(labels, model.classes)
     entries: list[Example] = []
     failures: list[ItemFailure] = []
     unknown: dict[str, int] = {}
     room = kept_bytes
     size = 1 if ref.modality == "image" else _CHUNK  # decoded pictures are large
     for items in _chunks(_labelled(ref, failures), size):
-        classes = [label_index(item.label, names, labels) for item in items]
+        classes = [label_index(item.label, names, mapping, by_name=True) for item in items]
         for item, label in zip(items, classes, strict=True):
             if label is None:
                 unknown[str(item.label)] = unknown.get(str(item.label), 0) + 1
@@ -214,7 +215,8 @@ def _check(
         raise ConfigurationError(
             f"{sum(unknown.values())} items of {ref.source!r} have labels that are no class "
             f"({shown}); the classes are {', '.join(model.classes[:10])}. Map them with "
-            "`labels: {dataset label: class}` or give the model new classes with `classes: [...]`"
+            "`labels: {dataset label: class}`, write `labels: by-index` if they are the model's "
+            "indices, or give the model new classes with `classes: [...]`"
         )
     if not entries:
         why = f"; the first: {failures[0].message}" if failures else ""

@@ -10,8 +10,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from transexplain.errors import ConfigurationError
+from transexplain.methods.learned_explainer import (
+    NAME,
+    Explainer,
+    explanation_loss,
+    item_scale,
+    save,
+)
 from transexplain.methods.learned_facts import Agreement, Architecture, Facts
-from transexplain.methods.learned_network import NAME, Explainer, explanation_loss, item_scale, save
 from transexplain.models.hidden_states import States, read_states, readable_layers
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.training.classifiers import Prepared

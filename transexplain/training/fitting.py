@@ -70,7 +70,7 @@ def read_tree(path: Path, device: str = "cpu") -> dict[str, Any]:
         found: dict[str, Any] = _nested(tree, tensors)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise ConfigurationError(
-            f"the checkpoint {path} cannot be read ({error}); begin anew with --restart"
+            f"the checkpoint {path} cannot be read ({error}); begin again with --restart"
         ) from error
     return found
 
@@ -122,14 +122,14 @@ def fit(
     """
     module = objective.module
     device = next(module.parameters()).device
-    asked = [(one, one.requires_grad) for one in module.parameters()]
+    trainable = [(one, one.requires_grad) for one in module.parameters()]
     devices = [device] if device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=devices):
             return _Fit(objective, plan, folder, examples, observer).run()
     finally:
         module.eval()
-        for parameter, before in asked:
+        for parameter, before in trainable:
             parameter.grad = None
             parameter.requires_grad_(before)
 
@@ -203,7 +203,7 @@ class _Fit:
         if tree["history"]["digest"] != self.digest:
             raise ConfigurationError(
                 f"{self.folder} holds a training with other settings, data or first weights; "
-                "give another output, or begin anew there with --restart"
+                "give another output, or begin again there with --restart"
             )
         saved = self._saved()
         for name in names:
@@ -224,7 +224,7 @@ class _Fit:
         if not math.isfinite(losses["loss"]):
             raise ConfigurationError(
                 f"the loss of step {step + 1} is {losses['loss']}: the training diverged; lower "
-                "learning_rate or raise warmup, and begin anew with --restart"
+                "learning_rate or raise warmup, and begin again with --restart"
             )
 
     def _stepped(self, engine: Engine) -> None:

@@ -13,9 +13,9 @@ from torch.optim import AdamW
 from transexplain.errors import ConfigurationError
 from transexplain.models.calling import eval_mode
 from transexplain.models.hidden_states import blocks_of
+from transexplain.models.hub import digest_of_module
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.variants import parameters_from_the_top, word_table
-from transexplain.models.weight_files import digest_of_module
 from transexplain.training.examples import ExampleBatch, Examples
 from transexplain.training.objective import Objective, ParameterGroup
 from transexplain.training.training_plans import FitPlan, Optimisation, Precision, Stages, digest_of
@@ -170,7 +170,7 @@ def _by_decay(
 def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
     """Identities of the parameters through which the logits depend on what `last` gave."""
     parameters: Mapping[str, nn.Parameter] = dict(model.module.named_parameters())
-    asked = {name: one.requires_grad for name, one in parameters.items()}
+    trainable = {name: one.requires_grad for name, one in parameters.items()}
     handle = last.register_forward_hook(lambda _m, _a, output: _cut(output))
     try:
         for one in parameters.values():
@@ -182,7 +182,7 @@ def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
     finally:
         handle.remove()
         for name, one in parameters.items():
-            one.requires_grad_(asked[name])
+            one.requires_grad_(trainable[name])
     return {id(one) for one, slope in zip(floats, found, strict=True) if slope is not None}
 
 

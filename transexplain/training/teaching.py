@@ -13,8 +13,8 @@ from torch import Tensor
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, unit_of
 from transexplain.methods.batch_explanation import BatchExplanation
+from transexplain.methods.learned_explainer import Explainer, item_scale
 from transexplain.methods.learned_facts import Agreement
-from transexplain.methods.learned_network import Explainer, item_scale
 from transexplain.models.calling import eval_mode
 from transexplain.models.hidden_states import read_states
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
@@ -91,7 +91,7 @@ class Teacher:
                 f"the teacher measures at {found.attributions[0][0].at!r} and an explainer reads "
                 "the input of the first layer: leave `at` out, or choose a model with layers"
             )
-        return [_told(one) for one in found.attributions]
+        return [_taught(one) for one in found.attributions]
 
     def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
         predicted = int(np.argmax(logits))
@@ -155,7 +155,7 @@ def positions_of(attribution: Attribution) -> NDArray[np.float64]:
     return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
 
 
-def _told(attributions: Sequence[Attribution]) -> _Taught:
+def _taught(attributions: Sequence[Attribution]) -> _Taught:
     indices = tuple(int(one.class_index or 0) for one in attributions)
     relevance = np.stack([positions_of(one) for one in attributions]).astype(np.float32)
     logits = np.array([one.logit for one in attributions], dtype=np.float32)

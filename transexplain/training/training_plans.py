@@ -140,7 +140,8 @@ class TrainingPlan:
     classes: tuple[str, ...] | None = None  #: of the trained model; None: the model's own
     validation: DatasetRef | None = None  #: None: a share of `dataset`
     share: float = 0.1  #: of `dataset` that is held out where `validation` is None; 0: nothing
-    labels: Mapping[str, str] = field(default_factory=dict)  #: dataset label -> class
+    #: dataset label -> class; `by-index`: label i is class i
+    labels: Mapping[str, str] | Literal["by-index"] = field(default_factory=dict)
     device: str = "cpu"
     max_length: int | None = None  #: positions per text
     stages: Stages | None = field(default_factory=Stages)  #: None: all is trained from the start
@@ -153,8 +154,8 @@ class TrainingPlan:
             raise ConfigurationError(
                 f"the share for validation is {self.share}; it is a share, 0 to below 1"
             )
-        asked = self.explainer
-        if self.fit is None and (asked is None or asked.mode == "joint" or self.classes):
+        wanted = self.explainer
+        if self.fit is None and (wanted is None or wanted.mode == "joint" or self.classes):
             raise ConfigurationError(
                 "with 0 epochs the classifier stays as it is: only an explainer of mode "
                 "'separate' can be trained then, and it gets no other classes"

@@ -6,8 +6,9 @@ Arrays here are numpy; nothing in this module imports torch. What is audited and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,21 @@ class Annotation:
     mask: NDArray[np.bool_] | None = field(default=None, compare=False)  #: as in `Evidence`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_SHOWN = 40  #: characters of a text in a repr
+
+
+def _shown(content: Any) -> str:
+    """What an item is, for a line: the beginning of a text, the size of a picture."""
+    if isinstance(content, str):
+        return repr(content if len(content) <= _SHOWN else f"{content[: _SHOWN - 1]}…")
+    if isinstance(content, Mapping):
+        return f"inputs {', '.join(map(str, content))}"
+    size = getattr(content, "shape", None) or getattr(content, "size", None)
+    sides = " x ".join(map(str, size)) if isinstance(size, tuple) else ""
+    return f"{type(content).__name__} {sides}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Item:
     """One thing to explain: a text, a picture, or inputs already encoded."""
 
@@ -53,6 +68,10 @@ class Item:
     annotations: tuple[Annotation, ...] = ()
     cluster: str = ""  #: items of one author, thread or text share it; "": a cluster of its own
     template: str = ""  #: minimal pairs share it; "": it has none
+
+    def __repr__(self) -> str:
+        label = "" if self.label is None else f" label={self.label!r}"
+        return f"<Item {self.id!r}{label}: {_shown(self.content)}>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +151,7 @@ def own_positions(
     return own
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Ledger:
     """Where every unit of the explained logit went, in logits; disjoint entries, no remainder."""
 
@@ -152,6 +171,11 @@ class Ledger:
         """|gap| / magnitude; 0 where nothing was propagated."""
         return abs(self.gap) / self.magnitude if self.magnitude else abs(self.gap)
 
+    def __repr__(self) -> str:
+        entries = ("inputs", "special", "embeddings", "biases", "rules", "total")
+        found = " ".join(f"{name}={getattr(self, name):.4g}" for name in entries)
+        return f"<Ledger {found} gap={self.gap:.1e}>"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
@@ -163,8 +187,14 @@ class Word:
     relevance: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Attribution:
+class _Pictured:
+    """Has room for a picture beside a record's own fields."""
+
+    __slots__ = ("_picture",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class Attribution(_Pictured):
     """The relevance of every position of one item for one target."""
 
     item_id: str
@@ -182,6 +212,23 @@ class Attribution:
     text: str | None = None  #: original text
     prefix_relevance: tuple[float, ...] = ()  #: images: relevance of the special positions
     notes: tuple[str, ...] = ()  #: what a reader has to know besides the numbers
+    #: class -> probability that the model gives it, the largest first, at most 20 and the explained
+    #: class; empty: not known, as of what was stored
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def picture(self) -> Any:
+        """The picture that was explained, as it was given; None: not known, or no picture.
+
+        It is kept beside the record: neither copies nor exports nor pickles of it hold it.
+        """
+        return getattr(self, "_picture", None)
+
+    def over(self, picture: Any) -> Self:
+        """The same attribution, to be drawn over `picture`: a PIL image, an array or a path."""
+        made = replace(self)
+        object.__setattr__(made, "_picture", picture)
+        return made
 
     def words(self) -> list[Word]:
         """Relevance summed over the word pieces of each word, in reading order."""
@@ -201,6 +248,27 @@ class Attribution:
                 relevance=(old.relevance if old else 0.0) + float(value),
             )
         return list(found.values())
+
+    def __repr__(self) -> str:
+        if isinstance(self.features, PatchGrid):
+            of = f"picture, {' x '.join(map(str, self.relevance.shape))} patches"
+        else:
+            of = f"{len(self.features)} tokens"
+            of += "" if self.text is None else f": {_shown(self.text)}"
+        return (
+            f"<Attribution item={self.item_id!r} method={self.method} class={self.class_name!r} "
+            f"logit={self.logit:.4g} {of}>"
+        )
+
+    def plot(self, image: Any = None, **options: Any) -> Any:
+        """Bars for words, or a picture under its heatmap; see `te.plot`."""
+        # by name, for drawing is far above records
+        return import_module("transexplain.reports.attribution_plot").plot(self, image, **options)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: coloured words or a heatmap, with a legend."""
+        drawing = import_module("transexplain.reports.attribution_html")
+        return str(drawing.attribution_html(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,6 +295,7 @@ class ItemOutcome:
     text: str | None = None
     source: str | None = None  #: image path relative to the dataset's root
     meta: Mapping[str, str] = field(default_factory=dict)
+    raw_label: str | None = None  #: as the dataset spells it, whether or not it is a class
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

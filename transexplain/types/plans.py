@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from transexplain.errors import ConfigurationError
+from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 from transexplain.types.scores import (
@@ -73,6 +74,9 @@ class DatasetSpec:
     template: str | None = None  #: column of the template that each text was made from
     duplicates: Duplicates = "auto"  #: whether texts that are nearly the same are made clusters
     quoting: Literal["auto", "none", "rfc4180"] = "auto"  #: auto: TSV none, CSV RFC 4180
+    encoding: str | None = None  #: of text files; None: UTF-8, or what is detected
+    delimiter: str | None = None  #: between cells; None: that of the suffix, or what is detected
+    sheet: str | None = None  #: of a workbook; None: the first
     limit: int | None = None  #: keep only the first rows
     sample: int | None = None  #: of those draw so many
     seed: int = 0  #: of the drawing
@@ -93,6 +97,8 @@ class DatasetRef:
     #: what the snapshot was read from; empty for pictures, which the snapshot has digests of, and
     #: for a source of very many files
     files: tuple[SourceFile, ...] = ()
+    #: what of the files was detected and is not usual, for a reader
+    read_as: tuple[str, ...] = ()
 
     @property
     def content(self) -> str:
@@ -148,7 +154,7 @@ class Matching:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckPlan:
-    """Which items that mention somebody are looked at again, and in which ways.
+    """Which items that mention somebody are checked, and in which ways.
 
     A mention is removed from each text that is drawn; the rest is asked for.
     """
@@ -157,7 +163,7 @@ class CheckPlan:
     seed: int = 0
     whole: bool = False  #: items that are in a group by other than their text count, too
     swap: bool = True  #: a mention is replaced by one of another group
-    randomised: bool = True  #: explained by the model with its weights drawn anew
+    randomised: bool = True  #: explained by the model with new random weights
     draws: int = 1  #: of the weights; each explains its part of the items
     counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
     #: group -> share of the texts that mention it in which the mention is swapped
@@ -168,7 +174,7 @@ class CheckPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivacyPlan:
-    """What becomes of texts before they are stored; see docs/privacy.md."""
+    """What becomes of texts before they are stored; see docs/explanation/privacy.md."""
 
     store_text: StoreText = "full"
     redact: str | None = None  #: `package.module:function` that says which characters are blanked
@@ -204,7 +210,7 @@ class AuditPlan:
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons
     slice: str | None = None  #: metadata column that the statistics are also split by
-    check: CheckPlan | None = None  #: None: no item is looked at again
+    check: CheckPlan | None = None  #: None: no item is checked
     planted: float | None = None  #: size of a planted difference, in the unit; None: none
     tolerance: float = 0.0  #: share of failed items above which a run exits with 3
     max_attempts: int = 3  #: attempts of a shard before it is dead
@@ -218,13 +224,23 @@ class AuditPlan:
     intersections: tuple[tuple[str, ...], ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()  #: words that take each other's place in swaps
     limits: Practical | None = None  #: of answers; None: those of `practical` and the usual ones
+    #: numbers among the labels that `labels` does not map are no class, unless one is named so;
+    #: False: the data has none, or the plan is of an older version, where they are indices
+    labels_by_name: bool = False
+    scenario: tuple[Scenario, ...] = ()  #: the harms that the audit looks for
+    impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
 
     def document(self) -> dict[str, Any]:
         """As JSON values; without what is not asked and was not there before, so digests hold."""
-        later = ("privacy", "exact", "approximates", "intersections", "pairs", "limits")
+        later = (
+            *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
+            *("labels_by_name", "scenario", "impact"),
+        )
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
             del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
+        if not found["dataset"]["read_as"]:
+            del found["dataset"]["read_as"]
         if (check := found["check"]) is not None:
             usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
             for name in [name for name, value in usual.items() if check[name] == value]:

@@ -1,24 +1,35 @@
 """What is explained: target specifications read against class names, then against an item.
 
 A short form such as `contrast:a-b` is matched against the names that exist, so names may hold
-hyphens; more than one reading is an error. The mapping form always works.
+hyphens; more than one reading is an error. The mapping form always works. A class by itself, by
+name or number, is short for `class:<name>`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.errors import TargetError
+from transexplain.errors import TargetError, did_you_mean
 from transexplain.parsing import UnreadableError, read_json
 from transexplain.types.items import ResolvedTarget, Target
 from transexplain.types.plans import Classification
 
 _DIGITS = 9
-_WORDS = "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b> or a classification"
+#: targets that are one word
+_ALONE = ("predicted", "label", "all")
+_WORDS = (
+    "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b>, a classification, or a class "
+    "by name or number"
+)
+#: what a target is given as: the short form, the number of a class, or the mapping form
+TargetLike = str | int | Mapping[str, Any]
+#: classes that a misspelt contrast is looked for among: their pairs grow as the square
+_PAIRED = 30
 
 
 class ClassNames:
@@ -48,7 +59,8 @@ class ClassNames:
                 f"class {name!r} is the name of one class and the number of another; "
                 "use the names of the classes"
             )
-        raise TargetError(f"unknown class {name!r}. The model has: {self._listing()}")
+        hint = did_you_mean(name, (*self.classes, *self.own)) or "."
+        raise TargetError(f"unknown class {name!r}{hint} The model has: {self.listing()}")
 
     def members(self, name: str) -> tuple[int, ...]:
         """Class indices behind a class name, number or classification."""
@@ -61,25 +73,28 @@ class ClassNames:
         except TargetError:
             return False
 
-    def _listing(self) -> str:
+    def listing(self) -> str:
+        """The classes, the first 20, and the classifications, for a message."""
         names = [*self.classes[:20], *(["..."] if len(self.classes) > 20 else []), *self.own]
         return ", ".join(names)
 
 
-def parse_target(spec: str | Mapping[str, Any], names: ClassNames) -> Target:
+def parse_target(spec: TargetLike, names: ClassNames) -> Target:
     """Read a target specification.
 
+    A word such as `all` is the target of that name also where a class is called so; write
+    `class:all` for the class.
+
     Args:
-        spec: the short form, the mapping form (`{"contrast": ["not-hate", "hate"]}`) or the
-            mapping form as JSON text.
+        spec: the short form, a class by name or number, the mapping form
+            (`{"contrast": ["not-hate", "hate"]}`) or the mapping form as JSON text.
         names: what classes there are.
 
     Raises:
         TargetError: unknown class, two readings, or no target at all.
     """
-    text = spec if isinstance(spec, str) else json.dumps(dict(spec))
-    kind, argument = _split(spec)
-    if kind in ("predicted", "label", "all") and argument is None:
+    text, kind, argument = _read(spec)
+    if kind in _ALONE and argument is None:
         return Target(spec=text, kind=kind)  # type: ignore[arg-type]
     if kind == "class" and argument is not None:
         index = names.class_index(str(argument))
@@ -91,16 +106,41 @@ def parse_target(spec: str | Mapping[str, Any], names: ClassNames) -> Target:
     name = str(argument) if kind == "classification" else text
     if name in names.own:
         return Target(spec=text, kind="group", plus=names.own[name], name=name)
-    raise TargetError(f"unknown target {text!r}; a target is {_WORDS}")
+    if text in names.classes or _number(text) is not None:
+        return _class_alone(text, names)
+    raise TargetError(_unknown(text, names))
 
 
-def short_form(spec: str | Mapping[str, Any], names: ClassNames) -> str:
+def _class_alone(text: str, names: ClassNames) -> Target:
+    """A class by its name or number, as `class:<name>`; raises TargetError."""
+    index = names.class_index(text)
+    name = names.classes[index]
+    try:
+        same = names.class_index(name) == index
+    except TargetError:  # the name of this class is the number of another
+        same = False
+    return Target(spec=f"class:{name if same else text}", kind="class", plus=(index,), name=name)
+
+
+def _unknown(text: str, names: ClassNames) -> str:
+    """That there is no such target, the one that it is most like, and what there is."""
+    bare, short = (*names.classes, *names.own), names.classes[:_PAIRED]
+    known = (*_ALONE, *bare, *(f"class:{name}" for name in bare))
+    if text.partition(":")[0] not in _ALONE and "-" in text:
+        known += tuple(f"contrast:{one}-{other}" for one in short for other in short)
+    hint = did_you_mean(text[:80], known) or "."
+    return f"unknown target {text!r}{hint} A target is {_WORDS}. Classes: {names.listing()}"
+
+
+def short_form(spec: TargetLike, names: ClassNames) -> str:
     """A target as people write it, `contrast:a-b`; as JSON where that would not mean the same.
 
     Raises TargetError as `parse_target`.
     """
     meant = parse_target(spec, names)
-    kind, argument = _split(spec)
+    _, kind, argument = _read(spec)
+    if meant.kind == "class" and kind != "class":
+        return meant.spec
     value = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
     short = kind if value is None else f"{kind}:{value}"
     try:
@@ -108,6 +148,19 @@ def short_form(spec: str | Mapping[str, Any], names: ClassNames) -> str:
     except TargetError:
         same = False
     return short if same else meant.spec
+
+
+def _read(spec: TargetLike) -> tuple[str, str, Any]:
+    """A target as text, its kind or first word, and what stands behind the colon."""
+    given: Any = spec  # of a caller whose types nobody checks
+    if not isinstance(given, bool) and isinstance(given, Integral):
+        spec = str(given)
+    if not isinstance(spec, str | Mapping):
+        raise TargetError(
+            f"a target cannot be {spec!r:.80} ({type(spec).__name__}); it is {_WORDS}"
+        )
+    kind, argument = _split(spec)
+    return spec if isinstance(spec, str) else json.dumps(dict(spec)), kind, argument
 
 
 def _split(spec: str | Mapping[str, Any]) -> tuple[str, Any]:
@@ -153,9 +206,13 @@ def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
             f"target {text!r} can be read as {ways}; write {{contrast: [first, second]}}"
         )
     if not readings:
+        short = (*names.classes[:_PAIRED], *names.own)
+        hint = did_you_mean(
+            text[:80], (f"contrast:{one}-{other}" for one in short for other in short)
+        )
         raise TargetError(
-            f"target {text!r} names no two known classes. The model has: "
-            f"{', '.join((*names.classes[:20], *names.own))}"
+            f"target {text!r} names no two known classes{hint or '.'} The model has: "
+            f"{names.listing()}"
         )
     left, right = readings[0]
     plus, minus = names.members(left), names.members(right)
@@ -210,20 +267,48 @@ def _chosen(target: Target, logits: NDArray[np.floating[Any]], label: int | None
     return [int(index) for index in np.argsort(-logits, kind="stable")[: target.k]]
 
 
-def label_index(label: str | None, names: ClassNames, mapping: Mapping[str, str]) -> int | None:
-    """Class index of a dataset's label: by `mapping`, else by name, number, or name in any case.
+def label_index(
+    label: str | None, names: ClassNames, mapping: Mapping[str, str], *, by_name: bool = False
+) -> int | None:
+    """Class index of a dataset's label: by `mapping`, else by name, in any case; else None.
 
-    Where there is a mapping, a number that it leaves out is no class: the dataset's numbers are
-    its own then, and its third class need not be the model's.
+    A number that names no class is no class where there is a mapping, or where labels are read
+    `by_name`: the dataset's numbers are its own then (stars, say), and its third class need not be
+    the model's. Otherwise it is the index of a class, as plans of older versions mean it.
     """
     if label is None:
         return None
     if label in mapping:
         return names.class_index(mapping[label])
-    if mapping and label not in names.classes and label.strip().isdecimal():
-        return None
+    if is_number(label, names) and (mapping or by_name):
+        return _unnamed_class(label, names)
     try:
         return names.class_index(label)
     except TargetError:
         folded = [i for i, name in enumerate(names.classes) if name.casefold() == label.casefold()]
         return folded[0] if len(folded) == 1 else None
+
+
+def is_number(label: str, names: ClassNames) -> bool:
+    """Whether a label is a whole number, and not the name of a class."""
+    return label not in names.classes and label.strip().isdecimal()
+
+
+def _unnamed_class(label: str, names: ClassNames) -> int | None:
+    """The class that transformers calls LABEL_3 where nobody named it, for the label 3."""
+    number = _number(label.strip())
+    name = f"LABEL_{number}"
+    return names.classes.index(name) if name in names.classes else None
+
+
+#: the specification's word for "the label i is the model's class i"
+BY_INDEX = "by-index"
+
+
+def label_mapping(
+    labels: Mapping[str, str] | Literal["by-index"], classes: Sequence[str]
+) -> Mapping[str, str]:
+    """Dataset label -> class, written out where the labels are the indices of the classes."""
+    if isinstance(labels, str):
+        return {str(number): name for number, name in enumerate(classes)}
+    return labels

@@ -108,7 +108,7 @@ def test_a_named_reference_is_the_only_one_compared_to() -> None:
     assert (rows["C"].note, rows["C"].flagged) == ("the reference itself", False)
 
 
-def test_an_absent_reference_is_said() -> None:
+def test_an_absent_reference_is_reported() -> None:
     row = table(totals_of({"A": [1.0] * 5}), reference="Z")["A"]
     assert (row.difference, row.note) == (None, "no reference entity was mentioned")
 
@@ -176,8 +176,8 @@ def clustered(shift: float, clusters: int) -> EntityTotals:
         for cluster in range(clusters):
             added = draw.gauss(shift if group == "A" else 0.0, 0.5)
             for name in range(10):
-                told = [mention(group, f"{group}{name}", added + draw.gauss(0.0, 0.05))]
-                totals.add(POSITIVE, told, 2.0, cluster=f"{group}{cluster}")
+                reported = [mention(group, f"{group}{name}", added + draw.gauss(0.0, 0.05))]
+                totals.add(POSITIVE, reported, 2.0, cluster=f"{group}{cluster}")
     return totals
 
 

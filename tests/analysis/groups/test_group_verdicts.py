@@ -10,6 +10,7 @@ from test_groups_outcomes import CLASSES, INVITED, counted
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import (
     Evidence,
     Found,
@@ -17,14 +18,13 @@ from transexplain.analysis.groups.group_verdicts import (
     group_verdicts,
 )
 from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.types.findings import GroupStatistic, Practical
 from transexplain.types.findings import Verdict as RelevanceVerdict
 
 
 @cache
 def even() -> OutcomeTotals:
-    return counted(*((group, f">{said}", 2000) for group in "AB" for said in CLASSES))
+    return counted(*((group, f">{printed}", 2000) for group in "AB" for printed in CLASSES))
 
 
 @cache
@@ -83,7 +83,8 @@ def judged(
     return verdict
 
 
-def test_an_effect_of_swapping_is_different_answers_whatever_else_is_said() -> None:
+@pytest.mark.exhaustive
+def test_an_effect_of_swapping_is_different_answers_whatever_else_is_found() -> None:
     found = judged(swapped(-0.5), rows=[relevance("equivalent")])
     assert found.verdict == "different answers"
     assert "\N{MINUS SIGN}0.5" in found.reasons[0] and "logit (95 %" in found.reasons[0]
@@ -165,7 +166,7 @@ def test_four_names_are_enough_for_a_large_effect() -> None:
         (Found(mentions=100, most="Ann", most_share=0.42), "Ann is 42 % of its mentions"),
     ],
 )
-def test_what_was_not_seen_is_said(found: Found, words: str) -> None:
+def test_what_was_not_seen_is_reported(found: Found, words: str) -> None:
     assert words in judged(swapped(0.0), found=found).missing[0]
     assert not judged(swapped(0.0), found=Found(mentions=100, left_out=1)).missing
 

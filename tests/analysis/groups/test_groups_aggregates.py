@@ -147,11 +147,13 @@ HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells
 def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> None:
     damaged = whole([("yes", [("a", 1.0)], [1.0, 2.0])]).to_json() | changed
     for read in (ShardAggregate.from_json, lambda content: merged_aggregates([content])):
-        with pytest.raises(ConfigurationError, match=r"aggregate (cannot|has 3 numbers)") as told:
+        with pytest.raises(
+            ConfigurationError, match=r"aggregate (cannot|has 3 numbers)"
+        ) as reported:
             read(damaged)
     with pytest.raises(ConfigurationError, match=place):
         ShardAggregate.from_json(damaged)
-    assert "run the audit again" in str(told.value)
+    assert "run the audit again" in str(reported.value)
 
 
 @pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])

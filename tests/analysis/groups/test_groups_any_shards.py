@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from local_audits import audited_in
 
-from transexplain.reports.tallies import group_rows, merged
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_relevance import group_rows
 from transexplain.store import runs
 from transexplain.types.findings import GroupStatistic
 

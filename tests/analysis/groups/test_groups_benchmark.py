@@ -17,10 +17,10 @@ def test_it_prints_every_contender(tmp_path: Path, monkeypatch, capsys) -> None:
     words = ["--lexicon", "builtin:gender", "--texts", str(texts), "--rounds", "2"]
     monkeypatch.setattr(sys, "argv", ["matching", *words])
     matching.main()
-    said = capsys.readouterr().out
-    assert "2 texts, 3 groups," in said
+    printed = capsys.readouterr().out
+    assert "2 texts, 3 groups," in printed
     for name in ("words alone", "tree over words", "tree, cues for ambiguous terms"):
-        assert any(line.startswith(name) for line in said.splitlines())
+        assert any(line.startswith(name) for line in printed.splitlines())
 
 
 def test_the_automaton_finds_what_the_tree_finds() -> None:

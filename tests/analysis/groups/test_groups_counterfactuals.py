@@ -13,7 +13,7 @@ from transexplain.analysis.groups.counterfactuals import (
     observations_from_json,
     observations_to_json,
 )
-from transexplain.analysis.groups.reference_groups import references_of
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.types.findings import Practical
 
 ANSWER = Answer(name="yes", plus=(1,), minus=(0,))
@@ -115,6 +115,7 @@ def test_names_that_differ_by_luck_are_no_effect_of_their_group() -> None:
     assert accused <= 0.05 * 200 + 6
 
 
+@pytest.mark.exhaustive
 def test_the_size_of_an_effect_is_that_of_the_names_which_were_read() -> None:
     """Names that differ much leave open what others would do, not what these do."""
     found = 0

@@ -33,8 +33,8 @@ def added(
     totals = EntityTotals()
     for (stratum, mentions), cluster in zip(documents, clusters or repeat(""), strict=False):
         ranks = [None if amount > 8 else abs(amount) / 9 for *_, amount in mentions]
-        told = [mention(*one) for one in mentions]
-        totals.add(STRATA[stratum], told, 3.0, ranks, cluster)
+        reported = [mention(*one) for one in mentions]
+        totals.add(STRATA[stratum], reported, 3.0, ranks, cluster)
     return totals
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transexplain.analysis.groups.reference_groups import Reference, family, references_of
+from transexplain.analysis.groups.group_cells import Reference, family, references_of
 
 GENDER = ("gender/female", "gender/male", "gender/neutral")
 NATIONS = ("nationality/german", "nationality/french")

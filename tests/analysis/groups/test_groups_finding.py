@@ -105,7 +105,7 @@ def test_regions_of_a_picture_count_by_the_share_of_every_patch() -> None:
         ('[[0, 0, 2, 1, "g"]]', None, "shares of the picture"),
     ],
 )
-def test_a_wrong_cell_is_told(cell: str, text: str | None, says: str) -> None:
+def test_a_wrong_cell_is_reported(cell: str, text: str | None, says: str) -> None:
     with pytest.raises(ItemError, match=says) as caught:
         annotations_cell(cell, text)
     assert caught.value.kind == "bad-spans"

@@ -184,7 +184,7 @@ def estimate(difference: float, error: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("difference", "error", "p", "verdict", "said"),
+    ("difference", "error", "p", "verdict", "printed"),
     [
         (0.5, 0.1, 0.001, "difference", "0.5 logit exceeds 0.1"),
         (0.01, 0.02, 0.6, "equivalent", "90 % interval lies within ±0.1"),
@@ -193,13 +193,13 @@ def estimate(difference: float, error: float) -> Estimate:
         (0.5, 0.4, 0.2, "inconclusive", "would probably have been found"),
     ],
 )
-def test_verdicts(difference: float, error: float, p: float, verdict: str, said: str) -> None:
+def test_verdicts(difference: float, error: float, p: float, verdict: str, printed: str) -> None:
     found = judge(estimate(difference, error), p, 0.1)
     assert found.verdict == verdict
-    assert said in found.reason
+    assert printed in found.reason
 
 
-def test_nothing_is_said_of_too_few() -> None:
+def test_nothing_is_concluded_about_too_few() -> None:
     assert judge(None, None, 0.1).verdict == "suppressed"
 
 

@@ -38,6 +38,7 @@ def test_the_study_counts_what_intervals_hold() -> None:
     assert shown.count("\n") == 4 and "| all |" in shown
 
 
+@pytest.mark.exhaustive
 def test_rare_errors_are_counted() -> None:
     seldom = measure(Design(0.22, 0.03, 3.0), 45, 60)
     assert seldom.used == seldom.compared == 60
@@ -61,11 +62,12 @@ def test_parameters_are_yaml() -> None:
         parameters(["steps"])
 
 
+@pytest.mark.exhaustive
 def test_relevance_is_kept_by_all_that_it_depends_on(tmp_path: Path) -> None:
     make_audit(tmp_path)
     out = tmp_path / "out"
 
-    def asked(target: str, name: str = "lrp", **params: float) -> Population:
+    def requested(target: str, name: str = "lrp", **params: float) -> Population:
         corpus = Corpus(
             model=str(tmp_path / "model"),
             data=str(tmp_path / "texts.jsonl"),
@@ -75,19 +77,19 @@ def test_relevance_is_kept_by_all_that_it_depends_on(tmp_path: Path) -> None:
         )
         return population(corpus, method_of(name, params))
 
-    first = asked("class:good")
+    first = requested("class:good")
     assert first.rows == 40 and len(first.item) == len(first.relevance) > 0
-    others = [asked("class:bad"), asked("class:good", epsilon=0.5)]
-    others.append(asked("class:good", "gradient-x-input"))
+    others = [requested("class:bad"), requested("class:good", epsilon=0.5)]
+    others.append(requested("class:good", "gradient-x-input"))
     assert len(list(out.glob("*.npz"))) == 4
     for one in others:
         np.testing.assert_array_equal(one.item, first.item)
         assert not np.allclose(one.relevance, first.relevance)
-    again = asked("class:good")
+    again = requested("class:good")
     np.testing.assert_array_equal(again.relevance, first.relevance)
     assert len(list(out.glob("*.npz"))) == 4
     (tmp_path / "groups.json").write_text(json.dumps({"things": ["film"]}), encoding="utf-8")
-    fewer = asked("class:good")
+    fewer = requested("class:good")
     assert {group for group, _ in fewer.names} == {"things"}
 
 

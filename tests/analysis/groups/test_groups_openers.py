@@ -86,7 +86,7 @@ def test_a_sentence_about_nobody(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("Jack has ten years of experience.", True),
         ("Jasmine has a strong taste.", False),
@@ -98,8 +98,8 @@ def test_a_sentence_about_nobody(text: str) -> None:
         ("Pride and Prejudice is a book.", False),
     ],
 )
-def test_what_only_one_kind_of_word_goes_on_with(text: str, said: bool) -> None:
-    assert opens(text) is said
+def test_what_only_one_kind_of_word_goes_on_with(text: str, printed: bool) -> None:
+    assert opens(text) is printed
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ def test_a_name_that_stands_elsewhere_in_the_text(text: str, count: int) -> None
 
 def test_most_names_are_found_and_few_words_taken_for_one() -> None:
     """Over all shipped words that are names, too: more than four of five of these sentences."""
-    asked = [text.format(name) for text in OF_SOMEBODY for name in NAMES]
-    assert sum(map(opens, asked)) / len(asked) > 0.8
+    requested = [text.format(name) for text in OF_SOMEBODY for name in NAMES]
+    assert sum(map(opens, requested)) / len(requested) > 0.8

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 
@@ -102,6 +102,7 @@ def test_strata_are_compared_by_themselves() -> None:
         assert p is not None and p < 1e-9
 
 
+@pytest.mark.exhaustive
 def test_many_equal_items_are_equal() -> None:
     same = counted(("A", ">invited", 2000), ("A", ">rejected", 2000))
     same.merge(counted(("B", ">invited", 2000), ("B", ">rejected", 2000)))

@@ -84,7 +84,7 @@ def test_every_form_of_file(tmp_path: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "printed"),
     [
         ("p.yaml", "he: she\n", "expected a list of pairs"),
         ("p.yaml", "", "expected a list of pairs"),
@@ -99,14 +99,14 @@ def test_every_form_of_file(tmp_path: Path, name: str, text: str) -> None:
         ("p.txt", "he she", "a lexicon is one of"),
     ],
 )
-def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, printed: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(LexiconError, match=said):
+    with pytest.raises(LexiconError, match=printed):
         load_pairs(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("pairs", "said"),
+    ("pairs", "printed"),
     [
         ([("he", "car")], r"the pair \[he, car\]: 'car' is no term of the groups used"),
         ([("", "she")], "'' is no term"),
@@ -116,7 +116,7 @@ def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, said: str
         ([("he", "she"), ("She", "he")], r"\[She, he\] is given twice"),
     ],
 )
-def test_pairs_that_cannot_be(pairs: list[tuple[str, str]], said: str) -> None:
+def test_pairs_that_cannot_be(pairs: list[tuple[str, str]], printed: str) -> None:
     groups = (*GENDER, EntityGroup(name="flower/red", terms=("Rose",)))
-    with pytest.raises(LexiconError, match=said):
+    with pytest.raises(LexiconError, match=printed):
         checked_pairs(pairs, groups)

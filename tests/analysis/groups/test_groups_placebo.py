@@ -1,4 +1,4 @@
-"""Groups drawn by lot: the control finds nothing, whatever the real groups are like."""
+"""Randomly sampled groups: the control finds nothing, whatever the real groups are like."""
 
 import random
 

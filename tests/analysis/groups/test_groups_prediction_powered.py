@@ -126,21 +126,21 @@ def seldom_wrong(_: str, value: float, draw: random.Random) -> float:
 def test_seldom_but_far_wrong_gives_the_exact_sample_alone() -> None:
     made = corpus({"A": 0.2, "B": 0.0}, seldom_wrong, mentions=80)
     truth = {row.group: row.cheap for row in mixed_groups(made.cells(True), ExactSample(), 0.0)}
-    cells, held, asked, fallen = made.cells(), 0, 0, 0
+    cells, held, requested, fallen = made.cells(), 0, 0, 0
     for seed in range(150):
         sample, fraction = made.sample(45 / 960, seed)
         for row in mixed_groups(cells, sample, fraction):
             if row.interval is None:
                 continue
-            asked += 1
+            requested += 1
             held += row.interval[0] <= truth[row.group] <= row.interval[1]
             fallen += row.reason == UNEVEN
             if row.reason:
                 assert (row.weight, row.corrected) == (0.0, row.alone)
                 assert row.interval == row.alone_interval
-    assert asked > 250
-    assert held / asked > 0.93  # 0.72 without room for what was not seen
-    assert fallen / asked > 0.3
+    assert requested > 250
+    assert held / requested > 0.93  # 0.72 without room for what was not seen
+    assert fallen / requested > 0.3
 
 
 def test_the_table_says_where_the_exact_sample_stands_alone() -> None:
@@ -241,14 +241,14 @@ def test_no_sample_at_all() -> None:
 def test_intervals_hold_the_exact_mean(cheap) -> None:  # type: ignore[no-untyped-def]
     made = corpus({"A": 0.3, "B": 0.0}, cheap, mentions=20)
     truth = {row.group: row.cheap for row in mixed_groups(made.cells(True), ExactSample(), 0.0)}
-    cells, held, asked, widths = made.cells(), 0, 0, []
+    cells, held, requested, widths = made.cells(), 0, 0, []
     for seed in range(400):
         for row in mixed_groups(cells, *made.sample(0.3, seed)):
             assert row.interval is not None and row.narrowing is not None
             held += row.interval[0] <= truth[row.group] <= row.interval[1]
-            asked += 1
+            requested += 1
             widths.append(row.narrowing)
-    assert held / asked > 0.93  # room for errors that are not there makes it more than 0.95
+    assert held / requested > 0.93  # room for errors that are not there makes it more than 0.95
     assert max(widths) < 0.8
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 
 from transexplain.analysis.groups.mention_matching import Match, mention_of_item, mentions_of
-from transexplain.audit.shard_mentions import ranks_in_item
+from transexplain.auditing.shard_mentions import ranks_in_item
 from transexplain.types.items import Attribution, Token
 
 
@@ -62,8 +62,8 @@ def test_no_other_word_no_rank() -> None:
 def test_as_a_loop_over_words_says(values: list[float], place: int) -> None:
     place %= len(values)
     one = text(" ".join("ab"[i % 2] for i in range(len(values))), values)
-    said = replace(mention("A", "x", values[place]), start=2 * place, end=2 * place + 1)
+    printed = replace(mention("A", "x", values[place]), start=2 * place, end=2 * place + 1)
     others = [abs(v) for i, v in enumerate(values) if i != place]
     points = [1.0 if v < abs(values[place]) else 0.5 * (v == abs(values[place])) for v in others]
     expected = pytest.approx(float(np.mean(points))) if others else None
-    assert ranks_in_item(one, [said]) == [expected]
+    assert ranks_in_item(one, [printed]) == [expected]

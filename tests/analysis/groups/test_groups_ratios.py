@@ -81,13 +81,13 @@ def test_entities_that_both_sides_have_are_compared_with_themselves() -> None:
 
 @pytest.mark.parametrize("common", [0.0, 0.1])
 def test_the_interval_holds_the_ratio(common: float) -> None:
-    draw, held, asked = random.Random(1), 0, 300
-    for _ in range(asked):
+    draw, held, requested = random.Random(1), 0, 300
+    for _ in range(requested):
         found = ratio_of(*drawn(draw, common))
         held += found is not None and (
             found.interval is None or found.interval[0] <= 0.5 <= found.interval[1]
         )
-    assert held / asked > 0.92  # 300 of nominal 95 %: one standard error is 1.3 %
+    assert held / requested > 0.92  # 300 of nominal 95 %: one standard error is 1.3 %
 
 
 def drawn(

@@ -11,6 +11,7 @@ from test_groups_outcomes import CLASSES, INVITED
 
 from transexplain.analysis.groups.aggregate_form import check_form
 from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, GroupVerdict, group_verdicts
 from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
@@ -19,7 +20,6 @@ from transexplain.analysis.groups.hidden_regions import (
     regions_to_json,
 )
 from transexplain.analysis.groups.outcomes import outcome_table
-from transexplain.analysis.groups.reference_groups import references_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
 from transexplain.types.findings import Practical
@@ -210,8 +210,8 @@ def test_verdicts_speak_of_regions() -> None:
     assert "pictures would settle it" in loose.reasons[0]
     absent = judged([], no_swaps="groups.check is 0")
     assert absent.reasons[0] == "none of its regions was hidden: groups.check is 0"
-    said = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]
-    assert not [one for one in said if "swap" in one or "mentions were" in one or "text" in one]
+    printed = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]
+    assert not [one for one in printed if "swap" in one or "mentions were" in one or "text" in one]
 
 
 def test_any_order_gives_the_same_and_json_comes_back() -> None:

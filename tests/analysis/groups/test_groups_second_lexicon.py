@@ -49,7 +49,7 @@ def test_the_reference_is_replaced_too() -> None:
     assert rows["B"].robustness == (), "the reference itself"
 
 
-def test_too_few_entities_are_said() -> None:
+def test_too_few_entities_are_reported() -> None:
     first = totals_of({"A": A, "B": B})
     rows = table(first, totals_of({"A": [1.0] * 4}), ["A"])
     assert rows["A"].note.endswith("; second lexicon: fewer than 5 entities on a side")

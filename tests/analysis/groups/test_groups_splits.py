@@ -84,7 +84,7 @@ def test_fewer_than_five_entities_are_suppressed_in_a_part() -> None:
     assert list(found["predicted class"].apart(rows)) == []
 
 
-def test_parts_whose_verdict_is_another_one_are_told() -> None:
+def test_parts_whose_verdict_is_another_one_are_reported() -> None:
     totals = totals_of({"A": UP, "B": DOWN}, at("yes"))
     totals_of({"A": UP, "B": UP}, at("no"), totals)
     rows, found = all_of(totals)
@@ -96,8 +96,8 @@ def test_parts_whose_verdict_is_another_one_are_told() -> None:
     totals = totals_of({"A": UP, "B": DOWN}, at("yes"))
     totals_of({"A": wide, "B": wide[1:] + wide[:1]}, at("no"), totals)
     rows, found = all_of(totals)
-    told = {value for value, _ in found["predicted class"].apart(rows)}
-    assert told == {"yes"}, "inconclusive in no: fewer entities, less certainty"
+    reported = {value for value, _ in found["predicted class"].apart(rows)}
+    assert reported == {"yes"}, "inconclusive in no: fewer entities, less certainty"
 
 
 def test_a_difference_that_turns_around_in_every_part() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh_stores import fresh_store
 from local_audits import audited_in
 
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 
 Audit = Callable[..., tuple[Database, str]]
 
@@ -29,5 +29,5 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audit]:
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
     """An empty SQLite database at the newest revision."""
-    with open_database(f"sqlite:///{tmp_path / 'strategies.db'}", upgrade=True) as database:
+    with fresh_store(tmp_path / "strategies.db") as database:
         yield database

@@ -13,7 +13,7 @@ from watermarked import MARKED_DIGIT, Watermarked, make_watermarked
 
 from orchestrator.cli import app
 from transexplain.analysis.strategies.discover_strategies import ClassSample, discover
-from transexplain.analysis.strategies.strategy_records import ClassStrategies, Strategies
+from transexplain.analysis.strategies.shortcuts import ClassStrategies, Strategies
 from transexplain.errors import ConfigurationError
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -84,12 +84,14 @@ def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
     assert len(dogs.points) == 60
 
 
+@pytest.mark.exhaustive
 def test_neither_rows_nor_shards_decide_anything(db: Database, tmp_path: Path) -> None:
     first = discover(db, picture_run(db))
     other = discover(db, picture_run(db, order=3, shard_size=41))
     assert other.classes == first.classes
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_both_databases_say_the_same(db: Database, postgres_url: str) -> None:
     with open_database(postgres_url, upgrade=True) as other:
@@ -97,6 +99,7 @@ def test_both_databases_say_the_same(db: Database, postgres_url: str) -> None:
     assert found.classes == discover(db, picture_run(db)).classes
 
 
+@pytest.mark.exhaustive
 def test_a_sample_is_stated_and_nested(db: Database) -> None:
     run = picture_run(db)
     small, large = discover(db, run, sample=60), discover(db, run, sample=90)
@@ -119,6 +122,7 @@ def test_a_draw_does_not_depend_on_the_order() -> None:
     assert draws[0].counts == {"a": 50, "b": 50}
 
 
+@pytest.mark.exhaustive
 def test_one_class_alone_is_judged_as_among_the_others(db: Database) -> None:
     run = picture_run(db)
     assert discover(db, run, class_name="cat").classes == (of(discover(db, run), "cat"),)
@@ -131,7 +135,7 @@ def test_few_items_are_not_clustered(db: Database) -> None:
         discover(db, run, sample=23)
 
 
-def test_what_is_not_there_is_told(db: Database) -> None:
+def test_what_is_not_there_is_reported(db: Database) -> None:
     run = picture_run(db)
     with pytest.raises(ConfigurationError, match="did not explain target 'all'; it has predicted"):
         discover(db, run, target="all")
@@ -145,7 +149,7 @@ def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
 
 
 @pytest.mark.exhaustive
-def test_watermarked_pictures_are_isolated_without_being_told_where(
+def test_watermarked_pictures_are_isolated_without_knowing_where(
     watermarked: Watermarked, audited: Audit
 ) -> None:
     db, run = audited(

@@ -7,6 +7,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+from everyday import only
 from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
 from test_strategies_discover import picture_run
 
@@ -56,6 +57,7 @@ def report(db: Database, run: str) -> StrategyReport:
     return strategy_report(db, discover(db, run))
 
 
+@pytest.mark.exhaustive
 def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
     found = report(db, text_run(db))
     flagged = [line.text for line in found.headline if line.kind == "flagged"]
@@ -83,7 +85,7 @@ def test_nothing_in_a_page_can_act_and_every_name_is_text(db: Database) -> None:
         assert name in shown.text, name
 
 
-@pytest.mark.parametrize("make", [text_run, picture_run])
+@pytest.mark.parametrize("make", only(text_run, of=[text_run, picture_run]))
 def test_tags_are_balanced(db: Database, make) -> None:
     stack = []
     body = re.sub(r"<style>.*?</style>", "", render(report(db, make(db))), flags=re.DOTALL)
@@ -107,6 +109,7 @@ def test_pictures_are_shown_with_their_heatmaps(db: Database, tmp_path: Path) ->
     assert sum(tag == "svg" and "embedding" in str(a.get("class")) for tag, a in tags) == 2
 
 
+@pytest.mark.exhaustive
 def test_every_point_is_drawn_once(db: Database) -> None:
     document = render(report(db, picture_run(db)))
     paths = re.findall(r'<path d="((?:M\d+ \d+h0)+)" stroke="var\(--line-(\d)\)"', document)
@@ -126,7 +129,7 @@ def test_the_json_has_what_the_page_says(db: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "said"), [(0, "0"), (0.0001, "less than 0.1"), (0.0456, "4.6"), (0.456, "46")]
+    ("share", "printed"), [(0, "0"), (0.0001, "less than 0.1"), (0.0456, "4.6"), (0.456, "46")]
 )
-def test_shares_are_never_rounded_to_nothing(share: float, said: str) -> None:
-    assert percent(share) == f"{said}\u00a0%"
+def test_shares_are_never_rounded_to_nothing(share: float, printed: str) -> None:
+    assert percent(share) == f"{printed}\u00a0%"

@@ -70,6 +70,7 @@ def test_other_corners_do_not_stand_out(inside: np.ndarray, outside: np.ndarray)
     assert not [one for one in judged(inside, outside).values() if one.stands_out]
 
 
+@pytest.mark.exhaustive
 def test_p_is_even_where_there_is_no_difference() -> None:
     found = []
     for seed in range(60):

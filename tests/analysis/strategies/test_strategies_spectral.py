@@ -31,6 +31,7 @@ def test_three_planted_clusters_are_found(distance: float, seed: int) -> None:
     assert spectral.silhouettes(points, found.labels).mean() > 0.3
 
 
+@pytest.mark.exhaustive
 def test_one_cluster_stays_one() -> None:
     counts = []
     for seed in range(10):

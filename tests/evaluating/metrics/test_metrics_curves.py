@@ -129,11 +129,11 @@ def test_probabilities_of_every_kind_of_head() -> None:
 
 def test_an_item_of_one_position_has_no_order() -> None:
     assert too_small(2) is None
-    for features, said in ((1, "one position"), (0, "no position")):
+    for features, printed in ((1, "one position"), (0, "no position")):
         scored = too_small(features)
         assert scored is not None
         assert scored.value is None
-        assert said in scored.reason
+        assert printed in scored.reason
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -157,7 +157,7 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "said"),
+    ("name", "params", "printed"),
     [
         ("activation", {"steps": 0}, "at least 1"),
         ("activation", {"steps": 2.5}, "whole number"),
@@ -169,8 +169,8 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
         ("activatoin", {}, "did you mean 'activation'"),
     ],
 )
-def test_a_wrong_parameter_is_named(name: str, params: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_parameter_is_named(name: str, params: dict[str, object], printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
         curve(name, **params)
 
 

@@ -5,7 +5,8 @@ import torch
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from transexplain.evaluating import Evaluation, evaluate_items
+from transexplain.evaluating.evaluate_items import evaluate_items
+from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import MODELS
 from transexplain.explaining import Request

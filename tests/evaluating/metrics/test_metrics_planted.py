@@ -11,7 +11,7 @@ from tiny_models import wordpiece
 from torch import nn
 
 import transexplain as te
-from transexplain.evaluating import evaluate_items
+from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.explaining import Request
 from transexplain.explaining.item_loop import Silent

@@ -25,8 +25,8 @@ def test_the_curve_by_hand(model: LoadedModel) -> None:
     # rho = 1 - 6 * (0 + 1 + 1) / (3 * 8) = 0.5 at the second step; a constant ranks nothing
     assert scored.curve == pytest.approx((1, 0.5, -1, 0))
     assert scored.value == pytest.approx(0.125)
-    asked = [call["model"] for call in bench.calls]
-    assert len({one.ref.digest for one in asked}) == 4
+    requested = [call["model"] for call in bench.calls]
+    assert len({one.ref.digest for one in requested}) == 4
     assert "classes" not in bench.calls[0], "the same class is explained"
 
 

@@ -6,8 +6,8 @@ import torch
 from evidence_cases import picture_case
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.marked_regions import oracle
 from transexplain.evaluating.metrics.pointing import pointing_game
+from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.metrics.segmentation import (
     _pixels,
     pixel_accuracy,
@@ -80,12 +80,12 @@ def test_only_what_the_model_saw_counts() -> None:
     assert three([[1, 0]], (0.25, 0, 0.75, 1), mask=mask) == [1, 1, 1]
     assert three([[0, 1]], (0.25, 0, 0.75, 1), mask=mask)[0] == 0
     # nothing or everything of the middle
-    for row, said in ([1, 0, 0, 1], "nothing"), ([0, 1, 1, 0], "everything"):
+    for row, printed in ([1, 0, 0, 1], "nothing"), ([0, 1, 1, 0], "everything"):
         case = picture_case(np.ones((1, 2)), (0.25, 0, 0.75, 1), mask=np.array([row], dtype=bool))
         for metric in SEGMENTATION:
             found = metric(case)
             assert found.value is None
-            assert found.reason == f"{said} that the model saw of the picture is marked"
+            assert found.reason == f"{printed} that the model saw of the picture is marked"
 
 
 def test_a_mask_at_a_stated_resolution() -> None:

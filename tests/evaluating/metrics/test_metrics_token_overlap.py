@@ -10,7 +10,7 @@ import pytest
 from benches import case_of
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Case
+from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.evaluating.metrics.token_overlap import COUNTS, overlap, token_overlap
 from transexplain.types.items import Token
 
@@ -133,7 +133,7 @@ def test_fewer_than_two_classes() -> None:
         assert (found.value, found.reason) == (None, reason)
 
 
-def test_planted_evidence_is_told_from_random_relevance() -> None:
+def test_planted_evidence_is_distinguished_from_random_relevance() -> None:
     draw = random.Random(0)
     filler = [f"filler{n}" for n in range(60)]
     evidence = {name: [f"{name}{n}" for n in range(8)] for name in ("sport", "trade", "war")}

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
     """An empty SQLite database at the newest revision."""
-    with open_database(f"sqlite:///{tmp_path / 'exports.db'}", upgrade=True) as database:
+    with fresh_store(tmp_path / "exports.db") as database:
         yield database

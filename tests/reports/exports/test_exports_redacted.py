@@ -22,6 +22,7 @@ from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
 from transexplain.store import results
 from transexplain.store.database import Database
+from transexplain.types.filings import ImpactPlan
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import Matching
 from transexplain.types.scores import MetricSpec
@@ -36,14 +37,14 @@ def secret_run(db: Database) -> str:
     for number in range(36):
         name = ANNS[number % 6] if number < 24 else BOBS[number % 6] if number < 33 else "Nobody"
         text = f"{name} was {'good' if number % 3 else 'bad'} {SECRET}{number}"
-        meta = {"author": f"{SECRET} author", "part": f"{SECRET} part"}
+        meta = {"author": f"{SECRET} author", "part": f"{SECRET} part", "sex": "fm"[number % 2]}
         label = ("negative", "positive")[number % 3 > 0]
         one = explained_text(number, text, label, item_id=f"{SECRET}-{number}", meta=meta)
         explained.append(one)
     failure = ItemFailure(item_id=f"{SECRET}-f", index=36, kind="null", message=f"{SECRET} is null")
     groups = [EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS)]
-    matching = Matching(column="author")
-    return stored_run(db, explained, [failure], groups=groups, matching=matching)
+    matching, impact = Matching(column="author"), ImpactPlan(favourable=("positive",), sex="sex")
+    return stored_run(db, explained, [failure], groups=groups, matching=matching, impact=impact)
 
 
 def everything(folder: Path) -> Mapping[str, str]:
@@ -62,10 +63,10 @@ def everything(folder: Path) -> Mapping[str, str]:
 def test_no_export_tells_a_secret(db: Database, tmp_path: Path, form: str) -> None:
     run_id, folder = secret_run(db), tmp_path / "out"
     place = folder / ("run" if form == "csv" else f"run.{form}")
-    told = FILES if form in FILES else ()
+    reported = FILES if form in FILES else ()
     export(db, run_id, form, folder / f"whole.{form}")
     before = "".join(everything(folder).values())
-    assert SECRET in before or not told, "the search finds it where it is"
+    assert SECRET in before or not reported, "the search finds it where it is"
     export(db, run_id, form, place, redact=True)
     files = everything(folder / "run") if form == "csv" else {form: everything(folder)[place.name]}
     assert files
@@ -76,16 +77,16 @@ def test_no_export_tells_a_secret(db: Database, tmp_path: Path, form: str) -> No
 def test_trackers_are_given_no_secret(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
 ) -> None:
-    run_id, told = secret_run(db), Told()
-    monkeypatch.setitem(sys.modules, name, fake(told))
+    run_id, reported = secret_run(db), Told()
+    monkeypatch.setitem(sys.modules, name, fake(reported))
     export(db, run_id, name, None)
-    assert SECRET in "".join(told.files.values())
+    assert SECRET in "".join(reported.files.values())
     export(db, run_id, name, None, redact=True)
-    said = json.dumps([told.files, told.params])
-    assert SECRET not in said
-    assert json.loads(told.files["report.json"])["fewest"] == FEW
-    assert {"summary.md", "model-card.md", "report.json"} < set(told.files)
-    assert not any("predictions" in one or "mentions" in one for one in told.files)
+    printed = json.dumps([reported.files, reported.params])
+    assert SECRET not in printed
+    assert json.loads(reported.files["report.json"])["fewest"] == FEW
+    assert {"summary.md", "model-card.md", "report.json"} < set(reported.files)
+    assert not any("predictions" in one or "mentions" in one for one in reported.files)
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
@@ -143,9 +144,11 @@ def test_texts_say_that_they_are_redacted_and_count_no_hidden_cell(db: Database)
         assert line in annex_iv.render(hidden)
 
 
-def refused(db: Database, run_id: str, form: str, folder: Path, said: str, **asked: Any) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        export(db, run_id, form, folder / "out", **asked)
+def refused(
+    db: Database, run_id: str, form: str, folder: Path, printed: str, **requested: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
+        export(db, run_id, form, folder / "out", **requested)
     assert not (folder / "out").exists()
 
 
@@ -164,9 +167,9 @@ def test_what_redacting_cannot_mean_is_refused(db: Database, tmp_path: Path) -> 
 def test_from_the_command_line(db: Database, tmp_path: Path) -> None:
     run_id, url = secret_run(db), f"sqlite:///{tmp_path / 'exports.db'}"
     command = ["export", run_id, "--format", "markdown", "--db", url]
-    said = CliRunner().invoke(app, [*command, "--redact", "--min-count", "3"])
-    assert said.exit_code == 0, said.output
-    assert "fewer than 3 items" in said.output
-    assert SECRET not in said.output
+    printed = CliRunner().invoke(app, [*command, "--redact", "--min-count", "3"])
+    assert printed.exit_code == 0, printed.output
+    assert "fewer than 3 items" in printed.output
+    assert SECRET not in printed.output
     wrong = CliRunner().invoke(app, [*command, "--min-count", "3"])
     assert wrong.exit_code != 0

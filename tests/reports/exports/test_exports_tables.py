@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.escaping import spreadsheet_safe
-from transexplain.reports.exports.csv_tables import cells_of, columns_of
 from transexplain.reports.exports.export_run import export
+from transexplain.reports.phrasing import spreadsheet_safe
 from transexplain.reports.summary import summarise
+from transexplain.reports.tables import record_columns
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.scores import MetricSpec
@@ -113,11 +113,18 @@ class Outer:
 
 
 def test_records_as_columns() -> None:
-    assert list(columns_of(Outer)) == ["name", "kind", "within_low", "within_high", "inner_size"]
+    columns = record_columns(Outer)
+    assert [one.title for one in columns] == [
+        "name",
+        "kind",
+        "within_low",
+        "within_high",
+        "inner_size",
+    ]
     whole = Outer("x", "a", (1.0, 2.0), Inner(3.0))
-    assert list(cells_of(whole).values()) == ["x", "a", 1.0, 2.0, 3.0]
+    assert [one.cell(whole) for one in columns] == ["x", "a", 1.0, 2.0, 3.0]
     empty = replace(whole, within=None, inner=None)
-    assert list(cells_of(empty).values()) == ["x", "a", None, None, None]
+    assert [one.cell(empty) for one in columns] == ["x", "a", None, None, None]
 
 
 def test_a_folder_that_holds_something_or_cannot_be_made(db: Database, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import yaml
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.escaping import markdown_text
 from transexplain.reports.exports import annex_iv, markdown, model_card
 from transexplain.reports.exports.export_run import export
-from transexplain.reports.report_records import FailureExample, FailureKind, Summary
+from transexplain.reports.phrasing import markdown_text
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.failed_items import FailureExample, FailureKind
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure

@@ -34,7 +34,7 @@ class Told:
         }
 
 
-def fake_mlflow(told: Told) -> ModuleType:
+def fake_mlflow(reported: Told) -> ModuleType:
     """The functions of MLflow that are used, with its parameters' names."""
     module: Any = ModuleType("mlflow")
 
@@ -43,14 +43,14 @@ def fake_mlflow(told: Told) -> ModuleType:
         yield SimpleNamespace(info=SimpleNamespace(run_id=run_name))
 
     module.start_run = start_run
-    module.log_params = told.params.update
-    module.log_metrics = told.metrics.update
-    module.log_artifacts = told.take
+    module.log_params = reported.params.update
+    module.log_metrics = reported.metrics.update
+    module.log_artifacts = reported.take
     module.get_tracking_uri = lambda: "file:there"
     return module  # type: ignore[no-any-return]
 
 
-def fake_wandb(told: Told) -> ModuleType:
+def fake_wandb(reported: Told) -> ModuleType:
     """The functions of W&B that are used, with its parameters' names."""
     module: Any = ModuleType("wandb")
 
@@ -59,14 +59,14 @@ def fake_wandb(told: Told) -> ModuleType:
             assert name and type
 
         def add_dir(self, local_path: str) -> None:
-            told.take(local_path)
+            reported.take(local_path)
 
     @contextmanager
     def init(*, name: str, job_type: str, config: dict[str, Any]):
-        told.params.update(config)
+        reported.params.update(config)
         logged: list[Artifact] = []
         yield SimpleNamespace(
-            id=name, url="", dir="there", log=told.metrics.update, log_artifact=logged.append
+            id=name, url="", dir="there", log=reported.metrics.update, log_artifact=logged.append
         )
         assert len(logged) == 1 and job_type == "audit"
 
@@ -78,16 +78,16 @@ def fake_wandb(told: Told) -> ModuleType:
 def test_parameters_metrics_and_files(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
 ) -> None:
-    told, run_id = Told(), biased_run(db)
-    monkeypatch.setitem(sys.modules, name, fake(told))
-    said = export(db, run_id, name, None)
-    assert said is not None and run_id in said and "there" in said
-    assert told.params["run"] == run_id
-    assert told.metrics["verdicts/different answers"] == 2.0
-    assert told.metrics["difference/anns/class_positive/positive"] == pytest.approx(0.49)
-    assert told.metrics["items/failed"] == 2.0
-    assert json.loads(told.files["report.json"])["audited"]["run_id"] == run_id
-    assert {"summary.md", "model-card.md", "tables/groups.csv"} <= set(told.files)
+    reported, run_id = Told(), biased_run(db)
+    monkeypatch.setitem(sys.modules, name, fake(reported))
+    printed = export(db, run_id, name, None)
+    assert printed is not None and run_id in printed and "there" in printed
+    assert reported.params["run"] == run_id
+    assert reported.metrics["verdicts/different answers"] == 2.0
+    assert reported.metrics["difference/anns/class_positive/positive"] == pytest.approx(0.49)
+    assert reported.metrics["items/failed"] == 2.0
+    assert json.loads(reported.files["report.json"])["audited"]["run_id"] == run_id
+    assert {"summary.md", "model-card.md", "tables/groups.csv"} <= set(reported.files)
 
 
 def test_what_was_not_measured_is_no_metric(db: Database) -> None:
@@ -133,7 +133,7 @@ def test_wandb_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    said = export(db, biased_run(db), "wandb", None)
-    assert said is not None and "offline-run" in said
+    printed = export(db, biased_run(db), "wandb", None)
+    assert printed is not None and "offline-run" in printed
     (logged,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     assert b"verdicts/different answers" in logged.read_bytes()

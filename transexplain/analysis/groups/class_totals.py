@@ -174,7 +174,7 @@ ClassKey = tuple[str, str]  #: target of the plan, class name
 class SeenTotals:
     """Attributions by target and class; of one shard, or of shards merged into it."""
 
-    leaves: set[str] = field(default_factory=set)  #: where relevance was measured
+    input_layers: set[str] = field(default_factory=set)  #: where relevance was measured
     units: set[str] = field(default_factory=set)
     _sums: ExactTable[ClassKey] = field(default_factory=ExactTable)  #: [attributions, logits]
 
@@ -187,7 +187,7 @@ class SeenTotals:
             raise ValueError(
                 f"item {attribution.item_id!r} has a logit that is not finite"
             ) from None
-        self.leaves.add(attribution.at)
+        self.input_layers.add(attribution.at)
         self.units.add(attribution.unit)
 
     @property
@@ -203,7 +203,7 @@ class SeenTotals:
     def merge(self, other: "SeenTotals") -> "SeenTotals":
         """Add the totals of `other` to these, and return these."""
         self._sums.merge(other._sums)
-        self.leaves |= other.leaves
+        self.input_layers |= other.input_layers
         self.units |= other.units
         return self
 
@@ -211,7 +211,7 @@ class SeenTotals:
         """The totals as JSON values; equal totals give equal JSON."""
         return {
             "classes": [[*key, *row] for key, row in sorted(self._sums.items())],
-            "leaves": sorted(self.leaves),
+            "leaves": sorted(self.input_layers),
             "units": sorted(self.units),
         }
 
@@ -219,7 +219,7 @@ class SeenTotals:
     def from_json(cls, content: Mapping[str, Any]) -> "SeenTotals":
         """Read what `to_json` wrote."""
         return cls(
-            leaves=set(content["leaves"]),
+            input_layers=set(content["leaves"]),
             units=set(content["units"]),
             _sums=ExactTable(
                 {

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate, Interval
-from transexplain.analysis.groups.reference_groups import Reference
 from transexplain.types.findings import Practical
 
 _Floats = NDArray[np.float64]

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.mention_matching import (
     Match,
     Matcher,
@@ -16,7 +17,6 @@ from transexplain.analysis.groups.mention_matching import (
     mention_of_region,
     mentions_of,
 )
-from transexplain.analysis.groups.reference_groups import family
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.types.items import (
     Ambiguity,
@@ -156,6 +156,14 @@ class EntityFinder:
             if one.span is not None and one.group in self._groups
         ]
         return FoundEntities((*found.kept, *marked), found.dropped, self._whole(meta))
+
+    def groups_in(
+        self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
+    ) -> set[str]:
+        """The groups of one item, in whatever way it is in them; arguments as of `find`."""
+        found = self.find(text, annotations, meta)
+        marked = {one.group for one in annotations} & self._groups
+        return {one.group for one in found.matches} | {group for group, _ in found.whole} | marked
 
     def mentions(
         self, attribution: Attribution, found: FoundEntities, regions: Sequence[Region] = ()

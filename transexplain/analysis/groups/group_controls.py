@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from transexplain.analysis.groups.entity_totals import EntityRow
-from transexplain.analysis.groups.group_cells import Cell
+from transexplain.analysis.groups.group_cells import Cell, Reference, family
 from transexplain.analysis.groups.group_table import Rules, estimated, table_of
 from transexplain.analysis.groups.intervals import (
     BOOTSTRAP_FROM,
@@ -21,7 +21,6 @@ from transexplain.analysis.groups.intervals import (
     welch,
     wilson,
 )
-from transexplain.analysis.groups.reference_groups import Reference, family
 from transexplain.analysis.groups.resampling import PERMUTATIONS, welch_t
 from transexplain.analysis.groups.verdict_rules import ALPHA, adjusted
 from transexplain.errors import ConfigurationError
@@ -36,7 +35,7 @@ _PERMUTATIONS = 999
 class Placebo:
     """The group table's verdicts on lexicons without any meaning."""
 
-    lexicons: int  #: how often the entities were dealt out to the groups anew
+    lexicons: int  #: how often the entities were dealt out to the groups again
     comparisons: int  #: tested, over all of them
     below: int  #: with a raw p of at most 5 %; one in twenty is what chance gives
     differences: int  #: with the verdict *difference*
@@ -185,7 +184,7 @@ def planted(
 ) -> tuple[Planted, ...]:
     """Half of `difference`, all of it and twice as much, each planted into the same lexicons.
 
-    A lexicon deals the entities of a family out anew, so that the groups, their overlaps and the
+    A lexicon deals the entities of a family out again, so that the groups, their overlaps and the
     reference keep their sizes (as `placebo`). Into one comparison of each, all in turn, the
     difference is planted: it is added to the mean of every entity of the group. That comparison is
     judged by the run's rules, its p adjusted with those of all other comparisons of that lexicon.

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals
-from transexplain.analysis.groups.group_cells import Cell, cells_of
+from transexplain.analysis.groups.group_cells import (
+    Cell,
+    PlanReference,
+    Reference,
+    cells_of,
+    references_of,
+)
 from transexplain.analysis.groups.intervals import (
     BOOTSTRAP_FROM,
     MIN_ENTITIES,
@@ -20,7 +26,6 @@ from transexplain.analysis.groups.intervals import (
     t_interval,
     welch,
 )
-from transexplain.analysis.groups.reference_groups import PlanReference, Reference, references_of
 from transexplain.analysis.groups.resampling import (
     PERMUTATIONS,
     permutation_p,

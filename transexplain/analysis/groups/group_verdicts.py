@@ -14,10 +14,9 @@ from itertools import islice
 from typing import Literal
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
+from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.analysis.groups.reference_groups import Reference
-from transexplain.analysis.groups.verdict_reasons import WORDS, effect_of, signed
-from transexplain.analysis.groups.verdict_rules import adjusted
+from transexplain.analysis.groups.verdict_rules import WORDS, adjusted, effect_of, signed
 from transexplain.types.findings import Correction, GroupStatistic, Practical
 
 GroupFinding = Literal[

@@ -22,8 +22,8 @@ from transexplain.analysis.groups.counterfactuals import (
     Counterfactual,
     numbered,
 )
+from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate
-from transexplain.analysis.groups.reference_groups import Reference
 from transexplain.types.findings import Practical
 
 _Floats = NDArray[np.float64]

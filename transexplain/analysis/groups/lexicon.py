@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from transexplain.analysis.groups.word_pieces import pieces
-from transexplain.errors import LexiconError
+from transexplain.errors import LexiconError, reason_of
 from transexplain.parsing import LARGEST, read_json, read_yaml, refuse_unstorable
 from transexplain.types.items import Ambiguity, EntityGroup
 from transexplain.types.plans import SourceFile
@@ -71,7 +71,7 @@ def lexicon_file(source: Path | str) -> SourceFile:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise LexiconError(f"{path}: cannot be read: {error}") from error
+            raise LexiconError(f"{path}: cannot be read: {reason_of(error)}") from error
     return SourceFile(path=name, sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -103,7 +103,7 @@ def _text(path: Path) -> str:
             raise LexiconError(f"{path}: a lexicon has at most {LARGEST:,} bytes")
         return data.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
-        raise LexiconError(f"{path}: cannot be read: {error}") from error
+        raise LexiconError(f"{path}: cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise LexiconError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
 

@@ -96,7 +96,7 @@ class Matcher:
         self._root = _Node()
         for index, group in enumerate(groups):
             for term in group.terms:
-                self._plant(index, term, group)
+                self._insert(index, term, group)
 
     def find(self, text: str) -> list[Match]:
         """Every match in `text`, ordered by start, end and the lexicon's order of groups."""
@@ -139,9 +139,9 @@ class Matcher:
         if self._rules.ambiguous == "never":
             return False
         exactly = term.spelled(found[first : last + 1])
-        return cues.speak_for(first, last, exactly, term.ambiguous)
+        return cues.count_for(first, last, exactly, term.ambiguous)
 
-    def _plant(self, index: int, spelling: str, group: EntityGroup) -> None:
+    def _insert(self, index: int, spelling: str, group: EntityGroup) -> None:
         words = pieces(spelling)
         if not words:
             raise LexiconError(f"group {group.name!r} has an empty term")

@@ -180,7 +180,7 @@ class Cues:
         self._text = text
         self._found = found
 
-    def speak_for(self, first: int, last: int, exactly: bool, kind: Ambiguity) -> bool:
+    def count_for(self, first: int, last: int, exactly: bool, kind: Ambiguity) -> bool:
         """Whether the pieces `first` to `last` are meant as a name.
 
         `exactly`: their capitals are those of the lexicon.
@@ -194,7 +194,11 @@ class Cues:
             return False
         if not self._opens_sentence(first):
             return True
-        return self._before_capital(last) or self._possessive(last) or self._goes_on(first, last)
+        return (
+            self._before_capital(last)
+            or self._possessive(last)
+            or self._continues_name(first, last)
+        )
 
     @cached_property
     def _capitals_say_something(self) -> bool:
@@ -241,7 +245,7 @@ class Cues:
         glued = not piece.spaced and not before.spaced
         return not (before.key in _WITHIN or (before.key in _BETWEEN and glued))
 
-    def _goes_on(self, first: int, last: int) -> bool:
+    def _continues_name(self, first: int, last: int) -> bool:
         """Whether the sentence that the pieces open goes on as it does from a name."""
         word = " ".join(piece.key for piece in self._found[first : last + 1])
         after = self._found[last + 1 : last + _SENTENCE]

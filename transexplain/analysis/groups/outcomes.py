@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact
+from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import (
     Interval,
     Rate,
@@ -21,7 +22,6 @@ from transexplain.analysis.groups.intervals import (
     p_outside,
     ratio,
 )
-from transexplain.analysis.groups.reference_groups import Reference
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 

@@ -56,7 +56,7 @@ def _labellings(
 ) -> Iterator[NDArray[np.integer[Any]]]:
     """`drawn` random sets of `size` places of the pool, some (sets, size) at a time.
 
-    From a large pool all groups take theirs from the same random orders: drawing orders anew for
+    From a large pool all groups take theirs from the same random orders: drawing orders again for
     each takes nearly all of the time, and a p is no less valid for another's having the same.
     """
     if pool > _SHARING_POOL and pool * drawn <= _SHARED:

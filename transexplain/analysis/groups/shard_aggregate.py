@@ -114,7 +114,7 @@ class ShardAggregate:
     second: EntityTotals = field(default_factory=EntityTotals)
     checked: ControlResults = field(
         default_factory=ControlResults
-    )  #: a sample of items, looked at again
+    )  #: a random sample of items, checked
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: Counts[tuple[str, str]] = field(default_factory=Counts)
     seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it

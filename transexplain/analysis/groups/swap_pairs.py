@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.lexicon import BUILTIN, TABLES, source_text
-from transexplain.analysis.groups.reference_groups import family
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
 from transexplain.parsing import read_json, read_yaml, refuse_unstorable
@@ -69,7 +69,7 @@ def checked_pairs(pairs: Iterable[Pair], groups: Sequence[EntityGroup]) -> tuple
         _check(pair, [homes.get(_key(word), []) for word in pair])
         key = frozenset(map(_key, pair))
         if key in found:
-            raise LexiconError(f"{_told(pair)} is given twice; keep one")
+            raise LexiconError(f"{_shown(pair)} is given twice; keep one")
         found[key] = pair
     return tuple(found.values())
 
@@ -118,16 +118,16 @@ def _shaped(partner: str, word: str) -> str:
 def _check(pair: Pair, homes: Sequence[Sequence[str]]) -> None:
     for word, own in zip(pair, homes, strict=True):
         if not own:
-            raise LexiconError(f"{_told(pair)}: {word!r} is no term of the groups used")
+            raise LexiconError(f"{_shown(pair)}: {word!r} is no term of the groups used")
     left, right = homes
     if any(family(a) == family(b) and a != b for a in left for b in right):
         return
     both = Counter(left) & Counter(right)
     what = f"both are in {next(iter(both))}" if both else f"{left[0]} and {right[0]} are no family"
-    raise LexiconError(f"{_told(pair)}: {what}; a pair is of two groups of one family")
+    raise LexiconError(f"{_shown(pair)}: {what}; a pair is of two groups of one family")
 
 
-def _told(pair: Pair) -> str:
+def _shown(pair: Pair) -> str:
     return f"the pair [{', '.join(pair)}]"
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from transexplain.analysis.strategies import shortcuts, spectral
 from transexplain.analysis.strategies.explanation_features import Sample, gather
-from transexplain.analysis.strategies.strategy_records import (
+from transexplain.analysis.strategies.shortcuts import (
     ClassStrategies,
     Cluster,
     Grid,

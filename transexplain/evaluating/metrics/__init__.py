@@ -8,7 +8,7 @@ import inspect
 from functools import partial
 from typing import Any
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, did_you_mean
 from transexplain.evaluating.metrics.metric_table import TABLE, MetricFacts
 from transexplain.evaluating.metrics.perturbation_curves import PerturbationCurve
 from transexplain.registry import Registry, load
@@ -67,6 +67,7 @@ def _check(spec: MetricSpec) -> None:
     for name in spec.params:
         if name not in known:
             raise ConfigurationError(
-                f"metric {spec.name!r} has no parameter {name!r}; it has: "
+                f"metric {spec.name!r} has no parameter {name!r}"
+                f"{did_you_mean(name, known) or ';'} it has: "
                 f"{', '.join(known) or 'none'}"
             )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.evaluating.metrics.measured_case import Bench, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Bench, Case, Scored, unmeasured
 from transexplain.rank_correlation import rank_similarity
 from transexplain.types.items import Attribution, own_positions
 

@@ -1,6 +1,6 @@
 """How exactly the relevance of an explanation adds up to its logit."""
 
-from transexplain.evaluating.metrics.measured_case import Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
 
 
 def conservation_gap(case: Case) -> Scored:

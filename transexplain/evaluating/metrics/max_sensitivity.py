@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Bench, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Bench, Case, Scored, unmeasured
 from transexplain.types.items import Attribution, Item, ItemFailure
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class _Noise:
         """`tensor` with uniform noise of at most `radius` x `scale`; the same on every device."""
         import torch
 
-        from transexplain.methods.item_generator import generator_of
+        from transexplain.methods.batch_explanation import generator_of
 
         generator = generator_of(self.seed, name, f"max-sensitivity {sample}")
         noise = torch.rand(tensor.shape, generator=generator).mul_(2).sub_(1)

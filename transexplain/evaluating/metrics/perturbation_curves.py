@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import softmax
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Array, Masks, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Array, Masks, Scored, unmeasured
 
 #: most relevant first, least relevant (most negative) first, smallest absolute value first
 Order = Literal["most", "least", "smallest"]

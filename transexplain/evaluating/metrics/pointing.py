@@ -3,8 +3,8 @@
 import numpy as np
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.marked_regions import Region, centres
-from transexplain.evaluating.metrics.measured_case import Array, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Array, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.rationale_regions import Region, centres
 from transexplain.types.items import PatchGrid
 
 

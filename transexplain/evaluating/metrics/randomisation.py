@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transexplain.evaluating.metrics.measured_case import Array, Bench, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Array, Bench, Case, Scored, unmeasured
 from transexplain.rank_correlation import is_constant, rank_similarity
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def redrawn(parameter: "Tensor", name: str, seed: int) -> "Tensor":
     """
     import torch
 
-    from transexplain.methods.item_generator import generator_of
+    from transexplain.methods.batch_explanation import generator_of
 
     old = parameter.detach().cpu()
     flat = old.reshape(-1)

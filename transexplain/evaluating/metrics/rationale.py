@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.metrics import auc, precision_recall_curve
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.marked_regions import marked, token_spans
-from transexplain.evaluating.metrics.measured_case import Array, Case, Masks, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
+from transexplain.evaluating.metrics.rationale_regions import marked, token_spans
 
 #: how many tokens Chefer et al. 2021a take, Fig. 4
 COUNTS = (10, 20, 30, 40, 50, 60, 70, 80)

@@ -1,6 +1,6 @@
 """Seconds that an explanation takes."""
 
-from transexplain.evaluating.metrics.measured_case import Case, Scored
+from transexplain.evaluating.metrics.metric_table import Case, Scored
 
 
 def runtime(case: Case) -> Scored:

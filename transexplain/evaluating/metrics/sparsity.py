@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from transexplain.evaluating.metrics.measured_case import Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
 
 
 def sparsity(case: Case) -> Scored:

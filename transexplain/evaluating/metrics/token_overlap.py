@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.measured_case import Case, Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
 
 #: how many words are listed for each class, the axis of the curve
 COUNTS = (5, 10, 20, 30, 40, 50, 75, 100)

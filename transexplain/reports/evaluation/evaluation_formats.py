@@ -1,9 +1,8 @@
 """An evaluation as HTML, JSON, CSV and Markdown."""
 
-import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,9 @@ from markupsafe import Markup
 from transexplain.evaluating.metrics.metric_table import Better
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, stroke
-from transexplain.reports.escaping import markdown_text, spreadsheet_safe
 from transexplain.reports.evaluation.evaluation_records import (
     SCHEMA_VERSION,
+    Difference,
     EvaluationSummary,
     Row,
     Table,
@@ -30,8 +29,9 @@ from transexplain.reports.evaluation.evaluation_text import (
 )
 from transexplain.reports.evaluation.score_statistics import FEWEST
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import named, things
+from transexplain.reports.phrasing import markdown_text, named, things
 from transexplain.reports.report_formats import plain
+from transexplain.reports.tables import Column, Columns, markdown_table, write_csv
 
 BETTER: dict[Better, str] = {
     "higher": "Higher is better",
@@ -173,13 +173,9 @@ def schema() -> dict[str, Any]:
 def render_csv(summary: EvaluationSummary) -> str:
     """One line for each target, metric and method, with all its numbers in full."""
     out = io.StringIO()
-    lines = [_cells(table, row) for table in summary.tables for row in table.rows]
+    rows = ((table, row) for table in summary.tables for row in table.rows)
     # an evaluation without scores still has its heading
-    writer = csv.DictWriter(out, fieldnames=_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: spreadsheet_safe(cell) for name, cell in line.items()} for line in lines
-    )
+    write_csv(out, _SCORES, rows, line_end="\n")
     return out.getvalue()
 
 
@@ -208,60 +204,44 @@ def render_markdown(summary: EvaluationSummary) -> str:
     )
 
 
-_COLUMNS = (
-    "target",
-    "metric",
-    "method",
-    "kind",
-    "rank",
-    "items",
-    "missing",
-    "mean",
-    "low",
-    "high",
-    "best",
-    "common_items",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p",
-    "p_adjusted",
-    "better",
-    "unit",
-    "baseline",
-    "parameters",
-    "missing_reasons",
+_Scored = tuple[Table, Row]
+
+
+def _of_difference(title: str, number: Callable[[Difference], float | None]) -> Column[_Scored]:
+    """A column about the difference to the best method, empty where there is none."""
+    return Column(title, lambda one: number(one[1].difference) if one[1].difference else None)
+
+
+_SCORES: Columns[_Scored] = (
+    Column("target", lambda one: one[0].target),
+    Column("metric", lambda one: one[0].metric),
+    Column("method", lambda one: one[1].method),
+    Column("kind", lambda one: one[1].kind),
+    Column("rank", lambda one: one[1].rank),
+    Column("items", lambda one: one[1].items),
+    Column("missing", lambda one: sum(one[1].missing.values())),
+    Column("mean", lambda one: one[1].mean),
+    Column("low", lambda one: one[1].interval[0] if one[1].interval else None),
+    Column("high", lambda one: one[1].interval[1] if one[1].interval else None),
+    Column("best", lambda one: one[0].best),
+    _of_difference("common_items", lambda versus: versus.items),
+    _of_difference("difference", lambda versus: versus.mean),
+    _of_difference(
+        "difference_low", lambda versus: versus.interval[0] if versus.interval else None
+    ),
+    _of_difference(
+        "difference_high", lambda versus: versus.interval[1] if versus.interval else None
+    ),
+    _of_difference("p", lambda versus: versus.p),
+    _of_difference("p_adjusted", lambda versus: versus.p_adjusted),
+    Column("better", lambda one: one[0].better),
+    Column("unit", lambda one: one[0].unit),
+    Column("baseline", lambda one: one[0].baseline),
+    Column("parameters", lambda one: json.dumps(plain(one[0].parameters))),
+    Column(
+        "missing_reasons", lambda one: json.dumps(dict(one[1].missing)) if one[1].missing else ""
+    ),
 )
-
-
-def _cells(table: Table, row: Row) -> dict[str, Any]:
-    low, high = row.interval or (None, None)
-    versus = row.difference
-    d_low, d_high = (versus.interval if versus else None) or (None, None)
-    return {
-        "target": table.target,
-        "metric": table.metric,
-        "method": row.method,
-        "kind": row.kind,
-        "rank": row.rank,
-        "items": row.items,
-        "missing": sum(row.missing.values()),
-        "mean": row.mean,
-        "low": low,
-        "high": high,
-        "best": table.best,
-        "common_items": versus.items if versus else None,
-        "difference": versus.mean if versus else None,
-        "difference_low": d_low,
-        "difference_high": d_high,
-        "p": versus.p if versus else None,
-        "p_adjusted": versus.p_adjusted if versus else None,
-        "better": table.better,
-        "unit": table.unit,
-        "baseline": table.baseline,
-        "parameters": json.dumps(plain(table.parameters)),
-        "missing_reasons": json.dumps(dict(row.missing)) if row.missing else "",
-    }
 
 
 def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
@@ -272,23 +252,29 @@ def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
     read = f"{BETTER[table.better]}, in {table.unit}; {table.source}."
     yield markdown_text(f"{read}{hidden}")
     yield ""
-    yield "| Method | Mean | 95 % interval | Items | Missing | Difference to best | Adjusted p |"
-    yield "|---|---:|---:|---:|---|---:|---:|"
-    for row in table.rows:
-        yield _line(row, size)
+    yield from markdown_table(_method_columns(size), table.rows)
     yield ""
 
 
-def _line(row: Row, size: float) -> str:
-    versus = row.difference
-    within = f" ({span(versus.interval, size)})" if versus and versus.interval else ""
-    cells = (
-        row.method,
-        "" if row.mean is None else value(row.mean, size),
-        span(row.interval, size),
-        f"{row.items:,}",
-        "; ".join(f"{count:,}: {reason}" for reason, count in row.missing.items()),
-        change(versus.mean, size) + within if versus else "",
-        p_value(versus),
+def _method_columns(size: float) -> Columns[Row]:
+    """Of the table of one metric, whose numbers have the decimals of `size`."""
+    return (
+        Column("Method", lambda row: row.method),
+        Column("Mean", lambda row: "" if row.mean is None else value(row.mean, size), right=True),
+        Column("95 % interval", lambda row: span(row.interval, size), right=True),
+        Column("Items", lambda row: f"{row.items:,}", right=True),
+        Column(
+            "Missing",
+            lambda row: "; ".join(f"{count:,}: {why}" for why, count in row.missing.items()),
+        ),
+        Column("Difference to best", lambda row: _to_best(row, size), right=True),
+        Column("Adjusted p", lambda row: p_value(row.difference), right=True),
     )
-    return f"| {' | '.join(map(markdown_text, cells))} |"
+
+
+def _to_best(row: Row, size: float) -> str:
+    versus = row.difference
+    if not versus:
+        return ""
+    within = f" ({span(versus.interval, size)})" if versus.interval else ""
+    return change(versus.mean, size) + within

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transexplain.evaluating.metrics.metric_table import Better
-from transexplain.reports.report_records import Statement
+from transexplain.reports.report_section import Statement
 
 SCHEMA_VERSION = 1
 

@@ -217,8 +217,8 @@ def tables_of(
     """One table for each target and metric that was measured, and what they were made of."""
     corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
     gathered = gather(scores, corpus)
-    asked = dict.fromkeys([*plan.targets, *gathered.targets])
-    found = (table(gathered, plan, target, spec) for target in asked for spec in plan.metrics)
+    targets = dict.fromkeys([*plan.targets, *gathered.targets])
+    found = (table(gathered, plan, target, spec) for target in targets for spec in plan.metrics)
     return tuple(one for one in found if one is not None), gathered
 
 

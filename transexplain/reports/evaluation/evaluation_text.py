@@ -13,7 +13,7 @@ from transexplain.reports.evaluation.evaluation_records import (
 )
 from transexplain.reports.evaluation.score_statistics import FEWEST, HALVES, LEVEL
 from transexplain.reports.phrasing import named, power, signed, things
-from transexplain.reports.report_records import Statement, StatementKind
+from transexplain.reports.report_section import Statement, StatementKind
 
 _MINUS = "\N{MINUS SIGN}"
 _DIGITS = 3  #: significant ones

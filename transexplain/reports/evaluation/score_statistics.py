@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import bootstrap, false_discovery_control, permutation_test
 
-from transexplain.evaluating.metrics.measured_case import Scored, unmeasured
+from transexplain.evaluating.metrics.metric_table import Scored, unmeasured
 from transexplain.reports.evaluation.evaluation_records import Difference, Interval
 from transexplain.types.scores import MetricScore
 

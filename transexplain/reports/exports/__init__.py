@@ -17,6 +17,7 @@ EXPORTS = Registry(
         "markdown": "transexplain.reports.exports.text_exports:markdown",
         "model-card": "transexplain.reports.exports.text_exports:model_card",
         "annex-iv": "transexplain.reports.exports.text_exports:annex_iv",
+        "local-law-144": "transexplain.reports.exports.text_exports:local_law_144",
         "mlflow": "transexplain.reports.exports.trackers:log_mlflow",
         "wandb": "transexplain.reports.exports.trackers:log_wandb",
     },

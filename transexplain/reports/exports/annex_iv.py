@@ -7,8 +7,7 @@ audit are testing data, so they belong to point 2(g); 2(d) is about the data of 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from transexplain.reports.approximating import method_of
-from transexplain.reports.escaping import encodable, markdown_text
+from transexplain.reports.exports.local_law_144 import data_facts, impact_tables
 from transexplain.reports.exports.run_facts import (
     accuracy,
     checks,
@@ -17,12 +16,23 @@ from transexplain.reports.exports.run_facts import (
     difference,
     differing,
     errors,
+    impact,
+    scenarios,
     untested,
     verdict_counts,
     verdicts,
 )
-from transexplain.reports.phrasing import number, percent, short
-from transexplain.reports.report_records import Audited, Groups, Summary
+from transexplain.reports.phrasing import (
+    encodable,
+    markdown_text,
+    method_of,
+    number,
+    percent,
+    short,
+)
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.impact_by_category import impact_of
 
 _NO_ADVICE = (
     "This block gives the facts of one audit under the points of Annex IV to which they belong. It "
@@ -36,7 +46,7 @@ _NOT_FILLED = (
     "2(a) to 2(c): how it was developed, its design choices, architecture and computing resources",
     "2(d): the data it was trained on, and how; the data of this audit stand under 2(g)",
     "2(e), 2(f), 2(h): human oversight, changes planned in advance, cybersecurity",
-    "2(g): robustness, other requirements of Chapter III, Section 2, and signatures",
+    "2(g): robustness, other requirements of Chapter III, Section 2, and the names of who signs",
     "3: the accuracy to be expected for the intended purpose, human oversight, what the input data "
     "have to be",
     "4: why these metrics are the right ones for this system",
@@ -51,7 +61,6 @@ _NOT_FILLED = (
 
 def render(summary: Summary) -> str:
     """The block, in Markdown."""
-    audited = summary.audited
     lines = [
         "# Annex IV of Regulation (EU) 2024/1689: facts from a bias audit",
         "",
@@ -60,7 +69,8 @@ def render(summary: Summary) -> str:
         *_section("2(g) Validation and testing: procedure", _procedure(summary)),
         *_section("2(g) Metrics: accuracy", _accuracy(summary)),
         *_section("2(g) Metrics: effects that may discriminate", _effects(summary)),
-        *_section("2(g) Test log", _log(audited)),
+        *_impact(summary),
+        *_section("2(g) Test log", _log(summary)),
         *_section("3 Accuracy for specific groups", _group_accuracy(summary.groups)),
         *_section("3 Sources of risk: discrimination", _risks(summary)),
         *_section("3 Limitations", untested(summary)),
@@ -124,8 +134,8 @@ def _effects(summary: Summary) -> Iterator[str]:
     if groups is None:
         return
     counts = verdict_counts(groups)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    yield f"Groups by verdict: {said}."
+    found = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    yield f"Groups by verdict: {found}."
     yield from verdicts(groups, *counts)
     for one in groups.outcomes:
         rate, ratio = one.own.selected, one.impact_ratio
@@ -142,14 +152,30 @@ def _effects(summary: Summary) -> Iterator[str]:
             yield difference(row, summary.audited)
 
 
-def _log(audited: Audited) -> Iterator[str]:
+def _impact(summary: Summary) -> Iterator[str]:
+    """Rates by category of person, where the audit has any."""
+    found = impact_of(summary)
+    if found is not None:
+        lines = (*data_facts(found), *impact(summary))
+        yield from _section("2(g) Metrics: impact ratios by category of person", lines)
+        yield from impact_tables(found, 3)
+
+
+def _log(summary: Summary) -> Iterator[str]:
+    audited = summary.audited
     yield (
         f"Run {audited.run_id} ({audited.name}), begun {_when(audited.created)}, ended "
         f"{_when(audited.finished)}, state {audited.state}."
     )
     yield f"Model {short(audited.model)}, sha256 {audited.model_digest or 'unknown'}."
     yield f"Plan, sha256 {audited.plan_digest}; TransExplain {audited.version}."
-    yield "Signature, name and date: to be added."
+    name = f"{audited.name}-{audited.run_id}{'' if summary.fewest is None else '-redacted'}"
+    yield (
+        f"Signature: signature-{name}.json beside the report, where transexplain report "
+        f"{audited.run_id} --sign KEY was called: it is dated, covers the files that were written "
+        "with it, and is checked by transexplain verify --signature FILE --public-key FILE."
+    )
+    yield "Name of the person responsible, and date: to be added."
 
 
 def _when(seconds: float | None) -> str:
@@ -163,6 +189,10 @@ def _group_accuracy(groups: Groups | None) -> Iterator[str]:
 
 
 def _risks(summary: Summary) -> Iterator[str]:
+    stated = [f"Bias scenario. {line}" for line in scenarios(summary)]
+    yield from stated
+    if not stated and (summary.groups is not None or impact_of(summary) is not None):
+        yield "No bias scenario is written in the specification (groups.scenario)."
     found = differing(summary.groups)
     for one in found:
         yield (

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.escaping import encodable
 from transexplain.reports.exports.export_run import (
     Redaction,
     check_explained,
     check_over,
     replacing,
 )
+from transexplain.reports.phrasing import encodable
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid, Token
@@ -84,6 +84,7 @@ def _row(item: ItemOutcome, one: Attribution) -> Row:
         "logit": one.logit,
         "prediction": item.predicted,
         "label": _clean(item.label),
+        "raw_label": _clean(item.raw_label),
         "predictions": list(item.logits),
         "unit": one.unit,
         "method": one.method,
@@ -172,6 +173,7 @@ _REST = (
     ("logit", pa.float64()),
     ("prediction", pa.string()),
     ("label", pa.string()),
+    ("raw_label", pa.string()),
     ("predictions", pa.list_(pa.float64())),
     ("unit", pa.string()),
     ("method", pa.string()),

@@ -2,92 +2,40 @@
 column per variable.
 """
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.entity_ranking import rankings
+from transexplain.analysis.groups.entity_ranking import RankedEntity, rankings
+from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_controls import Planted
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.impact_ratios import ImpactRow
 from transexplain.analysis.groups.mention_ablation import AblationStatistic
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
-from transexplain.reports.escaping import encodable, spreadsheet_safe
 from transexplain.reports.exports.export_run import Redaction, check_over, new_folder, summary_of
-from transexplain.reports.report_records import FaithfulnessRow, Groups, Summary
-from transexplain.reports.row_records import QualityScore
-from transexplain.reports.tallies import merged
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.bias_scenarios import scenarios_of
+from transexplain.reports.sections.group_quality import QualityScore
+from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.impact_by_category import impact_of
+from transexplain.reports.sections.measured_faithfulness import FaithfulnessRow
+from transexplain.reports.tables import Column, Columns, record_columns, write_csv
 from transexplain.store import results
 from transexplain.store.database import Database
+from transexplain.types.filings import Scenario
 from transexplain.types.findings import GroupStatistic, Robustness
 from transexplain.types.items import ItemFailure, ItemOutcome, Mention
 from transexplain.types.plans import AuditRun
 from transexplain.types.scores import MetricScore
-
-Way = tuple[str | int, ...]  #: names and places that lead to a value
-
-
-_KNOWN: dict[type, Mapping[str, Way]] = {}
-
-
-def columns_of(record: type) -> Mapping[str, Way]:
-    """Column -> the way to it from a record (a dataclass).
-
-    A pair of numbers becomes two columns, `_low` and `_high`; a record within is opened, its
-    columns behind its name; what is a collection is left out.
-    """
-    if record not in _KNOWN:
-        _KNOWN[record] = _columns(record)
-    return _KNOWN[record]
-
-
-def _columns(record: type) -> Mapping[str, Way]:
-    found: dict[str, Way] = {}
-    hints = get_type_hints(record)
-    for field in fields(record):
-        name, hint = field.name, _given(hints[field.name])
-        if isinstance(hint, type) and is_dataclass(hint):
-            inner = columns_of(hint)
-            found |= {f"{name}_{column}": (name, *way) for column, way in inner.items()}
-        elif hint == tuple[float, float]:
-            found |= {f"{name}_low": (name, 0), f"{name}_high": (name, 1)}
-        elif get_origin(hint) in (None, Literal):
-            found[name] = (name,)
-    return found
-
-
-def cells_of(record: Any) -> dict[str, Any]:
-    """Column -> value; None where something on the way is missing."""
-    return {column: _value(record, way) for column, way in columns_of(type(record)).items()}
-
-
-def _given(hint: Any) -> Any:
-    """The type of what may be missing."""
-    kept = [one for one in get_args(hint) if one is not NoneType]
-    return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
-
-
-def _value(record: Any, way: Way) -> Any:
-    for step in way:
-        if record is None:
-            return None
-        record = record[step] if isinstance(step, int) else getattr(record, step)
-    return record
-
-
-Cells = Mapping[str, Any]
-_CLASS = ("target", "class_name")
-_KEY = ("group", *_CLASS)
-_OF_ROW = ("group", "entity", "mentions", "documents", "mean", "share", "positive", "rank")
-_ENTITY = (*_CLASS, *_OF_ROW, "shrunken", "shrunken_low", "shrunken_high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +43,8 @@ class Table:
     """One table; its rows are read once."""
 
     name: str  #: of the file, without its ending
-    columns: tuple[str, ...]
-    rows: Iterable[Cells]
+    columns: Columns[Any]
+    rows: Iterable[Any]
 
 
 def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Iterator[Table]:
@@ -106,91 +54,128 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
     already where it is to be.
     """
     yield from _group_tables(summary.groups)
-    yield Table(name="entities", columns=_ENTITY, rows=_entities(total, fewest))
-    yield _records("words", WordTotal, _words(total, fewest), *_CLASS, "mean")
-    measured = summary.faithfulness.rows if summary.faithfulness else ()
-    yield _records("faithfulness", FaithfulnessRow, (({}, one) for one in measured))
+    yield Table(name="entities", columns=_entity_columns(), rows=_entities(total, fewest))
+    yield Table(name="words", columns=_word_columns(), rows=_words(total, fewest))
+    yield _records("faithfulness", FaithfulnessRow, _rows(summary.faithfulness))
+    yield _behind(_ANSWER, "impact_ratios", ImpactRow, _impact_rows(summary))
+    stated = ((one.scenario, one) for one in scenarios_of(summary))
+    yield Table(name="scenarios", columns=_SCENARIO, rows=stated)
 
 
 def _group_tables(groups: Groups | None) -> Iterator[Table]:
     if groups is None:
         return
-    yield _records("groups", GroupStatistic, (({}, row) for row in groups.rows))
-    yield _records("robustness", Robustness, _robustness(groups), *_KEY)
-    yield _records("splits", GroupStatistic, _splits(groups), "split_by", "split_value")
-    yield _records("verdicts", GroupVerdict, _verdicts(groups), "reasons", "missing")
-    yield _records("outcomes", Outcome, (({}, row) for row in groups.outcomes))
-    yield _records("counterfactuals", Counterfactual, (({}, row) for row in groups.counterfactuals))
-    removals = groups.removals.rows if groups.removals else ()
-    yield _records("removals", AblationStatistic, (({}, row) for row in removals))
-    randomised = groups.randomised.rows if groups.randomised else ()
-    yield _records("randomised", RandomisedRow, (({}, row) for row in randomised))
-    yield _records("planted", Planted, (({}, row) for row in groups.planted))
-    yield _records("quality", QualityScore, _quality(groups), "group")
+    yield _records("groups", GroupStatistic, groups.rows)
+    robustness = ((row, one) for row in groups.rows for one in row.robustness)
+    yield _behind(_KEY, "robustness", Robustness, robustness)
+    yield _behind(_STRATUM, "splits", GroupStatistic, _splits(groups))
+    verdict = (*_REASONS, *record_columns(GroupVerdict))
+    yield Table(name="verdicts", columns=verdict, rows=groups.verdicts)
+    yield _records("outcomes", Outcome, groups.outcomes)
+    yield _records("counterfactuals", Counterfactual, groups.counterfactuals)
+    yield _records("removals", AblationStatistic, _rows(groups.removals))
+    yield _records("randomised", RandomisedRow, _rows(groups.randomised))
+    yield _records("planted", Planted, groups.planted)
+    quality = ((one, score) for one in groups.quality for score in one.scores)
+    yield _behind(_KEY[:1], "quality", QualityScore, quality)
 
 
-def _records(name: str, record: type, rows: Iterable[tuple[Cells, Any]], *before: str) -> Table:
-    """A table of records, each with further cells for the columns `before` its own."""
-    columns = tuple(dict.fromkeys((*before, *columns_of(record))))
-    return Table(
-        name=name, columns=columns, rows=({**cells, **cells_of(one)} for cells, one in rows)
+def _rows(found: Any | None) -> Iterable[Any]:
+    return found.rows if found else ()
+
+
+def _records(name: str, record: type, rows: Iterable[Any]) -> Table:
+    return Table(name=name, columns=record_columns(record), rows=rows)
+
+
+def _behind(first: Columns[Any], name: str, record: type, rows: Iterable[Any]) -> Table:
+    """A table of records, each in a row behind what the `first` columns are of."""
+    return Table(name=name, columns=(*first, *record_columns(record, 1)), rows=rows)
+
+
+_KEY: Columns[Any] = (
+    Column("group", lambda row: row[0].group),
+    Column("target", lambda row: row[0].target),
+    Column("class_name", lambda row: row[0].class_name),
+)
+_ANSWER: Columns[Any] = (
+    Column("answer", lambda row: row[0][0]),
+    Column("by", lambda row: row[0][1]),
+)
+_SCENARIO: Columns[Any] = (
+    *record_columns(Scenario, 0),
+    Column("missing", lambda row: "; ".join(row[1].missing)),
+    Column("overdue", lambda row: row[1].overdue),
+)
+_STRATUM: Columns[Any] = (
+    Column("split_by", lambda row: row[0][0]),
+    Column("split_value", lambda row: row[0][1]),
+)
+_REASONS: Columns[GroupVerdict] = (
+    Column("reasons", lambda one: "; ".join(one.reasons)),
+    Column("missing", lambda one: "; ".join(one.missing)),
+)
+_CLASS: Columns[Any] = (
+    Column("target", lambda row: row[0]),
+    Column("class_name", lambda row: row[1]),
+)
+_MEAN: Column[Any] = Column("mean", lambda row: row[2].relevance / row[2].mentions)
+_OF_ENTITY = ("group", "entity", "mentions", "documents", "mean", "share", "positive", "rank")
+_SHRUNKEN = {
+    "shrunken": "shrunken",
+    "interval_low": "shrunken_low",
+    "interval_high": "shrunken_high",
+}
+
+
+def _entity_columns() -> Columns[Any]:
+    row = {one.title: one for one in record_columns(EntityRow, 2)}
+    ranked = record_columns(RankedEntity, 3)
+    return (
+        *_CLASS,
+        *(row[name] for name in _OF_ENTITY),
+        *(replace(one, title=_SHRUNKEN[one.title]) for one in ranked if one.title in _SHRUNKEN),
     )
 
 
-def _entities(total: ShardAggregate, fewest: int) -> Iterator[Cells]:
+def _word_columns() -> Columns[Any]:
+    return (*_CLASS, _MEAN, *record_columns(WordTotal, 2))
+
+
+def _entities(
+    total: ShardAggregate, fewest: int
+) -> Iterator[tuple[str, str, EntityRow, RankedEntity | None]]:
     """Every entity of every group; shrunken where there are enough of them to be ranked."""
-    believed = {
+    ranked = {
         (ranking.target, ranking.class_name, one.entity): one
         for ranking in rankings(total.entities)
         for one in ranking.entities
     }
-    for (target, class_name), strata in by_class(total.entities).items():
+    for key, strata in by_class(total.entities).items():
         for row in total.entities.rows(strata):
-            if row.documents < fewest:
-                continue
-            one = believed.get((target, class_name, row.entity))
-            low, high = one.interval if one else (None, None)
-            yield {
-                "target": target,
-                "class_name": class_name,
-                **{name: getattr(row, name) for name in _OF_ROW},
-                "shrunken": one.shrunken if one else None,
-                "shrunken_low": low,
-                "shrunken_high": high,
-            }
+            if row.documents >= fewest:
+                yield *key, row, ranked.get((*key, row.entity))
 
 
-def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[Cells, WordTotal]]:
-    for target, class_name in total.class_keys:
-        for one in total.words(target, class_name):
-            if one.documents < fewest:
-                continue
-            mean = one.relevance / one.mentions
-            yield {"target": target, "class_name": class_name, "mean": mean}, one
+def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[str, str, WordTotal]]:
+    for key in total.class_keys:
+        for one in total.words(*key):
+            if one.documents >= fewest:
+                yield *key, one
 
 
-def _key(row: GroupStatistic) -> Cells:
-    return {name: getattr(row, name) for name in _KEY}
+def _impact_rows(summary: Summary) -> Iterator[tuple[tuple[str, str], ImpactRow]]:
+    found = impact_of(summary)
+    for one in found.answers if found else ():
+        for table in one.tables:
+            yield from (((one.answer, table.by), row) for row in table.rows)
 
 
-def _robustness(groups: Groups) -> Iterator[tuple[Cells, Robustness]]:
-    return ((_key(row), one) for row in groups.rows for one in row.robustness)
-
-
-def _splits(groups: Groups) -> Iterator[tuple[Cells, GroupStatistic]]:
+def _splits(groups: Groups) -> Iterator[tuple[tuple[str, str], GroupStatistic]]:
     for split in groups.splits:
         for part in split.parts:
             for row in part.rows:
-                yield {"split_by": split.by, "split_value": part.value}, row
-
-
-def _verdicts(groups: Groups) -> Iterator[tuple[Cells, GroupVerdict]]:
-    for one in groups.verdicts:
-        yield {"reasons": "; ".join(one.reasons), "missing": "; ".join(one.missing)}, one
-
-
-def _quality(groups: Groups) -> Iterator[tuple[Cells, QualityScore]]:
-    return (({"group": one.group}, score) for one in groups.quality for score in one.scores)
+                yield (split.by, part.value), row
 
 
 def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None = None) -> None:
@@ -216,83 +201,70 @@ def _found(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator
 
 def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     """The tables of items, mentions and scores, read a page at a time."""
-    names = _logit_columns(run.plan.model.classes)
-    given = ("id", "idx", "label", "prediction", "truncated", "positions", "meta")
     yield Table(
-        name="predictions", columns=(*given, *names), rows=_predictions(db, run, tuple(names))
+        name="predictions",
+        columns=(*_PREDICTION, *_logit_columns(run.plan.model.classes)),
+        rows=(one for one in results.iter_items(db, run.id) if isinstance(one, ItemOutcome)),
     )
-    failed = ("id", "idx", "kind", "message")
-    yield Table(name="failures", columns=failed, rows=_failures(db, run))
+    failed = results.iter_items(db, run.id, only_failed=True)
     yield Table(
-        name="mentions",
-        columns=_by_id(columns_of(Mention)),
-        rows=(_called_id(cells_of(one)) for one in results.iter_mentions(db, run.id)),
+        name="failures",
+        columns=_FAILURE,
+        rows=(one for one in failed if isinstance(one, ItemFailure)),
     )
-    yield Table(
-        name="metrics",
-        columns=(*_by_id(columns_of(MetricScore)), "curve"),
-        rows=map(_score, results.iter_scores(db, run.id)),
-    )
+    mentions = results.iter_mentions(db, run.id)
+    yield Table(name="mentions", columns=_by_id(Mention), rows=mentions)
+    scores = results.iter_scores(db, run.id)
+    yield Table(name="metrics", columns=(*_by_id(MetricScore), _CURVE), rows=scores)
 
 
-def _by_id(columns: Iterable[str]) -> tuple[str, ...]:
+def _by_id(record: type) -> Columns[Any]:
     """Every table calls an item's id `id`, so that they join."""
-    return tuple("id" if name == "item_id" else name for name in columns)
+    return tuple(
+        replace(one, title="id") if one.title == "item_id" else one
+        for one in record_columns(record)
+    )
 
 
-def _called_id(cells: Cells) -> Cells:
-    return dict(zip(_by_id(cells), cells.values(), strict=True))
+_ITEM: Columns[Any] = (
+    Column("id", lambda one: one.item_id),
+    Column("idx", lambda one: one.index),
+)
+_PREDICTION: Columns[ItemOutcome] = (
+    *_ITEM,
+    Column("label", lambda one: one.label),
+    Column("raw_label", lambda one: one.raw_label),
+    Column("prediction", lambda one: one.predicted),
+    Column("truncated", lambda one: one.truncated),
+    Column("positions", lambda one: one.positions),
+    Column("meta", lambda one: json.dumps(dict(one.meta)) if one.meta else None),
+)
+_FAILURE: Columns[ItemFailure] = (
+    *_ITEM,
+    Column("kind", lambda one: one.kind),
+    Column("message", lambda one: one.message),
+)
 
 
-def _logit_columns(classes: Sequence[str]) -> list[str]:
+_CURVE: Column[MetricScore] = Column(
+    "curve", lambda one: json.dumps(list(one.curve)) if one.curve else None
+)
+
+
+def _logit_columns(classes: Sequence[str]) -> Iterator[Column[ItemOutcome]]:
     """A column per class; two classes of one name are told apart by their index."""
-    return [
-        f"logit_{name}" if list(classes).count(name) == 1 else f"logit_{name}_{place}"
-        for place, name in enumerate(classes)
-    ]
+    for place, name in enumerate(classes):
+        unique = list(classes).count(name) == 1
+        yield _logit(f"logit_{name}" if unique else f"logit_{name}_{place}", place)
 
 
-def _predictions(db: Database, run: AuditRun, names: Sequence[str]) -> Iterator[Cells]:
-    for one in results.iter_items(db, run.id):
-        if isinstance(one, ItemOutcome):
-            yield {
-                "id": one.item_id,
-                "idx": one.index,
-                "label": one.label,
-                "prediction": one.predicted,
-                "truncated": one.truncated,
-                "positions": one.positions,
-                "meta": json.dumps(dict(one.meta)) if one.meta else None,
-                **dict(zip(names, one.logits, strict=False)),
-            }
-
-
-def _failures(db: Database, run: AuditRun) -> Iterator[Cells]:
-    for one in results.iter_items(db, run.id, only_failed=True):
-        if isinstance(one, ItemFailure):
-            yield {"id": one.item_id, "idx": one.index, "kind": one.kind, "message": one.message}
-
-
-def _score(one: MetricScore) -> Cells:
-    return {
-        **_called_id(cells_of(one)),
-        "curve": json.dumps(list(one.curve)) if one.curve else None,
-    }
+def _logit(title: str, place: int) -> Column[ItemOutcome]:
+    return Column(title, lambda one: one.logits[place] if place < len(one.logits) else None)
 
 
 def _write_table(table: Table, path: Path) -> None:
+    """A file, unless the table has no row."""
     rows = iter(table.rows)
-    first = next(rows, None)
-    if first is None:
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, table.columns)
-        writer.writerow({name: _cell(name) for name in table.columns})
-        for row in chain([first], rows):
-            writer.writerow({name: _cell(cell) for name, cell in row.items()})
-
-
-def _cell(cell: Any) -> Any:
-    if isinstance(cell, str):
-        return spreadsheet_safe(encodable(cell).replace("\0", "\N{REPLACEMENT CHARACTER}"))
-    return cell
+    for first in rows:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            write_csv(file, table.columns, chain([first], rows))

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from transexplain.atomic_write import atomic_file, atomic_folder
 from transexplain.errors import ConfigurationError
-from transexplain.reports.escaping import encodable
 from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
-from transexplain.reports.redacted import redacted
+from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import FEWEST, fewest_of
 from transexplain.reports.report_records import Summary
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import redacted, summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
@@ -68,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 #: made of findings: redacted as a report is
-_OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "mlflow", "wandb")
+_OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "local-law-144", "mlflow", "wandb")
 #: a row for each attribution: it loses what was said, and stays
 _OF_ITEMS = ("parquet", "jsonl")
 
@@ -147,7 +146,7 @@ def export(
         run_id: id, unique beginning of one, or `latest`.
         form: one of `EXPORTS`.
         path: a file that is made or replaced; for `csv` a folder that is not there or is empty.
-        redact: without texts, ids, and what rests on few items; see `docs/privacy.md`.
+        redact: without texts, ids, and what rests on few items; see `docs/explanation/privacy.md`.
         min_count: items that a number must rest on, with `redact`; None: as in a report.
 
     Raises ConfigurationError: an unknown format or run, a run that has nothing for the format, data
@@ -160,14 +159,14 @@ def export(
         )
     run = runs.get(db, run_id)
     redaction = redaction_of(run, form, redact, min_count)
-    asked = () if redaction is None else (redaction,)
+    redactions = () if redaction is None else (redaction,)
     if form in FILES:
         if path is None:
             what = "folder" if form == "csv" else "file"
             raise ConfigurationError(f"{form} is no text to print; name a {what} with -o")
-        make(db, run, path, *asked)
+        make(db, run, path, *redactions)
         return None
-    text = encodable(make(db, run, *asked))
+    text = encodable(make(db, run, *redactions))
     if path is None:
         return text
     write_text(path, text)

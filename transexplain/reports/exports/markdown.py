@@ -1,27 +1,21 @@
 """A run in a comment on a pull request: what stands out and what changed; the rest counted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.randomised_control import RandomisedRow
-from transexplain.reports.approximating import method_of
-from transexplain.reports.controls import sentences
-from transexplain.reports.escaping import markdown_text
+from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
-from transexplain.reports.headline import RELEVANCE
-from transexplain.reports.phrasing import percent, short, signed, spoken
-from transexplain.reports.report_records import (
-    FailureKind,
-    GroupChange,
-    Groups,
-    Previous,
-    Statement,
-    Summary,
-)
-from transexplain.reports.report_verdict import by_regions
-from transexplain.reports.sections.previous_run import gone, newly
+from transexplain.reports.phrasing import markdown_text, method_of, percent, short, signed, spoken
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import Statement
+from transexplain.reports.sections.failed_items import FailureKind
+from transexplain.reports.sections.group_answers import by_regions
+from transexplain.reports.sections.group_relevance import RELEVANCE
+from transexplain.reports.sections.group_section import Groups, control_sentences
+from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
+from transexplain.reports.tables import Column, Columns, markdown_cell, markdown_table
 from transexplain.types.findings import GroupStatistic
 
 _ROWS = 12  #: of a table
@@ -65,57 +59,74 @@ def _groups(summary: Summary) -> Iterator[str]:
         return
     groups = summary.groups
     counts = verdict_counts(groups)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     many = sum(counts.values())
     yield from ("", "### Groups", "")
-    limits, hidden = groups.limits, by_regions(groups)
+    limits, hidden = groups.limits, by_regions(groups.counterfactuals)
     yield (
-        f"{many} group{'' if many == 1 else 's'}: {said or 'none could be compared'}. What matters "
-        f"is beyond ±{limits.logit:g} logit or ±{100 * limits.probability:g} points by "
+        f"{many} group{'' if many == 1 else 's'}: {numbers or 'none could be compared'}. What "
+        f"matters is beyond ±{limits.logit:g} logit or ±{100 * limits.probability:g} points by "
         f"{'hiding regions' if hidden else 'swapping'}, and an impact ratio below "
         f"{limits.impact_ratio:g}."
     )
-    yield from _table(
-        f"Group|Against|Verdict|Answer|Rate|Impact ratio|{'Regions' if hidden else 'Swapping'}|"
-        "95 % interval|Points",
-        groups.verdicts,
-        _verdict,
-    )
-    random = {_key(row): row for row in groups.randomised.rows} if groups.randomised else {}
-
-    def line(row: GroupStatistic) -> tuple[str, ...]:
-        return (
-            row.group,
-            spoken(row.target, row.class_name, summary.audited.classes),
-            row.reference,
-            signed(row.difference or 0.0),
-            interval(row.difference_interval),
-            probability(row.adjusted_p),
-            f"{row.entities:,}",
-            _unlearnt(row, random.get(_key(row))) if groups.randomised else "not asked",
-        )
-
-    heads = "Group|Class|Against|Relevance|95 % interval|Adjusted p|Entities|Randomised too"
-    yield from _table(heads, [row for row in compared(groups) if row.flagged], line)
+    yield from _table(_answer_columns(hidden), groups.verdicts)
+    flagged = [row for row in compared(groups) if row.flagged]
+    yield from _table(_relevance_columns(summary, groups.randomised), flagged)
 
 
 def _key(row: _Compared) -> tuple[str, str, str]:
     return row.group, row.target, row.class_name
 
 
-def _verdict(one: GroupVerdict) -> tuple[str, ...]:
-    outcome, swap = one.outcome, one.counterfactual
-    ratio = outcome.impact_ratio if outcome else None
+def _answer_columns(hidden: bool) -> Columns[GroupVerdict]:
     return (
-        one.group,
-        one.reference,
-        one.verdict,
-        one.answer,
-        percent(outcome.own.selected.share) if outcome else "-",
-        "-" if ratio is None else f"{ratio:.2f}",
-        f"{signed(swap.effect, 2)} logit" if swap else "not measured",
-        interval(swap.interval) if swap else "",
-        f"{100 * swap.probability:+.1f}" if swap else "",
+        Column("Group", lambda one: one.group),
+        Column("Against", lambda one: one.reference),
+        Column("Verdict", lambda one: one.verdict),
+        Column("Answer", lambda one: one.answer),
+        Column("Rate", lambda one: percent(one.outcome.own.selected.share) if one.outcome else "-"),
+        Column("Impact ratio", _impact_ratio),
+        Column(
+            "Regions" if hidden else "Swapping",
+            lambda one: (
+                f"{signed(one.counterfactual.effect, 2)} logit"
+                if one.counterfactual
+                else "not measured"
+            ),
+        ),
+        Column(
+            "95 % interval",
+            lambda one: interval(one.counterfactual.interval) if one.counterfactual else "",
+        ),
+        Column(
+            "Points",
+            lambda one: (
+                f"{100 * one.counterfactual.probability:+.1f}" if one.counterfactual else ""
+            ),
+        ),
+    )
+
+
+def _impact_ratio(one: GroupVerdict) -> str:
+    ratio = one.outcome.impact_ratio if one.outcome else None
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Columns[GroupStatistic]:
+    random = {_key(row): row for row in randomised.rows} if randomised else {}
+    classes = summary.audited.classes
+    return (
+        Column("Group", lambda row: row.group),
+        Column("Class", lambda row: spoken(row.target, row.class_name, classes)),
+        Column("Against", lambda row: row.reference),
+        Column("Relevance", lambda row: signed(row.difference or 0.0)),
+        Column("95 % interval", lambda row: interval(row.difference_interval)),
+        Column("Adjusted p", lambda row: probability(row.adjusted_p)),
+        Column("Entities", lambda row: f"{row.entities:,}"),
+        Column(
+            "Randomised too",
+            lambda row: _unlearnt(row, random.get(_key(row))) if randomised else "not measured",
+        ),
     )
 
 
@@ -128,7 +139,7 @@ def _unlearnt(row: GroupStatistic, found: RandomisedRow | None) -> str:
 
 
 def _controls(groups: Groups | None) -> Iterator[str]:
-    found = sentences(groups) if groups else []
+    found = control_sentences(groups) if groups else []
     if found:
         yield from ("", "### Controls", "")
         yield from (f"- {markdown_text(one)}" for one in found)
@@ -145,11 +156,17 @@ def _changes(previous: Previous | None) -> Iterator[str]:
         yield "No group is newly flagged, and none that was is not any more."
         return
 
-    def line(one: GroupChange) -> tuple[str, ...]:
-        verb = "newly flagged" if _key(one) in appeared else "no longer flagged"
-        return one.group, one.class_name, verb, _number(one.before), _number(one.now)
-
-    yield from _table("Group|Class|Change|Before|Now", changed, line)
+    columns: Columns[GroupChange] = (
+        Column("Group", lambda one: one.group),
+        Column("Class", lambda one: one.class_name),
+        Column(
+            "Change",
+            lambda one: "newly flagged" if _key(one) in appeared else "no longer flagged",
+        ),
+        Column("Before", lambda one: _number(one.before)),
+        Column("Now", lambda one: _number(one.now)),
+    )
+    yield from _table(columns, changed)
 
 
 def _number(value: float | None) -> str:
@@ -157,45 +174,35 @@ def _number(value: float | None) -> str:
 
 
 def _redacted(summary: Summary) -> Iterator[str]:
-    said = redaction(summary)
-    if said is not None:
-        yield from ("", said)
+    sentence = redaction(summary)
+    if sentence is not None:
+        yield from ("", sentence)
+
+
+_FAILURE: Columns[FailureKind] = (
+    Column("Kind", lambda one: one.kind),
+    Column("Items", lambda one: f"{one.count:,}"),
+    Column("First", lambda one: one.examples[0].item_id if one.examples else ""),
+    Column("Reason", lambda one: one.examples[0].message if one.examples else ""),
+)
 
 
 def _failures(found: Sequence[FailureKind]) -> Iterator[str]:
-    if not found:
-        return
-
-    def line(one: FailureKind) -> tuple[str, ...]:
-        first = one.examples[0] if one.examples else None
-        said = (first.item_id, first.message) if first else ("", "")
-        return one.kind, f"{one.count:,}", *said
-
-    yield from ("", "### Failures")
-    yield from _table("Kind|Items|First|Reason", found[: _ROWS // 2], line, len(found))
+    if found:
+        yield from ("", "### Failures")
+        yield from _table(_FAILURE, found[: _ROWS // 2], len(found))
 
 
-def _table(
-    heads: str,
-    rows: Sequence[_Row],
-    line: Callable[[_Row], tuple[str, ...]],
-    count: int | None = None,
-) -> Iterator[str]:
+def _table(columns: Columns[_Row], rows: Sequence[_Row], count: int | None = None) -> Iterator[str]:
     """A table of the first rows, and how many more there are; nothing without rows."""
     if not rows:
         return
-    names = heads.split("|")
     yield ""
-    yield f"| {' | '.join(names)} |"
-    yield f"|{'---|' * len(names)}"
-    for row in rows[:_ROWS]:
-        yield f"| {' | '.join(map(_cell, line(row)))} |"
+    yield from markdown_table(columns, rows, most=_ROWS, longest=_LONGEST)
     left = (len(rows) if count is None else count) - min(len(rows), _ROWS)
     if left:
         yield from ("", f"{left:,} more: see the report.")
 
 
 def _cell(text: str) -> str:
-    """A name or message as one cell holds it."""
-    short_ = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return markdown_text(short_)
+    return markdown_cell(text, _LONGEST)

@@ -10,8 +10,6 @@ from typing import Any
 
 import yaml
 
-from transexplain.reports.approximating import method_of
-from transexplain.reports.escaping import encodable, markdown_text
 from transexplain.reports.exports.run_facts import (
     accuracy,
     checks,
@@ -19,10 +17,12 @@ from transexplain.reports.exports.run_facts import (
     coverage,
     difference,
     errors,
+    impact,
+    scenarios,
     untested,
     verdicts,
 )
-from transexplain.reports.phrasing import short
+from transexplain.reports.phrasing import encodable, markdown_text, method_of, short
 from transexplain.reports.report_records import Summary
 
 _TASKS = {"text": "text-classification", "image": "image-classification"}
@@ -93,9 +93,11 @@ def _section(summary: Summary) -> Iterator[str]:
     yield from _list("Where answers come from", [difference(row, audited) for row in rows])
     if rows:
         yield from ("", _ATTRIBUTION)
+    yield from _list("Impact ratios by category of person", impact(summary))
     same = verdicts(summary.groups, "equivalent", "explained differently")
     yield from _list("No difference that matters", same)
     yield from _list("Inconclusive", verdicts(summary.groups, "inconclusive"))
+    yield from _list("Harms that were looked for", scenarios(summary))
     yield from _list("How far the explanations can be trusted", checks(summary))
     yield from _list("Not tested, or not known", untested(summary))
 

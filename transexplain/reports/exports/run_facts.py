@@ -5,13 +5,22 @@ from collections.abc import Iterator
 from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.outcomes import Side
-from transexplain.reports.approximating import approximation_sentences
-from transexplain.reports.controls import sentences
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import number, percent, signed, spoken, things
-from transexplain.reports.report_records import Audited, Groups, Summary
-from transexplain.reports.report_verdict import by_verdict, verdict_sentence
+from transexplain.reports.phrasing import (
+    approximation_sentences,
+    number,
+    percent,
+    signed,
+    spoken,
+    things,
+)
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.audited_run import Audited
+from transexplain.reports.sections.bias_scenarios import gap_sentence, scenarios_of
 from transexplain.reports.sections.cheap_and_exact import mixture_sentence as mixture
+from transexplain.reports.sections.group_answers import by_verdict, verdict_sentence
+from transexplain.reports.sections.group_section import Groups, control_sentences
+from transexplain.reports.sections.impact_by_category import impact_of, lowest_sentence
 from transexplain.types.findings import GroupStatistic
 
 
@@ -39,19 +48,21 @@ def difference(row: GroupStatistic, audited: Audited) -> str:
 
 def verdict_counts(groups: Groups | None) -> dict[GroupFinding, int]:
     """Groups by verdict."""
-    return {word: len(found) for word, found in by_verdict(groups).items()} if groups else {}
+    return (
+        {word: len(found) for word, found in by_verdict(groups.verdicts).items()} if groups else {}
+    )
 
 
 def verdicts(groups: Groups | None, *words: GroupFinding) -> Iterator[str]:
     """The verdicts of these words in sentences, with their reasons."""
-    for word, found in by_verdict(groups).items() if groups else ():
+    for word, found in by_verdict(groups.verdicts).items() if groups else ():
         if word in words:
             yield from map(verdict_sentence, found)
 
 
 def differing(groups: Groups | None) -> list[GroupVerdict]:
     """Groups whose answers or outcomes differ."""
-    by = by_verdict(groups) if groups else {}
+    by = by_verdict(groups.verdicts) if groups else {}
     return [*by.get("different answers", ()), *by.get("different outcomes", ())]
 
 
@@ -125,7 +136,21 @@ def checks(summary: Summary) -> Iterator[str]:
             f"{summary.class_sensitivity.items:,} items (0: the same map for every class)."
         )
     if summary.groups is not None:
-        yield from sentences(summary.groups)
+        yield from control_sentences(summary.groups)
+
+
+def scenarios(summary: Summary) -> Iterator[str]:
+    """The bias scenarios of the specification in sentences, each with what it lacks."""
+    for one in scenarios_of(summary):
+        said = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
+        yield f"{said} {gap_sentence(one)}".rstrip()
+
+
+def impact(summary: Summary) -> Iterator[str]:
+    """The lowest impact ratio by category of person, for every favourable answer."""
+    found = impact_of(summary)
+    if found is not None:
+        yield from (lowest_sentence(one, found.limit) for one in found.answers)
 
 
 def redaction(summary: Summary) -> str | None:
@@ -140,8 +165,8 @@ def redaction(summary: Summary) -> str | None:
 
 def untested(summary: Summary) -> Iterator[str]:
     """What nobody may conclude from this run, or from what was left out of it."""
-    said = redaction(summary)
-    if said is not None:
-        yield said
+    sentence = redaction(summary)
+    if sentence is not None:
+        yield sentence
     for one in summary.untested:
         yield f"{one.what}: {one.why}"

@@ -3,12 +3,15 @@
 import json
 from typing import Any
 
+from transexplain.errors import ConfigurationError
 from transexplain.registry import Registry
 from transexplain.reports.exports import annex_iv as annex
+from transexplain.reports.exports import local_law_144 as law
 from transexplain.reports.exports import markdown as comment
 from transexplain.reports.exports import model_card as card
 from transexplain.reports.exports.export_run import Redaction, check_explained, summary_of
 from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 
@@ -52,6 +55,22 @@ def model_card(db: Database, run: AuditRun, redaction: Redaction | None = None) 
 def annex_iv(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """See `exports.annex_iv`; raises ConfigurationError for an evaluation."""
     return annex.render(_summary(db, run, redaction, "Annex IV block"))
+
+
+def local_law_144(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
+    """See `exports.local_law_144`; raises ConfigurationError for a run without categories."""
+    summary = _summary(db, run, redaction, "summary by Local Law 144")
+    found = impact_of(summary)
+    if found is None:
+        why = (
+            "no item is explained yet"
+            if run.plan.impact and not redaction
+            else "too few items are explained to publish any"
+            if run.plan.impact
+            else "its specification names no columns of categories in groups.impact"
+        )
+        raise ConfigurationError(f"run {run.id} has no impact ratios by category: {why}")
+    return law.render(summary, found)
 
 
 def _summary(db: Database, run: AuditRun, redaction: Redaction | None, form: str) -> Summary:

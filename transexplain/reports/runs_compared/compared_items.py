@@ -18,7 +18,7 @@ from transexplain.rank_correlation import rank_similarity
 from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.store.run_pairs import ItemPair, iter_pairs
+from transexplain.store.readers import ItemPair, iter_pairs
 from transexplain.types.items import Attribution, Mention, PatchGrid, Token
 from transexplain.types.plans import AuditPlan, AuditRun
 
@@ -124,16 +124,19 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
         [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
     )
     yield "stored texts", stored_texts(plan)
-    asked = plan.reference
-    yield "reference group", dict(sorted(asked.items())) if isinstance(asked, Mapping) else asked
+    reference = plan.reference
+    yield (
+        "reference group",
+        dict(sorted(reference.items())) if isinstance(reference, Mapping) else reference,
+    )
     yield "smallest difference that matters", plan.practical
     yield "correction of p-values", plan.correction
 
 
 def stored_texts(plan: AuditPlan) -> object:
     """What of texts a run stores and under which key: what is compared with what is stored so."""
-    asked = plan.privacy
-    return "full" if asked is None else [asked.store_text, asked.redact, asked.key]
+    privacy = plan.privacy
+    return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
 
 
 def _lexicons(before: AuditPlan, after: AuditPlan) -> Iterator[Disparity]:

@@ -6,7 +6,8 @@
 from dataclasses import dataclass
 
 from transexplain.analysis.groups.paired_runs import GroupShift
-from transexplain.reports.report_records import Counts, Statement
+from transexplain.reports.report_section import Statement
+from transexplain.reports.sections.item_fates import Counts
 from transexplain.types.findings import Verdict
 
 SCHEMA_VERSION = 1

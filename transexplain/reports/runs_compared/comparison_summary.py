@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import binomtest
 
+from transexplain.analysis.groups.group_cells import reference_name
 from transexplain.analysis.groups.intervals import t_interval
 from transexplain.analysis.groups.paired_runs import shift_table
-from transexplain.analysis.groups.reference_groups import reference_name
 from transexplain.errors import ConfigurationError
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.phrasing import named, number, signed, things
-from transexplain.reports.report_records import Statement
+from transexplain.reports.report_section import Statement, merged
 from transexplain.reports.runs_compared import compared_items
 from transexplain.reports.runs_compared.compared_items import ClassPairs, Walk, walk_pairs
 from transexplain.reports.runs_compared.comparison_records import (
@@ -29,7 +29,8 @@ from transexplain.reports.runs_compared.comparison_records import (
     Side,
     Transition,
 )
-from transexplain.reports.tallies import counts_of, group_rows, merged, rules_of
+from transexplain.reports.sections.group_relevance import group_rows, rules_of
+from transexplain.reports.sections.item_fates import counts_of
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic

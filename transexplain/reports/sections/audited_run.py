@@ -1,18 +1,275 @@
 """What was audited, with which methods and assumptions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.methods import facts_of
 from transexplain.methods.learned_facts import without_folders
-from transexplain.reports import approximating
-from transexplain.reports.phrasing import short
-from transexplain.reports.redaction import RedactionRules, Redactor, by, empty, kept
-from transexplain.reports.report_records import Audited
+from transexplain.provenance.manifest import Manifest
+from transexplain.reports import phrasing
+from transexplain.reports.phrasing import nearness, sampled, short
+from transexplain.reports.redaction import RedactionRules, Redactor, by, empty, kept, within
 from transexplain.reports.report_section import Section
+from transexplain.reports.sections.group_section import group_notes
+from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
+from transexplain.reports.survey import SHARE
+from transexplain.types.plans import AuditRun, PrivacyPlan, StoreText
+from transexplain.types.scores import Approximation
+from transexplain.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audited:
+    """What was audited, with what, and how."""
+
+    run_id: str
+    name: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+    finished: float | None
+    plan_digest: str  #: sha256 of the plan
+    version: str  #: of TransExplain, when the report was made
+    model: str
+    model_digest: str  #: sha256 over weights, config and tokenizer
+    dtype: str
+    device: str
+    modality: str
+    classes: tuple[str, ...]
+    dataset: str
+    fingerprint: str  #: sha256 of the dataset's snapshot
+    root: str  #: folder that picture paths are relative to
+    method: str
+    parameters: Mapping[str, Any]
+    targets: tuple[str, ...]
+    at: tuple[str, ...]  #: leaves that were measured; one, unless the run is odd
+    unit: str  #: of every relevance
+    long_text: str
+    max_length: int | None
+    payload: str  #: number type of stored relevance
+    window: int | None = None  #: positions of a window, where long texts are read in windows
+    stride: int | None = None  #: positions of text between windows; None: no overlap
+    long_text_join: str = "mean"  #: of the windows' logits
+    task: str = "audit"  #: `imported`: the attributions were made elsewhere
+    inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
+    manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
+
+
+def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
+    """What the run's plan, its explanations and its manifest say of it."""
+    plan = run.plan
+    return Audited(
+        run_id=run.id,
+        name=plan.name,
+        state=run.state,
+        created=run.created,
+        finished=run.finished,
+        plan_digest=plan.digest,
+        version=__version__,
+        model=plan.model.source,
+        model_digest=plan.model.digest,
+        dtype=plan.model.dtype,
+        device=plan.model.device,
+        modality=plan.model.modality,
+        classes=plan.model.classes,
+        dataset=plan.dataset.source,
+        fingerprint=plan.dataset.fingerprint,
+        root=plan.dataset.root,
+        method=plan.method.name,
+        parameters=dict(plan.method.params),
+        targets=plan.targets,
+        at=tuple(sorted(seen.input_layers)),
+        unit=" and ".join(sorted(seen.units)) or "logits",
+        long_text=plan.long_text,
+        max_length=plan.max_length,
+        payload=plan.payload,
+        window=plan.window,
+        stride=plan.stride,
+        long_text_join=plan.long_text_join,
+        task=plan.task,
+        inputs_digest=manifest.name,
+        manifest_digest=manifest.sha256,
+    )
+
+
+_KEPT: dict[StoreText, str] = {
+    "full": "",
+    "hashed": (
+        "The texts are not stored (store_text: hashed): each word stands as 12 digits of a keyed "
+        "hash, the same for the same word. Spellings of mentions, metadata and entities that the "
+        "data name are hashed, too; messages of errors are not kept. Words as frequent as a group "
+        "are not reported, because the words of a group cannot be distinguished from others."
+    ),
+    "none": (
+        "The texts are not stored (store_text: none): a block stands for each word. There are no "
+        "lists of words, and spellings of mentions, metadata and messages of errors are not kept."
+    ),
+}
+
+
+def privacy_notes(privacy: PrivacyPlan | None) -> Iterator[str]:
+    """What was kept of the texts, and why the report shows no more."""
+    if privacy is None:
+        return
+    if privacy.store_text != "full":
+        yield (
+            f"{_KEPT[privacy.store_text]} All numbers were computed from the texts themselves "
+            "before anything was stored. Names of the lexicon's entities stay, and item ids."
+        )
+    elif privacy.redact:
+        yield (
+            f"Texts were blanked (\N{FULL BLOCK}) where {privacy.redact} said so, by whole words, "
+            "before they were stored; blanked words are in no list of words. All numbers besides "
+            "were computed from the texts themselves."
+        )
+
+
+_METHODS = {
+    "gradient-x-input": "the gradient of the logit times the input",
+    "lrp-ah": "layer-wise relevance propagation with attention weights held constant",
+    "lrp-ln": "layer-wise relevance propagation with the scale of normalisation held constant",
+    "lrp-ah-ln": "layer-wise relevance propagation with attention weights and the scale of "
+    "normalisation held constant (Ali et al., 2022)",
+    "lrp": "layer-wise relevance propagation with attention weights and the scale of "
+    "normalisation held constant and activations passed through in proportion, so that relevance "
+    "is neither made nor lost",
+}
+_INPUT_LAYERS = {
+    "inputs": "the input positions",
+    "attention": "the positions of the attention maps",
+    "encoder": "the input of the first layer",
+    "words": "the word embeddings",
+    "pixels": "the pixels, summed over colours",
+}
+_READING = (
+    "Relevance says what the model's arithmetic used for these items. It does not say what the "
+    "model would have answered had the text or picture been different."
+)
+_PERTURBED = (
+    "Relevance says how the model's answer changed when a token or patch was absent. What stood in "
+    "its place is in the notes of every explanation, and the numbers depend on it."
+)
+
+
+def notes(
+    run: AuditRun, layers: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
+) -> tuple[str, ...]:
+    """One paragraph each on what the numbers are and what they rest on."""
+    return (
+        *_relevance(run, layers, unit),
+        *_sensitivity(sensitivity),
+        *_pooling(run),
+        *privacy_notes(run.plan.privacy),
+        *group_notes(run),
+        *_reading(run, layers, unit),
+    )
+
+
+def _reading(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
+    if run.plan.task != "imported":  # else who made them knows what they say
+        yield _PERTURBED if "inputs" in layers and unit == "logits" else _READING
+
+
+def _relevance(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
+    name = run.plan.method.name
+    if run.plan.task == "imported":
+        yield (
+            f"Attributions were made elsewhere and imported under the name {name}, in {unit} as "
+            "whoever imported them said. Positive is read as raising the explained class, negative "
+            "as lowering it. No model was loaded: nothing here was computed again, and swaps, "
+            "faithfulness, class sensitivity and the ledger are not measured."
+        )
+        yield from _stored(run)
+        return
+    meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
+    where = " and ".join(_INPUT_LAYERS.get(layer, layer) for layer in layers) or "not measured yet"
+    approximation = run.plan.approximates
+    how = f"predicted, not computed, with {name}" if approximation else f"computed with {name}"
+    yield (
+        f"Relevance is {how}{meaning}. It is measured at {where}, in {unit}, and "
+        "signed: positive raises the explained class, negative lowers it."
+    )
+    if approximation is not None:
+        yield from _predicted(run, approximation)
+    yield from _stored(run)
+
+
+def _predicted(run: AuditRun, approximation: Approximation) -> Iterator[str]:
+    teacher = approximation.teacher
+    meaning = f": {_METHODS[teacher]}" if teacher in _METHODS else ""
+    trained = (
+        "together with the model" if approximation.mode == "joint" else "beside the finished model"
+    )
+    here = (
+        "How near it comes on items of this audit is in the section on the cheap method."
+        if run.plan.exact
+        else f"How near it comes on items of this audit was not measured; "
+        f"{sampled(approximation)} would tell."
+    )
+    yield (
+        f"The explainer is a small network, trained {trained}, that reads the model's hidden "
+        f"states in the pass that predicts. It approximates {teacher}{meaning}. It came as near as "
+        f"this: {nearness(approximation)}. There is no ledger: nothing says where a "
+        f"logit went, or whether an explanation adds up to it. {here}"
+    )
+
+
+def _stored(run: AuditRun) -> Iterator[str]:
+    if run.plan.payload == "float16":
+        yield (
+            "Relevance is stored in half precision with a scale for each explanation: single "
+            "values are rounded by at most 1 in 2,000 of themselves. Totals, tables and ledgers "
+            "were computed before rounding."
+        )
+
+
+def _sensitivity(found: ClassSensitivity | None) -> Iterator[str]:
+    if found is not None:
+        yield (
+            f"Class sensitivity is {found.mean:.2f}, measured on the first items of every shard "
+            f"({found.items:,}): half of one minus the rank correlation of the maps for an item's "
+            "two likeliest classes. 0 is the same map whatever class is explained, 0.5 unrelated "
+            "maps, 1 opposite ones."
+        )
+
+
+def _pooling(run: AuditRun) -> Iterator[str]:
+    no_ledger = run.plan.task == "imported" or run.plan.approximates is not None
+    if run.plan.model.modality == "image":
+        yield (
+            "Heatmaps are upsampled bilinearly and laid over the part of the picture that the "
+            "model saw; edges that its preparation cuts off stay uncoloured."
+        )
+    else:
+        yield (
+            "The relevance of a word is the sum over its pieces. Special tokens are no words"
+            f"{'' if no_ledger else ': their share is in the ledger'}. "
+            "Top words are counted in lower case. By rarity they are weighted with the inverse "
+            "document frequency: ln(N / documents), N all explanations for the target whatever the "
+            "class, documents those of texts with the word."
+        )
+    yield (
+        "One colour scale serves all examples: its end is the value that the strongest word or "
+        f"patch of {SHARE * 100:.0f}\u00a0% of all explanations does not exceed. On an example's "
+        "own scale its strongest word or patch has the full colour."
+    )
 
 
 def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor) -> Any:
     return without_folders({"name": audited.method, "params": value})["params"]
+
+
+def _redacted_notes(value: tuple[str, ...], _summary: Any, redactor: Redactor) -> tuple[str, ...]:
+    fewest = redactor.fewest
+    return (
+        *value,
+        "This report is redacted: texts, pictures, messages and ids of items are left out, and "
+        f"words, entities, groups, classes and kinds of failures behind which fewer than {fewest} "
+        f"items stand; cells of fewer than {fewest} say so. Other cells are not hidden to protect "
+        "these: where a total stands beside them, one missing cell can be worked out. The headline "
+        "was written from what is left; verdicts were adjusted over the whole table.",
+    )
 
 
 _RULES: Mapping[type, RedactionRules] = {
@@ -37,5 +294,6 @@ SECTION = Section(
     template="about.html.j2",
     links=(("audited", "What was audited"), ("methods", "Methods")),
     redaction=_RULES,
-    drawing=lambda _report: {"method_of": approximating.method_of},
+    of_summary={"audited": within, "notes": _redacted_notes},
+    drawing=lambda _report: {"method_of": phrasing.method_of},
 )

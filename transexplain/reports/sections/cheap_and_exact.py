@@ -99,6 +99,7 @@ SECTION = Section(
     template="mixed.html.j2",
     links=(("mixed", "Cheap and exact"),),
     redaction=_RULES,
+    of_summary={"mixed": within},
     present=lambda report: report.mixed is not None,
     drawing=lambda _report: {"agreement": agreement},
 )

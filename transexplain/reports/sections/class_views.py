@@ -1,18 +1,180 @@
-"""What the model looks at, class by class: its lists, its heatmaps and its redaction."""
+"""What the model looks at, class by class: lists of words, heatmaps and places in the text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.reports import class_charts
-from transexplain.reports.gallery import mean_heatmap
+import numpy as np
+
+from transexplain.analysis.groups.class_totals import ClassKey, MeanHeatmap, PartTotal, SeenTotals
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
+from transexplain.reports import charts
+from transexplain.reports.charts import Drawing, Series, Stroke, stroke
+from transexplain.reports.function_words import says_little
+from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
+from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.reports.report_section import Section
-from transexplain.reports.row_records import ClassView, Overlap, PositionPart, RareWord, WordRow
+from transexplain.reports.sections.rare_words import RULES as RARE_WORDS
+from transexplain.reports.sections.rare_words import (
+    Overlap,
+    RareWord,
+    RareWords,
+    cloud,
+    plane,
+    rare_words,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionPart:
+    """One of the equal stretches that every text of a class is cut into, over all texts."""
+
+    mean: float | None  #: relevance per position, in the unit; None: no text has one here
+    mean_size: float | None  #: |relevance| per position
+    positions: int  #: averaged over
+    texts: int  #: that have a position here
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordRow:
+    """One word over all items of a class."""
+
+    word: str  #: lower case
+    mean: float  #: relevance per mention
+    total: float
+    mentions: int
+    documents: int
+    function: bool = False  #: punctuation or a function word; listed after the others
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassView:
+    """What the model looks at when one class is explained."""
+
+    target: str
+    class_name: str
+    items: int
+    mean_logit: float
+    minimum: int  #: documents that a word must be in to be listed
+    raising_by_mean: tuple[WordRow, ...]
+    raising_by_total: tuple[WordRow, ...]
+    lowering_by_mean: tuple[WordRow, ...]
+    lowering_by_total: tuple[WordRow, ...]
+    heatmap: Grid | None  #: mean relevance, rows x cols; images only
+    rare: tuple[RareWord, ...] = ()  #: top words by mean relevance x rarity; texts only
+    rare_overlap: tuple[Overlap, ...] = ()  #: with other classes, the largest first; none of 0
+    rare_shared: float | None = None  #: share of `rare` that any other has; None: none to compare
+    #: words of the largest |mean x rarity|, raising and lowering ones; texts only
+    weighted: tuple[RareWord, ...] = ()
+    #: from the beginning of a text to its end; empty: a picture, or not measured (an older run)
+    positions: tuple[PositionPart, ...] = ()
+
+
+WORDS = 10  #: in each list
+CLASSES = 24  #: (target, class) pairs shown
+MINIMUM = 5  #: documents that a word must be in, in a corpus large enough
+_SMALL = 100  # items; below, two documents are enough
+
+
+def views(
+    total: ShardAggregate, seen: SeenTotals, targets: Sequence[str]
+) -> tuple[tuple[ClassView, ...], int]:
+    """A view of each (target, class), by target as asked, then the most frequent class first.
+
+    The second value counts the pairs left out.
+    """
+    place = {target: number for number, target in enumerate(targets)}
+    keys = sorted(
+        {*total.class_keys, *seen.count},
+        key=lambda key: (place.get(key[0], len(place)), -seen.count[key], key),
+    )
+    heatmaps = _most_frequent(total.heatmaps())
+    minimum = MINIMUM if total.items >= _SMALL else 2
+    shown = sorted(sorted(keys, key=lambda key: -seen.count[key])[:CLASSES], key=keys.index)
+    rare = rare_words(shown, total, seen.count, minimum)
+    found = tuple(
+        _view(total, seen, key, heatmaps.get(key), minimum, words)
+        for key, words in zip(shown, rare, strict=True)
+    )
+    return found, len(keys) - len(shown)
+
+
+def _view(
+    total: ShardAggregate,
+    seen: SeenTotals,
+    key: ClassKey,
+    heatmap: MeanHeatmap | None,
+    minimum: int,
+    rare: RareWords,
+) -> ClassView:
+    words = [_word(one) for one in total.words(*key) if one.documents >= minimum]
+    return ClassView(
+        target=key[0],
+        class_name=key[1],
+        items=seen.count[key],
+        mean_logit=seen.mean_logit(key),
+        minimum=minimum,
+        raising_by_mean=_top(words, lambda word: word.mean),
+        raising_by_total=_top(words, lambda word: word.total),
+        lowering_by_mean=_top(words, lambda word: -word.mean),
+        lowering_by_total=_top(words, lambda word: -word.total),
+        heatmap=grid_of(heatmap.relevance) if heatmap else None,
+        rare=rare.top,
+        rare_overlap=rare.overlap,
+        rare_shared=rare.shared,
+        weighted=rare.weighted,
+        positions=tuple(_part(one) for one in total.positions.parts(*key)),
+    )
+
+
+def _part(one: PartTotal) -> PositionPart:
+    return PositionPart(
+        mean=one.relevance / one.positions if one.positions else None,
+        mean_size=one.magnitude / one.positions if one.positions else None,
+        positions=one.positions,
+        texts=one.texts,
+    )
+
+
+def _word(one: WordTotal) -> WordRow:
+    return WordRow(
+        word=one.word,
+        mean=one.relevance / one.mentions,
+        total=one.relevance,
+        mentions=one.mentions,
+        documents=one.documents,
+        function=says_little(one.word),
+    )
+
+
+def _top(words: Sequence[WordRow], number: Callable[[WordRow], float]) -> tuple[WordRow, ...]:
+    """The words with the largest positive number, ties by the word itself.
+
+    Punctuation and function words do not head a list: those that would be among its words follow
+    them, and words that say more take their places.
+    """
+    ranked = sorted((word for word in words if number(word) > 0.0), key=lambda w: w.word)
+    ranked.sort(key=number, reverse=True)
+    telling = [word for word in ranked if not word.function][:WORDS]
+    return (*telling, *(word for word in ranked[:WORDS] if word.function))
+
+
+def _most_frequent(heatmaps: Sequence[MeanHeatmap]) -> Mapping[ClassKey, MeanHeatmap]:
+    """One heatmap per class: of the grid that most pictures had."""
+    found: dict[ClassKey, MeanHeatmap] = {}
+    for one in sorted(heatmaps, key=lambda heatmap: heatmap.count):
+        found[one.target, one.class_name] = one
+    return found
 
 
 def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
     return max(value, redactor.fewest)
+
+
+def _omitted(value: int, summary: Any, redactor: Redactor) -> int:
+    classes: tuple[ClassView, ...] = summary.classes
+    return value + sum(one.items < redactor.fewest for one in classes)
 
 
 _RULES: Mapping[type, RedactionRules] = {
@@ -37,14 +199,10 @@ _RULES: Mapping[type, RedactionRules] = {
         },
     ),
     WordRow: RedactionRules(
-        stands=at_least("documents"), fields=kept("word mean total mentions documents")
+        stands=at_least("documents"), fields=kept("word mean total mentions documents function")
     ),
-    RareWord: RedactionRules(
-        stands=at_least("documents"),
-        fields=kept("word score mean rarity mentions documents also"),
-    ),
-    Overlap: RedactionRules(fields=kept("target class_name share")),
     PositionPart: RedactionRules(fields=kept("mean mean_size positions texts")),
+    **RARE_WORDS,
 }
 
 
@@ -82,18 +240,65 @@ def _heatmaps(views: Sequence[ClassView]) -> dict[int, str]:
     return found
 
 
+def mean_heatmap(grid: Grid, scale: float) -> str:
+    """The mean heatmap of a class as a `data:` address."""
+    return data_uri(tile(np.asarray(grid), width=208, scale=scale))
+
+
 def heatmap_scale(views: Sequence[ClassView], target: str) -> float:
     """The largest |mean relevance| of a patch in any class of `target`."""
     grids = [v.heatmap for v in views if v.heatmap and v.target == target]
     return max((abs(cell) for grid in grids for row in grid for cell in row), default=0.0)
 
 
+def colour(view: ClassView, classes: Sequence[str], place: int) -> str:
+    """The colour of a class, a CSS value; the same for every target."""
+    known = view.class_name in classes
+    return stroke(classes.index(view.class_name) if known else place).colour
+
+
+def positions(view: ClassView, name: str) -> Drawing | None:
+    """Mean relevance by place in the text; None where it was not measured.
+
+    Args:
+        view: of the class.
+        name: what the class is called in a sentence.
+    """
+    parts = [part for part in view.positions if part.positions]
+    if not parts:
+        return None
+    count = len(view.positions)
+    centres = tuple((number + 0.5) / count for number in range(count))
+    means = Series(
+        x=centres,
+        y=tuple(part.mean for part in view.positions),
+        stroke=Stroke(colour="var(--of)", dash=(1, 0)),  # the class's own, from its block
+        name="relevance",
+    )
+    sizes = Series(
+        x=centres,
+        y=tuple(part.mean_size for part in view.positions),
+        stroke=stroke(0, "random"),
+        name="size of relevance, whatever its sign",
+    )
+    first, last = parts[0].mean or 0.0, parts[-1].mean or 0.0
+    return charts.line_drawing(
+        [means, sizes],
+        x_title="share of the text before",
+        y_title="mean of a position",
+        label=f"Mean relevance for {encodable(name)} by place in the text: {first:+.3f} at the "
+        f"beginning, {last:+.3f} at the end; the numbers are in the table beside it.",
+    )
+
+
 def _drawing(report: Any) -> Mapping[str, Any]:
     return {
         "heatmaps": _heatmaps(report.classes),
         "word_lists": _word_lists,
-        "class_charts": class_charts,
-        "word_plane": class_charts,
+        "plane_of": plane,
+        "cloud_of": cloud,
+        "positions_of": positions,
+        "colour_of": colour,
     }
 
 
@@ -101,6 +306,7 @@ SECTION = Section(
     template="classes.html.j2",
     links=(("classes", "Classes"),),
     redaction=_RULES,
+    of_summary={"classes": within, "classes_omitted": _omitted},
     present=lambda report: bool(report.classes),
     drawing=_drawing,
 )

@@ -1,17 +1,227 @@
 """Examples: single items with their explanations."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
+from PIL import Image
 
+from transexplain.data.image_files import load_image
+from transexplain.data.source_files import inside
+from transexplain.errors import ItemError
 from transexplain.reports.coloured_text import marked_html
-from transexplain.reports.gallery import Shown, show
+from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.report_section import Section
-from transexplain.reports.row_records import Explanation, Gallery, GalleryItem, Reason
-from transexplain.types.words import UNKNOWN, Span
+from transexplain.reports.survey import Reason
+from transexplain.store import results
+from transexplain.store.database import Database
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.words import UNKNOWN, Span, largest, size_of, spans_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """One attribution of a gallery item: words of a text, or a picture's grid."""
+
+    target: str
+    class_name: str
+    logit: float
+    largest: float  #: largest |relevance| of a word or patch
+    words: tuple[Span, ...]
+    grid: Grid | None
+    box: tuple[float, float, float, float] | None = None  #: part of the picture under the grid
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GalleryItem:
+    """One item to look at."""
+
+    item_id: str
+    reason: Reason  #: wrong with the widest margin | strongest relevance | first of the dataset
+    label: str | None
+    predicted: str
+    truncated: bool
+    text: str | None  #: beginning, where it is long
+    hidden: int  #: characters after `text`
+    unread_from: int | None  #: character from which the model read nothing
+    source: str | None  #: picture, relative to `Audited.root`
+    explanations: tuple[Explanation, ...]
+    more: int  #: explanations of this item that are not shown
+    groups: tuple[str, ...] = ()  #: mentioned in it, by name; empty, too, where no audit looked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gallery:
+    """Examples, and the colour scale that all of them share."""
+
+    scale: float  #: 90th percentile over all attributions of the largest |relevance|
+    items: tuple[GalleryItem, ...]
+
+
+_SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
+_ALPHA = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One explanation as pictures, each a `data:` address."""
+
+    shared: str  #: on the scale that all examples share
+    own: str  #: on its own scale
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One gallery item as pictures."""
+
+    original: str | None
+    missing: str  #: why there is no original; heatmaps then stand alone
+    drawn: tuple[Drawn, ...]
+
+
+def show(item: GalleryItem, root: str, scale: float) -> Shown:
+    """Open the picture of `item` and draw its explanations."""
+    try:
+        image = _open(item.source, root)
+    except ItemError as error:
+        drawn = tuple(_alone(one, scale) for one in item.explanations)
+        return Shown(None, str(error), drawn)
+    image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
+    ground = muted(image)
+    drawn = tuple(_over(ground, one, scale) for one in item.explanations)
+    return Shown(data_uri(image), "", drawn)
+
+
+def _open(source: str | None, root: str) -> Image.Image:
+    if source is None:
+        raise ItemError("missing-image", "no file of this picture was recorded")
+    if not root:
+        raise ItemError("missing-image", "the dataset's folder was not recorded")
+    return load_image(inside(Path(root), source), name=source)
+
+
+def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:
+    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
+    return Drawn(
+        shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale, box=box)),
+        own=data_uri(overlay(image, grid, alpha=_ALPHA, box=box)),
+    )
+
+
+def _alone(one: Explanation, scale: float) -> Drawn:
+    grid = np.asarray(one.grid or ((0.0,),))
+    return Drawn(shared=data_uri(tile(grid, scale=scale)), own=data_uri(tile(grid)))
+
+
+EXPLANATIONS = 3  #: shown of one item
+CHARACTERS = 4_000  #: shown of one text
+
+
+def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
+    """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
+    found: dict[str, list[Explanation]] = {}
+    unread: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    more: dict[str, int] = {}
+    for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
+        kept = found.setdefault(one.item_id, [])
+        if len(kept) == EXPLANATIONS:
+            more[one.item_id] = more.get(one.item_id, 0) + 1
+            continue
+        text, explanation, end = _explanation(one)
+        kept.append(explanation)
+        texts.setdefault(one.item_id, text)
+        unread[one.item_id] = max(end, unread.get(one.item_id, 0))
+    outcomes, groups = outcomes_of(db, run_id, chosen), _groups(db, run_id, chosen)
+    order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
+    shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
+    return Gallery(
+        scale=scale,
+        items=tuple(
+            _item(
+                outcomes[item_id],
+                reason,
+                texts.get(item_id, ""),
+                tuple(found.get(item_id, ())),
+                unread_from=unread.get(item_id, 0),
+                more=more.get(item_id, 0),
+                groups=tuple(sorted(groups.get(item_id, ()))),
+            )
+            for item_id, reason in shown
+            if item_id in outcomes
+        ),
+    )
+
+
+def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str, ItemOutcome]:
+    """What became of these items; those without a result have no entry."""
+    found = results.iter_items(db, run_id, item_ids=item_ids)
+    return {one.item_id: one for one in found if not isinstance(one, ItemFailure)}
+
+
+def _groups(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for one in results.iter_mentions(db, run_id, item_ids=list(chosen)):
+        found.setdefault(one.item_id, set()).add(one.group)
+    return found
+
+
+def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
+    """The text, the explanation, and the character after the last that the model read."""
+    text: str = ""
+    words: tuple[Span, ...] = ()
+    grid: Grid | None = None
+    box = None
+    if isinstance(one.features, PatchGrid):
+        grid, box = grid_of(one.relevance), one.features.box
+    else:
+        text, words = spans_of(one)
+    shown = tuple(word for word in words if word.end <= CHARACTERS)
+    return (
+        text,
+        Explanation(
+            target=one.target,
+            class_name=one.class_name,
+            logit=one.logit,
+            largest=size_of(one) if grid else largest(words),
+            words=shown,
+            grid=grid,
+            box=box,
+        ),
+        max((word.end for word in words), default=0),
+    )
+
+
+def _item(
+    outcome: ItemOutcome,
+    reason: Reason,
+    text: str,
+    explanations: tuple[Explanation, ...],
+    *,
+    unread_from: int,
+    more: int,
+    groups: tuple[str, ...],
+) -> GalleryItem:
+    is_text = any(one.grid is None for one in explanations)
+    return GalleryItem(
+        item_id=outcome.item_id,
+        reason=reason,
+        label=outcome.label,
+        predicted=outcome.predicted,
+        truncated=outcome.truncated,
+        text=text[:CHARACTERS] if is_text else None,
+        hidden=max(0, len(text) - CHARACTERS) if is_text else 0,
+        unread_from=unread_from if is_text and outcome.truncated else None,
+        source=outcome.source,
+        explanations=explanations,
+        more=more,
+        groups=groups,
+    )
+
 
 _REASONS: dict[Reason, str] = {
     "wrong": "Wrong, by the widest margin",
@@ -109,6 +319,7 @@ SECTION = Section(
     template="examples.html.j2",
     links=(("examples", "Examples"),),
     redaction=_RULES,
+    of_summary={"gallery": within},
     present=lambda report: bool(report.gallery.items),
     drawing=_drawing,
 )

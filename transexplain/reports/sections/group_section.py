@@ -1,67 +1,361 @@
 """Who is mentioned, and whether it matters: the tables of the group section."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from transexplain.analysis.groups.entity_ranking import Ranking
-from transexplain.analysis.groups.mention_ablation import AblationStatistic
-from transexplain.analysis.groups.randomised_control import RandomisedRow
-from transexplain.reports import controls, forest
-from transexplain.reports.report_records import Groups
-from transexplain.reports.report_section import Section
-from transexplain.reports.sections.group_rules import RULES
-from transexplain.types.findings import GroupStatistic
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.entity_ranking import Ranking, rankings
+from transexplain.analysis.groups.group_cells import cells_of, reference_name
+from transexplain.analysis.groups.group_controls import Placebo, Planted, placebo, planted
+from transexplain.analysis.groups.group_splits import Split, splits, with_reversals
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
+from transexplain.analysis.groups.matching_sheet import ALL, Precision
+from transexplain.analysis.groups.mention_ablation import Ablations, ablations_of
+from transexplain.analysis.groups.outcomes import Outcome
+from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.phrasing import named
+from transexplain.reports.proxies import Proxies
+from transexplain.reports.redaction import RedactionRules, Redactor, empty, kept, within
+from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.sections import (
+    controls,
+    group_answers,
+    group_matching,
+    group_quality,
+    group_relevance,
+)
+from transexplain.reports.sections.cheap_and_exact import compared
+from transexplain.reports.sections.group_answers import verdict_statements
+from transexplain.reports.sections.group_matching import (
+    Dropped,
+    GroupMatching,
+    RareGroup,
+    dropped_by_group,
+    matching_of,
+    rare_groups,
+    without_rare,
+)
+from transexplain.reports.sections.group_quality import GroupQuality, quality_by_group
+from transexplain.reports.sections.group_relevance import (
+    group_tables,
+    key_of,
+    ranking_axis,
+    relevance_statements,
+    row_of,
+    rules_of,
+    shown_rankings,
+    spread_axis,
+    with_measures,
+)
+from transexplain.store.database import Database
+from transexplain.types.findings import Correction, GroupStatistic, Practical
+from transexplain.types.plans import AmbiguityPolicy, AuditRun
+
+_RANKED = 10  #: entities at either end
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTable:
-    """The comparisons for one target and class, strongest first."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Groups:
+    """The entity-group table and what it was judged by."""
 
-    target: str
-    class_name: str
     rows: tuple[GroupStatistic, ...]
-    flagged: int
-    axis: forest.Axis
+    reference: str
+    practical: float  #: smallest difference of relevance that matters, in the unit
+    correction: str  #: of p-values for the number of comparisons
+    never_mentioned: tuple[str, ...]
+    sources: Mapping[str, str]  #: group -> where its terms came from
+    limits: Practical = field(default_factory=Practical)  #: of answers: what matters
+    verdicts: tuple[GroupVerdict, ...] = ()  #: of every mentioned group but references
+    outcomes: tuple[Outcome, ...] = ()  #: of answers, by group, stratum and answer
+    counterfactuals: tuple[Counterfactual, ...] = ()  #: of swaps and regions, the same way
+    proxies: tuple[Proxies, ...] = ()  #: of groups with different outcomes
+    removals: Ablations | None = None  #: None: no mention was removed
+    randomised: Randomised | None = None  #: None: no item was drawn for it
+    placebo: Placebo | None = None  #: None: nothing could be compared
+    planted: tuple[Planted, ...] = ()  #: by size; empty: not asked for, or nothing is compared
+    rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
+    splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
+    dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
+    rare: tuple[RareGroup, ...] = ()  #: meetings of groups that are not compared, under 2 %
+    quality: tuple[GroupQuality, ...] = ()  #: the reference's first
+    matching: tuple[GroupMatching, ...] = ()  #: in the order of the plan
+    precision: Precision | None = None  #: of all checked matches; None: nobody checked any
 
 
-def _tables(groups: Groups) -> Iterator[GroupTable]:
-    axes = {
-        target: forest.axis_of([r for r in groups.rows if r.target == target], groups.practical)
-        for target in dict.fromkeys(row.target for row in groups.rows)
-    }
-    for target, class_name in dict.fromkeys((r.target, r.class_name) for r in groups.rows):
-        rows = [r for r in groups.rows if (r.target, r.class_name) == (target, class_name)]
-        rows.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
-        flagged = sum(row.flagged for row in rows)
-        yield GroupTable(target, class_name, tuple(rows), flagged, axes[target])
+def groups_of(
+    db: Database, run: AuditRun, total: ShardAggregate, precisions: Sequence[Precision] = ()
+) -> Groups | None:
+    """The group table with its controls; None where the audit named no groups."""
+    plan = run.plan
+    if not plan.groups:
+        return None
+    rules = rules_of(plan)
+    rare = rare_groups(plan, matching_of(plan, total.entities, dropped_by_group(total.dropped)))
+    total = without_rare(total, rare)
+    totals = total.entities
+    cells = cells_of(totals)
+    rows = with_measures(plan, total, cells, compared(plan, total, cells, rules))
+    parts = splits(totals, rows, rules)
+    control = placebo(cells, rules)
+    dropped = dropped_by_group(total.dropped)
+    mentioned = {row.group for row in rows} | {one.group for one in rare}
+    matching = matching_of(plan, totals, dropped, precisions)
+    groups = Groups(
+        rows=tuple(with_reversals(rows, parts)),
+        reference=reference_name(row.reference for row in rows),
+        practical=plan.practical,
+        correction=plan.correction,
+        limits=plan.matters,
+        never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
+        sources={group.name: group.source for group in plan.groups},
+        removals=ablations_of(total.checked.removals),
+        randomised=randomised_control(total.checked.randomised, rules),
+        placebo=control if control.comparisons else None,
+        planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
+        rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
+        splits=parts,
+        dropped=dropped,
+        rare=rare,
+        quality=quality_by_group(db, run, total.gaps),
+        matching=matching,
+        precision=next((one for one in precisions if one.group == ALL), None),
+    )
+    return _answered(groups, db, run, total)
 
 
-def _row_of(
-    groups: Groups | None,
-    check: AblationStatistic | RandomisedRow | GroupStatistic,
-) -> GroupStatistic | None:
-    key = (check.group, check.target, check.class_name)
-    rows = groups.rows if groups else ()
-    return next((one for one in rows if (one.group, one.target, one.class_name) == key), None)
+def _answered(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
+    """With the rates, the swaps and the verdicts."""
+    rare = {one.group for one in groups.rare}
+    names = [group.name for group in run.plan.groups if group.name not in rare]
+    found = group_answers.group_answers(db, run, total, names, groups.rows, groups.matching)
+    return replace(
+        groups,
+        verdicts=found.verdicts,
+        outcomes=found.outcomes,
+        counterfactuals=found.counterfactuals,
+        proxies=found.proxies,
+    )
 
 
-def _ranking_axis(ranking: Ranking) -> forest.Axis:
-    return forest.axis_around(end for one in ranking.entities for end in one.interval)
+def _verdicts(
+    value: tuple[GroupVerdict, ...], groups: Groups, redactor: Redactor
+) -> tuple[GroupVerdict, ...]:
+    """Those on groups that are in the table."""
+    shown = {row.group for row in groups.rows if row.documents >= redactor.fewest}
+    found: tuple[GroupVerdict, ...] = redactor.within(
+        tuple(one for one in value if one.group in shown)
+    )
+    return found
 
 
-def _spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
-    spreads = [row.quantiles for row in rows if row.quantiles]
-    return forest.axis_around(end for one in spreads for end in (one.low, one.high))
+def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) -> Randomised | None:
+    """Rows of comparisons that are in the table."""
+    if value is None or value.items < redactor.fewest:
+        return None
+    known = {key_of(row) for row in groups.rows if row.documents >= redactor.fewest}
+    rows = tuple(row for row in value.rows if key_of(row) in known)
+    made: Randomised | None = redactor.within(replace(value, rows=rows))
+    return made
+
+
+#: A group that is left out of the table is also left out of the list of groups that nobody
+#: mentions: it is mentioned.
+_RULES: Mapping[type, RedactionRules] = {
+    Groups: RedactionRules(
+        fields={
+            "verdicts": _verdicts,
+            "proxies": empty(()),
+            "randomised": _randomised,
+            "rankings": shown_rankings,
+            **dict.fromkeys(
+                (
+                    "rows",
+                    "limits",
+                    "outcomes",
+                    "counterfactuals",
+                    "removals",
+                    "placebo",
+                    "planted",
+                    "splits",
+                    "dropped",
+                    "rare",
+                    "quality",
+                    "matching",
+                    "precision",
+                ),
+                within,
+            ),
+            **kept("reference practical correction never_mentioned sources"),
+        }
+    ),
+    **group_relevance.RULES,
+    **group_answers.RULES,
+    **controls.RULES,
+    **group_matching.RULES,
+    **group_quality.RULES,
+}
+
+
+def control_sentences(groups: Groups) -> list[str]:
+    """What the removals, the randomised model and the planted differences showed; plain text."""
+    found = [controls.removal_sentence(groups.removals)] if groups.removals else []
+    if groups.randomised:
+        found.append(controls.randomised_sentence(groups.rows, groups.randomised))
+    if groups.planted:
+        found.append(controls.planted_sentence(groups.planted))
+    return found
+
+
+_SENTENCES = 6  #: of one kind
+_NEVER_NAMED = 4
+
+
+def _sentences(report: Any) -> Iterator[Statement]:
+    groups: Groups | None = report.groups
+    if groups is None:
+        if report.audited.modality == "text":
+            yield Statement(
+                kind="unknown",
+                text="No entity groups were given, so nothing is said about who is mentioned.",
+            )
+        return
+    yield from verdict_statements(groups.verdicts, _SENTENCES)
+    yield from relevance_statements(
+        groups.rows,
+        groups.randomised,
+        unit=report.audited.unit,
+        classes=report.audited.classes,
+        most=_SENTENCES,
+    )
+    yield from _unknown_groups(groups)
+
+
+def _unknown_groups(groups: Groups) -> Iterator[Statement]:
+    never = groups.never_mentioned
+    if absent := sorted({row.reference for row in groups.rows} & set(never)):
+        yield Statement(
+            kind="problem",
+            text=f"Nothing was compared with {named(absent)}: the reference is never mentioned.",
+        )
+    if len(never) > _NEVER_NAMED:
+        yield Statement(
+            kind="unknown",
+            text=f"{len(never)} of the {len(groups.sources)} groups were never mentioned.",
+        )
+    elif never:
+        yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
+
+
+def group_notes(run: AuditRun) -> Iterator[str]:
+    """How groups are found, compared and checked, a paragraph each."""
+    if not run.plan.groups:
+        return
+    matching = run.plan.matching
+    yield (
+        "Entities are found by their spelling, at word boundaries, longest match first. Names that "
+        f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
+        "tells how often they were left out, and draws matches for a person to check. A mention's "
+        "relevance is the sum over its pieces."
+    )
+    if matching.columns:
+        columns = "column" if len(matching.columns) == 1 else "columns"
+        yield (
+            f"Groups of the {columns} {' and '.join(matching.columns)} are of whole items: the "
+            "relevance is the sum over an item's positions without special ones, and the item is "
+            "the entity."
+        )
+    yield from _statistics(run)
+    yield from _checks(run)
+
+
+def _statistics(run: AuditRun) -> Iterator[str]:
+    yield (
+        "The unit of the group table is the entity, not the mention, because mentions of one name "
+        "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
+        f"Intervals are 95\u00a0%: Student for a group's mean, Welch for a difference below "
+        f"{BOOTSTRAP_FROM} entities on a side, from there on a Poisson bootstrap over entities. "
+        f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed. Where the "
+        "reference has the same entities (regions of one picture), each is compared with itself: "
+        "p is then of sign flips."
+    )
+    yield (
+        "Tables by predicted class, by right or wrong and by slice are families of their own: p is "
+        "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
+        "distributions and a second lexicon have no vote."
+    )
+    limits = run.plan.matters
+    yield (
+        "Verdicts on groups are made of answers. *Different answers*: the mean change of the "
+        "answer's log-odds (or probability) when names of a group take the place of names of its "
+        f"reference is beyond {limits.logit:g} logit ({100 * limits.probability:g} points), or "
+        "the change differs between texts by more than that; the interval is over names and texts "
+        "(or clusters of them), clustered both ways. *Different outcomes*: rates differ by more "
+        f"than {100 * limits.probability:g} points and their ratio is outside "
+        f"{limits.impact_ratio:g} to {1 / limits.impact_ratio:.2f}; intervals are Wilson's at the "
+        "effective number of items, Newcombe's and Donner and Zou's. p of all groups, answers and "
+        f"strata, {_CORRECTED[run.plan.correction]}, is at most 0.05. *Equivalent*: the 90\u00a0% "
+        "intervals of both lie within the limits. *Explained differently*: equivalent, and "
+        "relevance differs."
+    )
+    yield (
+        f"Relevance: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
+        f"the difference exceeds {run.plan.practical:g}; *equivalent* where its 90\u00a0% interval "
+        f"lies within ±{run.plan.practical:g}; *inconclusive* otherwise. None of them says why: "
+        "attribution is not causation."
+    )
+
+
+def _checks(run: AuditRun) -> Iterator[str]:
+    check = run.plan.check
+    if check is None:
+        return
+    ways = []
+    if not check.whole:
+        ways.append("one randomly sampled mention of each was ablated")
+    if check.swap:
+        ways.append("other names of its group and of its reference took its place")
+    if check.regions:
+        ways.append(
+            "every region marked in a picture was hidden: filled with the picture's mean colour, "
+            "blurred, and in-painted"
+        )
+    if check.randomised:
+        many = "a model" if check.draws == 1 else f"one of {check.draws} models"
+        ways.append(
+            f"{many} with a new random sample of all weights explained them for the same classes"
+        )
+    yield (
+        "A random sample of the items that mention somebody was checked (share "
+        f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
+        "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
+        "1. Of this only other names have a vote in the verdicts."
+    )
+
+
+_AMBIGUOUS: dict[AmbiguityPolicy, str] = {
+    "cue": "where a capital, a title or a neighbouring word tells them from these",
+    "always": "wherever they stand",
+    "never": "nowhere",
+}
+_CORRECTED: dict[Correction, str] = {
+    "bh": "adjusted over the whole table by Benjamini and Hochberg",
+    "by": "adjusted over the whole table by Benjamini and Yekutieli",
+    "holm": "adjusted over the whole table by Holm",
+    "none": "not adjusted for the number of comparisons",
+}
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
     groups: Groups | None = report.groups
+    rows = groups.rows if groups else ()
     return {
-        "tables": tuple(_tables(groups)) if groups else (),
-        "spread_axis": _spread_axis,
-        "ranking_axis": _ranking_axis,
-        "row_of": lambda check: _row_of(groups, check),
+        "tables": tuple(group_tables(rows, groups.practical)) if groups else (),
+        "spread_axis": spread_axis,
+        "ranking_axis": ranking_axis,
+        "row_of": lambda check: row_of(rows, check),
         "controls": controls,
     }
 
@@ -69,7 +363,9 @@ def _drawing(report: Any) -> Mapping[str, Any]:
 SECTION = Section(
     template="groups.html.j2",
     links=(("groups", "Groups"),),
-    redaction=RULES,
+    redaction=_RULES,
+    of_summary={"groups": within},
     present=lambda report: report.groups is not None,
+    sentences=_sentences,
     drawing=_drawing,
 )

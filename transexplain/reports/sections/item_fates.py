@@ -1,11 +1,91 @@
 """What the data is like, where its items went, and how entities were found in it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from transexplain.reports.redaction import RedactionRules, Redactor, kept
-from transexplain.reports.report_records import Counts
-from transexplain.reports.report_section import Section
-from transexplain.reports.row_records import Confusion
+from transexplain.analysis.groups.intervals import wilson
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.phrasing import named, things
+from transexplain.reports.redaction import RedactionRules, Redactor, kept, within
+from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.sections.failed_items import FailureKind
+from transexplain.store import results, run_totals, runs
+from transexplain.store.database import Database
+from transexplain.types.plans import AuditRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """How many items went where."""
+
+    total: int
+    done: int
+    failed: int
+    pending: int  #: neither done nor failed: the run is not over, or shards are dead
+    dead_shards: int
+    truncated: int
+    labelled: int
+    correct: int  #: predicted as labelled
+    accuracy: float | None  #: correct / labelled; None where no item has a label
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confusion:
+    """Items by label and predicted class; only explained ones."""
+
+    labels: tuple[str, ...]  #: rows; "" stands for items without a label
+    predicted: tuple[str, ...]  #: columns
+    counts: tuple[tuple[int | None, ...], ...]  #: None: fewer than `Summary.fewest`, but not 0
+    omitted: int  #: items in rows or columns left out because there are too many classes
+
+
+def counts_of(db: Database, run: AuditRun) -> Counts:
+    """How many items of a run were explained, failed, were cut, and predicted as labelled."""
+    progress = runs.progress(db, run.id)
+    correct, labelled = results.accuracy(db, run.id) or (0, 0)
+    return Counts(
+        total=progress.items_total,
+        done=progress.items_done,
+        failed=progress.items_failed,
+        pending=progress.items_total - progress.items_done - progress.items_failed,
+        dead_shards=progress.states.get("dead", 0),
+        truncated=run_totals.truncated(db, run.id),
+        labelled=labelled,
+        correct=correct,
+        accuracy=correct / labelled if labelled else None,
+    )
+
+
+_CONFUSION = 16  # labels and predicted classes in the table
+
+
+def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:
+    """Items by label and prediction, in the model's order of classes; items without label last."""
+    predictions = total.predictions
+    place = {name: number for number, name in enumerate(names)}
+    rows: Counter[str] = Counter()
+    columns: Counter[str] = Counter()
+    for (label, predicted), count in predictions.items():
+        rows[label or ""] += count
+        columns[predicted] += count
+
+    def ordered(counts: Counter[str]) -> tuple[str, ...]:
+        kept = [name for name, _ in counts.most_common(_CONFUSION)]
+        return tuple(sorted(kept, key=lambda n: (n == "", place.get(n, len(place)), n)))
+
+    labels, answers = ordered(rows), ordered(columns)
+    counts = tuple(
+        tuple(predictions.get((label or None, answer), 0) for answer in answers) for label in labels
+    )
+    inside = sum(map(sum, counts))
+    return Confusion(
+        labels=labels,
+        predicted=answers,
+        counts=counts,
+        omitted=sum(predictions.values()) - inside,
+    )
 
 
 def _cells(
@@ -18,6 +98,98 @@ def _cells(
     )
 
 
+def _sentences(report: Any) -> Iterator[Statement]:
+    """How many items were explained and how many failed, the accuracy, and texts that were cut."""
+    audited, counts = report.audited, report.counts
+    yield from _coverage(audited.modality, counts, report.failures)
+    if counts.pending:
+        why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
+        yield Statement(
+            kind="problem",
+            text=f"{things(audited.modality, counts.pending)} "
+            f"{'has' if counts.pending == 1 else 'have'} no result: the run is "
+            f"{audited.state}{why}. Everything below is about the rest.",
+        )
+    yield from _accuracy(counts, report.confusion)
+    if counts.truncated:
+        yield Statement(
+            kind="problem",
+            text=f"{things(audited.modality, counts.truncated)} "
+            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; only the "
+            "beginning was explained.",
+        )
+
+
+def _coverage(
+    modality: str, counts: Counts, failures: Sequence[FailureKind]
+) -> Iterator[Statement]:
+    total = things(modality, counts.total)
+    if counts.failed:
+        kinds = named([f"{kind.count:,} {kind.kind}" for kind in failures])
+        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
+        yield Statement(
+            kind="fact",
+            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
+        )
+    elif counts.pending:
+        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
+    else:
+        verb = "was" if counts.total == 1 else "were"
+        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
+
+
+_FEWEST = 20  #: labelled items that a comparison with chance needs
+
+
+def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
+    if counts.accuracy is None:
+        yield Statement(
+            kind="unknown", text="No item has a label, so nothing is said about accuracy."
+        )
+        return
+    agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
+    chance = by_chance(found)
+    if chance is None or _beats(chance, counts):
+        yield Statement(
+            kind="fact",
+            text=f"The model agrees with the label of {agrees}: accuracy {counts.accuracy:.3f}.",
+        )
+        return
+    yield Statement(
+        kind="problem",
+        text=f"The model agrees with labels no more often than by chance: {agrees}, accuracy "
+        f"{counts.accuracy:.3f}, by chance {chance:.3f}. Check that the labels are read as the "
+        "right classes: `transexplain plan` prints how, and `labels` in the specification maps "
+        "them.",
+    )
+
+
+def _beats(chance: float, counts: Counts) -> bool:
+    """Whether the accuracy is above chance, as far as that can be said of so few items."""
+    return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
+
+
+def by_chance(found: Confusion) -> float | None:
+    """The accuracy of predictions as frequent as the model's, made without looking at the items.
+
+    sum over classes of share of labels x share of predictions, as in Cohen's kappa (1960). None
+    where it would mean nothing: items of less than two labels, or counts that are not all there.
+    """
+    rows = [(label, row) for label, row in zip(found.labels, found.counts, strict=True) if label]
+    if found.omitted or len(rows) < 2:
+        return None
+    labels: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    for label, row in rows:
+        for name, count in zip(found.predicted, row, strict=True):
+            if count is None:
+                return None
+            labels[label] += count
+            predicted[name] += count
+    total = labels.total()
+    return sum(labels[name] * predicted[name] for name in labels) / total**2 if total else None
+
+
 _RULES: Mapping[type, RedactionRules] = {
     Counts: RedactionRules(
         fields=kept(
@@ -28,4 +200,10 @@ _RULES: Mapping[type, RedactionRules] = {
 }
 
 
-SECTION = Section(template="data.html.j2", links=(("data", "Data"),), redaction=_RULES)
+SECTION = Section(
+    template="data.html.j2",
+    links=(("data", "Data"),),
+    redaction=_RULES,
+    of_summary=dict.fromkeys(("counts", "confusion"), within),
+    sentences=_sentences,
+)

@@ -1,12 +1,37 @@
 """A manifest as a report shows it: what decided the numbers, without every shard."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from transexplain.provenance.manifest import Manifest
 from transexplain.reports.redaction import RedactionRules, kept, within
-from transexplain.reports.report_records import HashedFile, Provenance
 from transexplain.reports.report_section import Section
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashedFile:
+    """One file that decided the numbers."""
+
+    part: str  #: model | dataset | lexicon | explainer
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """The manifest in short: with what, on what and by whom the numbers were computed."""
+
+    software: tuple[tuple[str, str], ...]  #: (package, version)
+    machines: tuple[str, ...]  #: that computed, each once
+    attention: str  #: kernel; "": not recorded
+    git: str  #: commit of the caller's folder; "": none was recorded
+    seeds: tuple[tuple[str, int], ...]  #: (place in the plan, seed)
+    files: tuple[HashedFile, ...]
+    shards: int
+    attempts: int
+    workers: int
+    seconds: float  #: computing, over all shards
 
 
 def provenance_of(manifest: Manifest) -> Provenance:
@@ -67,5 +92,6 @@ SECTION = Section(
     template="manifest.html.j2",
     links=(("manifest", "Manifest"),),
     redaction=_RULES,
+    of_summary={"provenance": within},
     present=lambda report: report.provenance is not None,
 )

@@ -1,13 +1,15 @@
 """Whether the method of an audit beats random relevance on the sample it was measured on."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics import metric_facts
+from transexplain.evaluating.metrics.class_sensitivity import HARDLY
 from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.registry import load
-from transexplain.reports import approximating
+from transexplain.reports import phrasing
 from transexplain.reports.evaluation.evaluation_records import Difference, Interval
 from transexplain.reports.evaluation.evaluation_tables import kinds, titled
 from transexplain.reports.evaluation.score_statistics import (
@@ -21,20 +23,95 @@ from transexplain.reports.evaluation.score_statistics import (
     minus,
     wholes,
 )
-from transexplain.reports.phrasing import named, things
+from transexplain.reports.phrasing import approximation_sentences, named, power, things
 from transexplain.reports.redaction import RedactionRules, empty, kept, within
-from transexplain.reports.report_records import (
-    ClassSensitivity,
-    Conservation,
-    Faithfulness,
-    FaithfulnessRow,
-    Statement,
-)
-from transexplain.reports.report_section import Section
+from transexplain.reports.report_section import Section, Statement
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.scores import Approximation, EvaluationPlan, MetricSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FaithfulnessRow:
+    """What one metric says of the audit's method on a sample, beside random relevance."""
+
+    target: str
+    metric: str
+    title: str
+    unit: str
+    better: str  #: higher | lower | neither
+    of_content: bool  #: says something of where the relevance lies
+    items: int  #: measured on
+    missing: int  #: of the sample, could not be measured
+    mean: float | None
+    interval: tuple[float, float] | None  #: 95 %
+    random: float | None  #: mean of random relevance
+    difference: float | None  #: the method's minus random's, on common items
+    difference_interval: tuple[float, float] | None  #: 95 %
+    common: int  #: items of the difference
+    p: float | None  #: of the difference, adjusted over the rows
+    beats: bool | None  #: random, beyond chance; None: it cannot be said, or is no question
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Faithfulness:
+    """Whether the audit's method tells what this model goes by, measured on a sample."""
+
+    method: str  #: label in the evaluation
+    items: int  #: of the sample that were measured
+    rows: tuple[FaithfulnessRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conservation:
+    """How exactly the ledgers close, and where the relevance went, over all attributions."""
+
+    attributions: int
+    worst: float  #: largest |gap| / sum of |terms|
+    mean: float
+    worst_item: str
+    tolerance: float | None  #: for this number type; None: measured, not judged
+    above: int  #: attributions above the tolerance; 0 where there is none
+    average: Mapping[str, float]  #: ledger entry -> mean over attributions, in the unit
+    average_size: Mapping[str, float]  #: the same of absolute values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassSensitivity:
+    """Whether the method tells classes apart, on a sample of the run; see metrics."""
+
+    mean: float  #: 0: the same map for every class, 0.5: unrelated maps, 1: opposite ones
+    items: int  #: measured on
+
+
+#: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
+TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
+_ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
+
+
+def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
+    """How exactly the ledgers close; None where no attribution has one."""
+    tolerance = TOLERANCES.get(run.plan.model.dtype)
+    found = results.conservation(db, run.id, tolerance)
+    if found is None:
+        return None
+    return Conservation(
+        attributions=found.n,
+        worst=found.max_relative_gap,
+        mean=found.mean_relative_gap,
+        worst_item=found.worst_item,
+        tolerance=tolerance,
+        above=found.above,
+        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
+        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
+    )
+
+
+def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
+    """None where no shard measured it."""
+    found = total.class_sensitivity
+    return None if found is None else ClassSensitivity(mean=found[0], items=found[1])
 
 
 def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
@@ -63,8 +140,18 @@ def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
     return (*own, *real, plan.methods[0].label)[0]
 
 
-def sentences(found: Faithfulness | None, modality: str) -> Iterator[Statement]:
-    """The headline of the section: on how many measures the method beats random relevance."""
+def _sentences(report: Any) -> Iterator[Statement]:
+    """Whether explanations add up and tell classes apart, and how often they beat random ones."""
+    audited = report.audited
+    if report.counts.done:
+        imported = audited.task == "imported"
+        yield from _conservation(report.conservation, report.approximates, imported=imported)
+    yield from _sensitivity(report.class_sensitivity, audited.method, audited.modality)
+    yield from _against_random(report.faithfulness, audited.modality)
+
+
+def _against_random(found: Faithfulness | None, modality: str) -> Iterator[Statement]:
+    """On how many measures the method beats random relevance."""
     judged = [row for row in found.rows if row.beats is not None] if found else []
     if found is None or not judged:
         return
@@ -138,8 +225,8 @@ def _together(
 def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
     """Rows with p adjusted over all of them, and what follows from it."""
     for row, p in zip(rows, adjust([row.p for row in rows]), strict=True):
-        asked = row.better != "neither" and row.of_content and row.difference is not None
-        yield replace(row, p=p, beats=_beats(row, p) if asked else None)
+        judged = row.better != "neither" and row.of_content and row.difference is not None
+        yield replace(row, p=p, beats=_beats(row, p) if judged else None)
 
 
 def _beats(row: FaithfulnessRow, p: float | None) -> bool | None:
@@ -148,6 +235,56 @@ def _beats(row: FaithfulnessRow, p: float | None) -> bool | None:
     low, high = row.difference_interval
     sure = p < LEVEL if p is not None else low > 0 or high < 0
     return sure and (row.difference > 0 if row.better == "higher" else row.difference < 0)
+
+
+def _conservation(
+    found: Conservation | None, approximates: Approximation | None, *, imported: bool
+) -> Iterator[Statement]:
+    if approximates is not None:
+        yield Statement(kind="unknown", text=approximation_sentences(approximates))
+    elif imported:
+        yield Statement(
+            kind="unknown",
+            text="Not measured, because the model is not at hand: whether explanations add up to "
+            "the logit, whether they are faithful and tell classes apart, and whether swapped "
+            "mentions change the prediction.",
+        )
+    elif found is None:
+        yield Statement(
+            kind="unknown",
+            text="This method does not conserve: its numbers do not add up to the logit.",
+        )
+    elif found.tolerance is None:
+        yield Statement(
+            kind="fact",
+            text=f"Explanations add up to the logit within {power(found.worst)} of their terms "
+            "(half precision: measured, not judged).",
+        )
+    elif found.above:
+        yield Statement(
+            kind="problem",
+            text=f"{found.above:,} of {found.attributions:,} explanations do not add up to their "
+            f"logit: the worst gap is {power(found.worst)} of its terms, the tolerance "
+            f"{power(found.tolerance)}. Do not rely on them.",
+        )
+    else:
+        yield Statement(
+            kind="good",
+            text=f"Every explanation adds up to the logit it explains: the worst gap is "
+            f"{power(found.worst)} of its terms, the tolerance {power(found.tolerance)}.",
+        )
+
+
+def _sensitivity(found: ClassSensitivity | None, method: str, modality: str) -> Iterator[Statement]:
+    if found is None or found.mean >= HARDLY:
+        return
+    yield Statement(
+        kind="problem",
+        text=f"{method} hardly tells classes apart here: class sensitivity "
+        f"{found.mean:.2f} on {things(modality, found.items)}, where 0 is the same map "
+        "for every class. What is listed for a class shows which items are in it, not what "
+        "speaks for it.",
+    )
 
 
 _RULES: Mapping[type, RedactionRules] = {
@@ -188,5 +325,9 @@ SECTION = Section(
     redaction=_RULES,
     present=_present,
     linked=_measured,
-    drawing=lambda _report: {"approximation": approximating.approximation_sentences},
+    of_summary=dict.fromkeys(
+        ("conservation", "class_sensitivity", "faithfulness", "approximates"), within
+    ),
+    sentences=_sentences,
+    drawing=lambda _report: {"approximation": phrasing.approximation_sentences},
 )

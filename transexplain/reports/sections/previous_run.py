@@ -1,20 +1,53 @@
 """A run beside the one before: what was changed, and what came out differently."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import portable
 from transexplain.reports.phrasing import named
-from transexplain.reports.redaction import RedactionRules, kept, within
-from transexplain.reports.report_records import Counts, GroupChange, Groups, Previous, Statement
-from transexplain.reports.report_section import Section
-from transexplain.reports.tallies import counts_of, group_rows, merged
+from transexplain.reports.redaction import RedactionRules, Redactor, kept, within
+from transexplain.reports.report_section import Section, Statement, merged
+from transexplain.reports.sections.group_relevance import group_rows, key_of
+from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.item_fates import Counts, counts_of
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic
 from transexplain.types.plans import AuditRun
 
 _NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupChange:
+    """One group's difference to the reference in the run before and in this one."""
+
+    group: str
+    target: str
+    class_name: str
+    before: float | None  #: in the unit; None: too few entities, or the group was not there
+    now: float | None
+    flagged_before: bool
+    flagged_now: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Previous:
+    """The run that this one is compared with, and what is different; nothing is tested here."""
+
+    run_id: str
+    name: str
+    state: str
+    created: float
+    model_changed: bool  #: weights, config or tokenizer
+    data_changed: bool
+    method_changed: bool  #: or its parameters
+    counts: Counts
+    common: int  #: items by id that both runs explained
+    other_prediction: int  #: of these
+    groups: tuple[GroupChange, ...]
 
 
 def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | None:
@@ -69,8 +102,9 @@ def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupS
     return {(row.group, row.target, row.class_name): row for row in rows}
 
 
-def differences(previous: Previous | None, counts: Counts) -> Iterator[Statement]:
-    """The sentences of the headline about the run before."""
+def _sentences(report: Any) -> Iterator[Statement]:
+    """What changed since the run before, and what came out differently."""
+    previous: Previous | None = report.previous
     if previous is None:
         return
     changes = [f"{_changed(previous)} since run {previous.run_id}"]
@@ -80,7 +114,7 @@ def differences(previous: Previous | None, counts: Counts) -> Iterator[Statement
             f"{previous.other_prediction:,} of {previous.common:,} items {both} are predicted "
             "differently"
         )
-    was, now = previous.counts.accuracy, counts.accuracy
+    was, now = previous.counts.accuracy, report.counts.accuracy
     if was is not None and now is not None:
         changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
     yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
@@ -129,7 +163,7 @@ _RULES: Mapping[type, RedactionRules] = {
     Previous: RedactionRules(
         fields={
             "counts": within,
-            "groups": within,  # `_previous` leaves out those that the group table has not
+            "groups": within,  # `_redacted` leaves out those that the group table has not
             **kept(
                 "run_id name state created model_changed data_changed method_changed common "
                 "other_prediction"
@@ -142,9 +176,22 @@ _RULES: Mapping[type, RedactionRules] = {
 }
 
 
+def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previous | None:
+    """Changes of the comparisons alone that are left of the group table."""
+    if value is None:
+        return None
+    groups: Groups | None = redactor.within(summary.groups)
+    known = {key_of(row) for row in groups.rows} if groups else set()
+    found = (one for one in value.groups if (one.group, one.target, one.class_name) in known)
+    made: Previous | None = redactor.within(replace(value, groups=tuple(found)))
+    return made
+
+
 SECTION = Section(
     template="previous.html.j2",
     links=(("previous", "The run before"),),
     redaction=_RULES,
+    of_summary={"previous": _redacted},
     present=lambda report: report.previous is not None,
+    sentences=_sentences,
 )

@@ -6,8 +6,7 @@ from typing import Any
 
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
-from transexplain.reports.report_records import Statement
-from transexplain.reports.report_section import Section, Source
+from transexplain.reports.report_section import Section, Source, Statement
 from transexplain.store import run_totals
 
 PARTS = 4  #: of about as many texts each

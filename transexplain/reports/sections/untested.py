@@ -1,16 +1,26 @@
 """What a run did not test: whatever nobody may conclude from it, why, and how to find out."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from transexplain.reports.approximating import nearness, sampled
-from transexplain.reports.phrasing import named, short, spoken, things
-from transexplain.reports.redaction import RedactionRules, kept
-from transexplain.reports.report_records import Groups, Summary, Untested
+from transexplain.reports.phrasing import named, nearness, sampled, short, spoken, things
+from transexplain.reports.redaction import RedactionRules, empty, kept
 from transexplain.reports.report_section import Section
-from transexplain.reports.report_verdict import by_verdict
+from transexplain.reports.sections.group_answers import by_verdict
+from transexplain.reports.sections.group_section import Groups
 
 
-def untested(summary: Summary) -> tuple[Untested, ...]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Untested:
+    """Something that nobody may conclude from a run."""
+
+    what: str
+    why: str
+    remedy: str  #: how to test it; "": this software cannot
+
+
+def untested(summary: Any) -> tuple[Untested, ...]:
     """The list, from what every audit leaves open to what this one did not measure."""
     found = (*_data(summary), *_explanations(summary), *_groups(summary))
     return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
@@ -19,7 +29,7 @@ def untested(summary: Summary) -> tuple[Untested, ...]:
 _Found = Iterator[tuple[str, str, str]]
 
 
-def _data(summary: Summary) -> _Found:
+def _data(summary: Any) -> _Found:
     audited, counts = summary.audited, summary.counts
     rest = "languages, times and uses" if audited.modality == "text" else "cameras, times and uses"
     yield (
@@ -29,10 +39,10 @@ def _data(summary: Summary) -> _Found:
     )
     if missing := counts.total - counts.done:
         states = ((counts.failed, "failed"), (counts.pending, "without a result"))
-        said = ", ".join(f"{count:,} {state}" for count, state in states if count)
+        missed = ", ".join(f"{count:,} {state}" for count, state in states if count)
         yield (
             "Items without an explanation",
-            f"{missing:,} of {counts.total:,}: {said}.",
+            f"{missing:,} of {counts.total:,}: {missed}.",
             "Mend the items that failed; transexplain retry or resume.",
         )
     if counts.truncated:
@@ -58,7 +68,7 @@ def _data(summary: Summary) -> _Found:
         )
 
 
-def _explanations(summary: Summary) -> _Found:
+def _explanations(summary: Any) -> _Found:
     audited = summary.audited
     if audited.task == "imported":
         yield (
@@ -97,7 +107,7 @@ def _explanations(summary: Summary) -> _Found:
         )
 
 
-def _approximation(summary: Summary) -> _Found:
+def _approximation(summary: Any) -> _Found:
     approximation, mixed = summary.approximates, summary.mixed
     if approximation is not None and (mixed is None or mixed.exact != approximation.teacher):
         yield (
@@ -108,7 +118,7 @@ def _approximation(summary: Summary) -> _Found:
         )
 
 
-def _unexplained(summary: Summary) -> list[str]:
+def _unexplained(summary: Any) -> list[str]:
     """Classes of the model for which nothing was explained; a contrast explains both of its own.
 
     A class of the user's own may hold any of the model's: then none is named.
@@ -121,7 +131,7 @@ def _unexplained(summary: Summary) -> list[str]:
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
-def _groups(summary: Summary) -> _Found:
+def _groups(summary: Any) -> _Found:
     groups = summary.groups
     if groups is None:
         yield (
@@ -149,7 +159,7 @@ def _groups(summary: Summary) -> _Found:
 
 
 def _open(groups: Groups) -> _Found:
-    names = by_verdict(groups)
+    names = by_verdict(groups.verdicts)
     if found := names["inconclusive"]:
         yield (
             "Groups that remain open",
@@ -174,7 +184,7 @@ def _open(groups: Groups) -> _Found:
         )
 
 
-def _unchecked(summary: Summary, groups: Groups) -> _Found:
+def _unchecked(summary: Any, groups: Groups) -> _Found:
     imported, approximation = summary.audited.task == "imported", summary.approximates
     if not groups.counterfactuals and summary.audited.modality == "image":
         yield (
@@ -191,7 +201,7 @@ def _unchecked(summary: Summary, groups: Groups) -> _Found:
     if groups.randomised is None:
         yield (
             "What the words alone bring",
-            "No model with randomised weights was asked whether it shows the same differences"
+            "No model with randomised weights was run to see whether it shows the same differences"
             f"{': the explainer cannot read one' if approximation else ''}.",
             ""
             if imported
@@ -215,4 +225,9 @@ def _unchecked(summary: Summary, groups: Groups) -> _Found:
 
 _RULES: Mapping[type, RedactionRules] = {Untested: RedactionRules(fields=kept("what why remedy"))}
 
-SECTION = Section(template="scope.html.j2", links=(("untested", "Not tested"),), redaction=_RULES)
+SECTION = Section(
+    template="scope.html.j2",
+    links=(("untested", "Not tested"),),
+    redaction=_RULES,
+    of_summary={"untested": empty(())},  # the list is made of what is left
+)

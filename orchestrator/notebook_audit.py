@@ -1,0 +1,364 @@
+"""A whole audit by one call: from a model and data, also in memory, to its verdict and report.
+
+It goes the way of the command line: specification, plan, store, shards, report. A model that is in
+memory only cannot be loaded by another process.
+"""
+
+import html
+import math
+import signal
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from tqdm import tqdm
+
+from orchestrator.dispatch.finish import exit_code, write_reports
+from orchestrator.dispatch.local import Reports, run_local
+from orchestrator.in_memory_files import data_section, groups_section, write_whole
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import AuditSpec
+from orchestrator.spec.audit_spec import SECTIONS
+from orchestrator.spec.spec_document import put_over, validated
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.registry import require
+from transexplain.reports import REPORTS
+from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import StatementKind
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.store import runs
+from transexplain.store.revisions import open_database
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import TargetLike
+
+if TYPE_CHECKING:
+    import pandas
+
+    from transexplain.models.loaded_model import LoadedModel
+    from transexplain.store.database import Database
+
+
+def audit(  # noqa: PLR0913 - keys of a specification
+    model: Any,
+    data: Any,
+    *,
+    groups: str | Mapping[str, Any] | Sequence[str] | None = None,
+    targets: TargetLike | Sequence[TargetLike] = "predicted",
+    labels: Mapping[Any, Any] | str | None = None,
+    method: str | MethodSpec | Mapping[str, Any] = "lrp",
+    text: str | None = None,
+    label: str | None = None,
+    sample: int | None = None,
+    limit: int | None = None,
+    name: str = "audit",
+    database: str | Path | None = None,
+    progress: bool = True,
+    **keys: Any,
+) -> "AuditResult":
+    """Audit a classifier over a dataset, here and now, as `transexplain run` does.
+
+    Args:
+        model: a directory, hub id or timm name; what `load_model` gave; a pipeline; or
+            `(transformers model, its tokenizer or image processor)`. Or the mapping of the
+            section model, such as `{"source": ..., "device": "cuda:0"}`.
+        data: a file (csv, tsv, jsonl, parquet, xlsx) or `imagefolder:DIR`; a DataFrame; a list of
+            texts, of pictures (PIL images, arrays or Path objects), of (text, label) or (picture,
+            label) pairs, or of dictionaries. Or the mapping of the section data, whose `source` is
+            any of these.
+        groups: whose treatment is compared: a lexicon such as `builtin:gender` or a file, or
+            several; group -> names, such as `{"gender/female": ["Anna", "she"], ...}`; or the
+            mapping of the section groups, whose `lexicon` may be such a mapping.
+        targets: what is explained, see `explain`.
+        labels: label of the data -> class, or `by-index`; default: labels are names of classes.
+        method: name, name with parameters as a MethodSpec, or the mapping of the section method.
+        text: column of the texts; default: `text`, else `sentence`.
+        label: column of the labels; default: `label`, where there is one.
+        sample: draw so many items.
+        limit: only the first items.
+        name: of the audit and of its report files.
+        database: URL, or path of an SQLite file; default: `TRANSEXPLAIN_DATABASE_URL`, else
+            `transexplain.db` here, where the command line finds the run, too.
+        progress: whether a bar is shown.
+        keys: any other key of a specification, such as `evaluation={"items": 0}`.
+
+    What should be known beforehand, such as labels that are no classes, is a Python warning.
+
+    A model that is in memory only is audited here, whole. What another process would have to load
+    it for is not possible: `transexplain resume` after an interruption, workers, schedules, and
+    `transexplain verify` unless `--model` names a directory that it was saved to.
+
+    Raises ConfigurationError: model, data, groups, target or a key is wrong. KeyboardInterrupt: the
+    run stays in the store, and the error says whether and how it goes on.
+    """
+    settings = _settings(database)
+    given = _model(model)
+    document: dict[str, Any] = {
+        "name": name,
+        "model": model if given is None else {"source": given.ref.source},
+        "data": data_section(data, settings.snapshot_dir),
+        "targets": targets,
+        "method": _method(method),
+    }
+    if isinstance(document["model"], Path):
+        document["model"] = str(model)
+    if groups is not None:
+        document["groups"] = groups_section(groups, settings.snapshot_dir)
+    if labels is not None:
+        document["labels"] = labels
+    columns = {"text": text, "label": label, "sample": sample, "limit": limit}
+    put_over(document, {f"data.{key}": value for key, value in columns.items()}, (), SECTIONS)
+    spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
+    prepared = prepare_audit(spec, settings, model=given)
+    for warning in prepared.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return _run(prepared, settings, progress=progress, in_memory=given is not None)
+
+
+def _run(
+    prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
+) -> "AuditResult":
+    # nobody wants a notebook's process to be ended because one batch takes long
+    settings = replace(settings, item_deadline=math.inf)
+    with _store(settings.database_url) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        rows, name = prepared.plan.dataset.rows, prepared.plan.name
+        bar = tqdm(total=rows, desc=name, unit="item", disable=not progress)
+        try:
+            with bar, _interruptible() as stop:
+                run_local(
+                    db,
+                    run_id,
+                    settings,
+                    model=prepared.model,
+                    report=Reports(items=bar.update, wait=bar.write),
+                    stop=stop,
+                )
+        except KeyboardInterrupt as stopped:
+            again = (
+                "its model is in memory only, so no other process can go on with it"
+                if in_memory
+                else f"`transexplain resume {run_id}` goes on with it"
+            )
+            stopped.add_note(f"run {run_id} is not finished; {again}")
+            raise
+        if exit_code(db, run_id):
+            warnings.warn(
+                "more items failed than the tolerance allows; see summary.failures", stacklevel=3
+            )
+        summary = summarise(db, run_id)
+    return AuditResult(
+        run_id=run_id,
+        summary=summary,
+        warnings=prepared.warnings,
+        in_memory=in_memory,
+        database=settings.database_url,
+    )
+
+
+#: column of `AuditResult.groups` -> what it holds of a verdict
+_COLUMNS = (
+    "group",
+    "reference",
+    "verdict",
+    "reason",
+    "answer",
+    "items",
+    "rate",
+    "reference_rate",
+    "impact_ratio",
+    "effect",
+    "effect_low",
+    "effect_high",
+    "p",
+    "not_tested",
+)
+
+
+class Verdict(str):
+    """The verdict as a text, and what kind it is of.
+
+    `flagged`: a group gets different answers or outcomes; `clear`: every group gets the same;
+    `problem`: something keeps the numbers from being trusted; `unknown`: the data do not tell;
+    `fact`: nothing was compared, or groups are only explained differently.
+    """
+
+    __slots__ = ("kind",)
+    kind: StatementKind
+
+    def __new__(cls, text: str, kind: StatementKind) -> Self:
+        """`text` with its kind."""
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
+class AuditResult:
+    """What an audit found."""
+
+    run_id: str
+    summary: Summary  #: everything that the report says
+    warnings: tuple[str, ...]  #: what should be known before the findings are read
+    in_memory: bool  #: the model was in memory only
+    database: str = field(repr=False)  #: URL of the store that holds the run
+
+    @property
+    def verdict(self) -> "Verdict":
+        """The whole in one sentence or two; `verdict.kind` is for programs."""
+        found = self.summary.verdict
+        return Verdict(found.text, found.kind) if found else Verdict("", "unknown")
+
+    @property
+    def groups(self) -> "pandas.DataFrame":
+        """One row per group that was compared, or could not be for want of mentions.
+
+        `verdict` is different answers, different outcomes, explained differently, equivalent,
+        inconclusive, or never mentioned. `items` mention the group; `rate` of them, and
+        `reference_rate` of those of the reference, are predicted to have the `answer`, and
+        `impact_ratio` is their ratio. `effect` (95 % interval: `effect_low` to `effect_high`) is
+        the mean change of the answer's log-odds where names of the group take the place of names
+        of the reference, in logits. `p` is adjusted. `not_tested`: what keeps an equivalent group
+        from being clear. What was not measured is NaN or None.
+
+        Raises ConfigurationError where pandas is not installed.
+        """
+        require("pandas", "notebook")
+        import pandas
+
+        found = self.summary.groups
+        rows = [_row(one) for one in found.verdicts] if found else []
+        judged = {row["group"] for row in rows}
+        never = [name for name in found.never_mentioned if name not in judged] if found else []
+        rows += [{"group": name, "verdict": "never mentioned"} for name in never]
+        return pandas.DataFrame(rows, columns=list(_COLUMNS))
+
+    def report(self, path: str | Path = "audits") -> Path:
+        """Write the report; returns where the page is.
+
+        Args:
+            path: a file that ends in `.html` or `.json`; or a folder, for both and the manifest,
+                as the command line writes them.
+
+        Raises ConfigurationError where it cannot be written.
+        """
+        place = Path(path)
+        form = place.suffix.removeprefix(".")
+        if form not in REPORTS:
+            with _store(self.database) as db:
+                _, paths = write_reports(db, self.run_id, place)
+            return next(one for one in paths if one.suffix == ".html")
+        write_whole(place, REPORTS.load(form)(self.summary).encode())
+        return place
+
+    def __repr__(self) -> str:
+        counts = self.summary.counts
+        return (
+            f"<AuditResult {self.summary.audited.name} run {self.run_id}: {counts.done:,} of "
+            f"{counts.total:,} items. {self.verdict}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The verdict, the findings and the groups, for a notebook."""
+        counts = self.summary.counts
+        found = "".join(f"<li>{html.escape(one.text)}</li>" for one in self.summary.headline)
+        told = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
+        table = _table(self.summary.groups.verdicts) if self.summary.groups else ""
+        before = f"<p>Before you read it:</p><ul>{told}</ul>" if told else ""
+        return (
+            f"<div><p><strong>{html.escape(self.verdict)}</strong></p>{table}"
+            f"<details><summary>Findings</summary><ul>{found}</ul></details>{before}"
+            f"<p>{html.escape(self.summary.audited.name)}, run {html.escape(self.run_id)}: "
+            f"{counts.done:,} of {counts.total:,} items explained. "
+            "<code>.report(path)</code> writes the whole report.</p></div>"
+        )
+
+
+def _row(one: GroupVerdict) -> dict[str, Any]:
+    row = {
+        "group": one.group,
+        "reference": one.reference,
+        "verdict": one.verdict,
+        "reason": "; ".join(one.reasons),
+        "answer": one.answer,
+        "p": one.p,
+        "not_tested": "; ".join(one.missing),
+    }
+    if (outcome := one.outcome) is not None:
+        row["items"] = outcome.own.selected.total
+        row["rate"] = outcome.own.selected.share
+        row["reference_rate"] = outcome.other.selected.share
+        row["impact_ratio"] = outcome.impact_ratio
+    if (swap := one.counterfactual) is not None:
+        row["effect"] = swap.effect
+        row["effect_low"], row["effect_high"] = swap.interval or (None, None)
+    return row
+
+
+def _table(verdicts: Iterable[GroupVerdict]) -> str:
+    """Groups, verdicts and their reasons as an HTML table."""
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="text-align:left">{html.escape(cell)}</td>'
+            for cell in (one.group, one.reference, one.verdict, "; ".join(one.reasons))
+        )
+        + "</tr>"
+        for one in verdicts
+    )
+    heads = "".join(
+        f'<th scope="col" style="text-align:left">{head}</th>'
+        for head in ("group", "compared with", "verdict", "why")
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets while the block runs; the next Ctrl-C interrupts as always."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _settings(database: str | Path | None) -> Settings:
+    settings = Settings.from_environment()
+    if database is None:
+        return settings
+    url = str(database) if "://" in str(database) else f"sqlite:///{Path(database).expanduser()}"
+    return replace(settings, database_url=url)
+
+
+def _store(url: str) -> "Database":
+    return open_database(url, upgrade=url.startswith("sqlite"))
+
+
+def _model(model: Any) -> "LoadedModel | None":
+    """A model in memory; None for a place that a specification names."""
+    if isinstance(model, str | Path | Mapping):
+        return None
+    from transexplain.models.load import load_model
+
+    return load_model(*model) if isinstance(model, tuple) and model else load_model(model)
+
+
+def _method(method: Any) -> Any:
+    if isinstance(method, MethodSpec):
+        return {"name": method.name, "params": dict(method.params)}
+    return method

@@ -1,0 +1,225 @@
+"""Regions of pictures hidden: in which ways, of which pictures, and what the model answers then."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from local_audits import audited_in
+from PIL import Image
+from region_pictures import BLUE, RED, make_region_audit
+
+from orchestrator.gate import judge
+from orchestrator.gate.policy import Policy
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import AuditSpec
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.auditing.explained_shard import explain_shard
+from transexplain.auditing.region_hiding import (
+    MOST,
+    WAYS,
+    RegionCheck,
+    blurred,
+    filled,
+    inpainted,
+    region_pixels,
+)
+from transexplain.data.shard_reader import read_shard
+from transexplain.explaining import Explained, Request, explain_items
+from transexplain.explaining.item_loop import Silent
+from transexplain.methods import bound
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.types.items import Annotation, Item
+from transexplain.types.plans import Shard
+
+LEFT = Annotation(group=RED, entity="", box=(0.0, 0.0, 0.5, 1.0))
+
+
+def prepare(folder: Path, keys: dict[str, Any]) -> Prepared:
+    settings = Settings(snapshot_dir=folder / "snapshots")
+    return prepare_audit(AuditSpec.model_validate(keys), settings)
+
+
+def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 24)) -> list[HiddenRegion]:
+    parts = []
+    for index, (start, stop) in enumerate(pairwise(cuts)):
+        shard = Shard(index=index, start=start, stop=stop)
+        done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
+        parts.append(ShardAggregate.from_json(done.aggregate))
+    total = ShardAggregate()
+    for part in parts[::-1]:
+        total.merge(part)
+    return sorted(total.checked.regions)
+
+
+def explained(prepared: Prepared, *annotations: Annotation) -> Explained:
+    [item] = read_shard(prepared.plan.dataset, Shard(index=0, start=0, stop=1))
+    assert isinstance(item, Item)
+    request = Request.from_plan(prepared.plan)
+    [done] = explain_items(prepared.model, [replace(item, annotations=annotations)], request)
+    return done
+
+
+def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
+    regions = RegionCheck(prepared.plan)
+    regions.consider(explained(prepared, *annotations))
+    return list(regions.items)
+
+
+def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
+    """Every picture made and answered again by hand."""
+    prepared = prepare(tmp_path, make_region_audit(tmp_path, slice="at"))
+    plan, model = prepared.plan, prepared.model
+    found = observed(prepared)
+    assert len(found) == 32, "a third of 24 pictures has two regions, the others one"
+
+    def log_odds(pixels: np.ndarray) -> tuple[float, ...]:
+        item = Item(id="x", index=0, content=Image.fromarray(pixels))
+        batch = model.collate(model.encode([item], long_text="truncate", max_length=None))
+        one = bound(plan.method)(model, batch, lambda rows: [[] for _ in rows])
+        return tuple(float(answer.log_odds(one.logits[0])) for answer in answers_of(plan))
+
+    items = list(read_shard(plan.dataset, Shard(index=0, start=0, stop=24)))
+    for item in items:
+        assert isinstance(item, Item)
+        pixels = np.asarray(item.content)
+        own = [one for one in found if one.document == item.id]
+        assert [one.place for one in own] == list(range(len(item.annotations)))
+        for one in own:
+            region = item.annotations[one.place]
+            assert (one.group, one.entity) == (region.group, item.id)
+            assert (one.cluster, one.slice) == (item.cluster, item.meta["at"])
+            assert one.log_odds == pytest.approx(log_odds(pixels), abs=1e-9)
+            left, top, right, bottom = (round(24 * edge) for edge in region.box or ())
+            inside = np.zeros((24, 24), dtype=bool)
+            inside[top:bottom, left:right] = True
+            mean = pixels.copy()
+            mean[inside] = np.rint(pixels.reshape(-1, 3).mean(axis=0)).astype(np.uint8)
+            soft = pixels.copy()
+            soft[inside] = cv2.GaussianBlur(pixels, (0, 0), 4.0)[inside]
+            painted = cv2.inpaint(pixels, inside.astype(np.uint8), 3, cv2.INPAINT_TELEA)
+            by_hand = [log_odds(one) for one in (mean, soft, painted)]
+            assert np.array(one.hidden) == pytest.approx(np.array(by_hand), abs=1e-9)
+            assert one.without == tuple("yes" if way[0] > 0 else "no" for way in by_hand)
+
+
+def test_a_model_that_sees_the_region_has_an_effect_and_another_none(tmp_path: Path) -> None:
+    found = {}
+    for weight in (6.0, 0.0):
+        folder = tmp_path / str(weight)
+        folder.mkdir()
+        keys = make_region_audit(folder, weight=weight, items=30)
+        with audited_in(folder, **keys) as (db, run):
+            summary = summarise(db, run)
+            _, gate = judge(db, run, Policy(max_swap_logit=0.1)).checks
+            assert summary.groups is not None
+            [row], [verdict] = summary.groups.counterfactuals, summary.groups.verdicts
+            found[weight] = row, verdict, gate, summary
+    row, verdict, gate, _ = found[6.0]
+    assert (row.kind, row.group, row.reference) == ("region", RED, BLUE)
+    assert (row.documents, row.clusters, row.entities, row.other_entities) == (30, 15, 20, 20)
+    assert row.interval is not None and row.interval[0] > 0.3
+    assert row.noise is not None and row.noise > 0.05, "a blur leaves some of the colour"
+    assert row.flips > (row.own_flips or 0.0)
+    assert verdict.verdict == "different answers"
+    assert verdict.reasons[0].startswith("hiding its regions shows that they move yes by +")
+    assert not gate.passed and "by hiding regions of colour/red" in gate.text
+    row, verdict, gate, _ = found[0.0]
+    assert (row.effect, row.interval, row.noise, row.equal) == (0.0, (0.0, 0.0), 0.0, True)
+    assert (row.flips, row.own_flips) == (0.0, 0.0)
+    assert "different" not in verdict.verdict and gate.passed
+
+
+def test_any_cut_into_shards_hides_the_same(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, make_region_audit(tmp_path, check=8))
+    assert prepared.plan.check is not None and 0 < prepared.plan.check.share < 1
+    whole, parts = observed(prepared), observed(prepared, (0, 5, 6, 17, 24))
+    assert 0 < len(whole) < 32
+    for one, other in zip(whole, parts, strict=True):
+        assert np.array(other.hidden) == pytest.approx(np.array(one.hidden), abs=1e-9)
+        assert replace(other, hidden=(), log_odds=()) == replace(one, hidden=(), log_odds=())
+        assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
+
+
+@pytest.mark.exhaustive
+def test_ways_change_the_region_alone() -> None:
+    rng = np.random.default_rng(1)
+    for height, width in ((1, 30), (40, 30), (900, 1300)):
+        picture = rng.integers(0, 90, (height, width, 3)).astype(np.uint8)
+        inside = region_pixels(replace(LEFT, box=(0.3, 0.0, 0.6, 0.7)), height, width)
+        picture[inside] = 255
+        before = picture.copy()
+        for hide in WAYS:
+            found = hide(picture, inside)
+            np.testing.assert_array_equal(found[~inside], picture[~inside])
+            assert found[inside].mean() < 235, hide
+        np.testing.assert_array_equal(picture, before)
+        assert len(np.unique(filled(picture, inside)[inside], axis=0)) == 1
+    assert blurred(picture, inside)[inside].mean() > inpainted(picture, inside)[inside].mean()
+
+
+def test_cutting_a_part_out_changes_no_pixel() -> None:
+    picture = np.random.default_rng(2).integers(0, 256, (300, 260, 3)).astype(np.uint8)
+    inside = region_pixels(replace(LEFT, box=(0.4, 0.5, 0.5, 0.6)), 300, 260)
+    soft = cv2.GaussianBlur(picture, (0, 0), 0.5 * float(np.sqrt(inside.sum())))
+    np.testing.assert_array_equal(blurred(picture, inside)[inside], soft[inside])
+    painted = cv2.inpaint(picture, inside.astype(np.uint8), 3, cv2.INPAINT_TELEA)
+    np.testing.assert_array_equal(inpainted(picture, inside), painted)
+
+
+def test_masks_of_any_size_mark_the_same_as_boxes() -> None:
+    box = region_pixels(LEFT, 10, 20)
+    for shape in ((1, 2), (10, 20), (400, 800)):
+        mask = np.zeros(shape, dtype=bool)
+        mask[:, : shape[1] // 2] = True
+        region = Annotation(group=RED, entity="", mask=mask)
+        np.testing.assert_array_equal(region_pixels(region, 10, 20), box)
+
+
+def test_what_cannot_be_hidden_is_left_out(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
+    empty = Annotation(group=RED, entity="", mask=np.zeros((24, 24), dtype=bool))
+    whole = Annotation(group=RED, entity="", mask=np.ones((3, 3), dtype=bool))
+    thin = replace(LEFT, box=(0.5, 0.0, 0.501, 1.0))
+    stranger = replace(LEFT, group="nobody")
+    assert not noted(prepared, empty, whole, thin, stranger, replace(LEFT, box=None))
+    assert len(noted(prepared, LEFT, empty)) == len(WAYS)
+    many = [replace(LEFT, box=(0.0, 0.0, 0.1 * n, 0.5)) for n in range(1, 10)] * 2
+    assert len(noted(prepared, *many)) == MOST * len(WAYS)
+    alone = replace(prepared.plan, groups=prepared.plan.groups[:1], reference=None)
+    assert not noted(replace(prepared, plan=alone), LEFT), "nothing to compare it with"
+
+
+def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
+    regions, done = RegionCheck(prepared.plan), explained(prepared, LEFT, replace(LEFT, group=BLUE))
+    regions.consider(done)
+    ends = [done] * 6
+    assert [one.group for one in regions.observations(iter(ends))] == [RED, BLUE]
+    ends[1] = replace(done, outcome=None, attributions=())
+    assert [one.group for one in regions.observations(iter(ends))] == [BLUE]
+
+
+def test_why_no_region_was_hidden_is_reported(tmp_path: Path) -> None:
+    keys = make_region_audit(tmp_path)
+    column = {"column": "at", "randomised": False}
+    for groups, says in (
+        ({"reference": BLUE, "check": 0}, "groups.check is 0"),
+        (column, "groups of whole pictures have none"),
+    ):
+        folder = tmp_path / says[:12]
+        folder.mkdir()
+        data = {name: one for name, one in keys["data"].items() if name != "spans"}
+        own = {**keys, "groups": groups, "data": data if groups is column else keys["data"]}
+        with audited_in(folder, **own) as (db, run):
+            found = summarise(db, run).groups
+        assert found is not None and not found.counterfactuals
+        assert found.verdicts[0].verdict != "equivalent"
+        reasons = " ".join(found.verdicts[0].reasons)
+        assert "none of its regions was hidden" in reasons and says in reasons

@@ -1,0 +1,260 @@
+"""Corners of a store without texts: strategies, evaluations, imports, marked entities, logs."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from attribution_rows import rows_of_run, write_rows
+from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
+from test_privacy_store import found, run
+from verified_runs import Run, failed
+
+from orchestrator.dispatch.local import run_here, run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+from orchestrator.spec import load_spec
+from transexplain.analysis.strategies.discover_strategies import discover
+from transexplain.analysis.strategies.explanation_features import gather
+from transexplain.auditing.text_redaction import TextKey
+from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.strategies_page import render as strategy_page
+from transexplain.reports.strategies_report import strategy_report
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.store import results, runs
+from transexplain.store.revisions import open_database
+
+pytestmark = pytest.mark.exhaustive
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
+
+
+def settings_of(folder: Path) -> Settings:
+    return Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
+    )
+
+
+def many(folder: Path) -> None:
+    """Enough items of one class to be clustered: the file three times over."""
+    path = folder / "texts.jsonl"
+    path.write_text(path.read_text() * 3)
+
+
+def made(folder: Path, task: str = "audit", **keys: Any) -> Run:
+    """As `run` of the store's tests, of another task or with more items."""
+    settings, spec = settings_of(folder), load_spec(secret_audit(folder, **keys))
+    many(folder)
+    prepared = prepare_audit(spec, settings, task)  # type: ignore[arg-type]
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_local(db, run_id, settings, 1, model=prepared.model)
+    return Run(folder=folder, url=settings.database_url, id=run_id)
+
+
+def test_strategies_of_hashed_words_are_made_of_the_same_relevance(tmp_path: Path) -> None:
+    secret, samples = TextKey(KEY.encode()), {}
+    for mode in ("full", "hashed"):
+        (tmp_path / mode).mkdir()
+        one = made(tmp_path / mode, store_text=mode, targets=["predicted"])
+        with open_database(one.url) as db:
+            samples[mode] = gather(results.iter_attributions(db, one.id))
+            page = strategy_page(strategy_report(db, discover(db, one.id)))
+    assert found([page.encode()]) == set(), "the last one, of hashes"
+    full, hashed = samples["full"], samples["hashed"]
+    assert full.bags is not None and hashed.bags is not None
+    assert SECRET in full.words
+    assert hashed.item_ids == full.item_ids
+    places = [hashed.words.index(secret.word(word)) for word in full.words]
+    assert len(places) == len(hashed.words)
+    assert (hashed.bags[:, places] != full.bags).nnz == 0
+
+
+def test_strategies_without_words_are_refused(tmp_path: Path) -> None:
+    one = made(tmp_path, store_text="none", targets=["predicted"])
+    with (
+        open_database(one.url) as db,
+        pytest.raises(ConfigurationError, match=r"store_text: none.*store_text: hashed"),
+    ):
+        discover(db, one.id)
+
+
+@pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"store_text": "none"}])
+def test_an_evaluation_stores_no_secret(tmp_path: Path, keys: dict[str, str]) -> None:
+    evaluation = {
+        "methods": ["lrp", "random"],
+        "metrics": ["comprehensiveness", "hiding", "token-overlap"],
+        "items": 30,
+    }
+    folder = tmp_path / "full"
+    folder.mkdir()
+    full = made(folder, "evaluation", evaluation=evaluation, targets=["predicted"])
+    assert SECRET in found(stored_strings(full.url)), "the search finds it where texts are stored"
+    one = made(tmp_path, "evaluation", evaluation=evaluation, targets=["predicted"], **keys)
+    assert found(stored_strings(one.url)) == set()
+    assert failed(one.checks()) == []
+    with open_database(full.url) as db:
+        wanted = [(s.item_id, s.metric, s.value, s.curve) for s in results.iter_scores(db, full.id)]
+    with open_database(one.url) as db:
+        scores = list(results.iter_scores(db, one.id))
+    assert [(s.item_id, s.metric, s.value, s.curve) for s in scores] == wanted
+    assert any(s.curve for s in scores)
+
+
+@pytest.mark.parametrize("mode", ["hashed", "none"])
+def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
+    folder = tmp_path / "full"
+    full = run(folder, targets=["predicted"])
+    rows = [{**row, "label": "good"} for row in rows_of_run(full.url)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    given = {
+        "groups.lexicon": str(folder / "groups.json"),
+        "store_text": mode,
+        "data.meta": ["author"],
+    }
+    requested = ImportRequest(classes=("bad", "so-so", "good"))
+    settings = settings_of(tmp_path)
+    imported = prepare_import(import_spec(file, given, []), requested, settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, imported.plan, imported.shards)
+        run_here(db, run_id, settings)
+        assert runs.progress(db, run_id).items_done == len(rows)
+        assert found([render_html(summarise(db, run_id)).encode()]) == set()
+    assert found(stored_strings(settings.database_url)) == set()
+    assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize(("mode", "redact"), [("hashed", False), ("none", False), ("full", True)])
+def test_an_import_of_an_export_without_texts_says_why(
+    tmp_path: Path, mode: str, redact: bool, form: str
+) -> None:
+    one = run(tmp_path / "run", store_text=mode, targets=["predicted"])
+    path = tmp_path / f"run.{form}"
+    with open_database(one.url) as db:
+        export(db, one.id, form, path, redact=redact)
+    requested = ImportRequest(columns={"scores": "attributions"})
+    with pytest.raises(DataSourceError, match=r"store_text: hashed or none.*needs them"):
+        prepare_import(import_spec(str(path), {}, []), requested, settings_of(tmp_path))
+
+
+def marked_audit(folder: Path) -> Path:
+    """The secret audit, whose data name an entity by the secret in every text that holds it.
+
+    So is the author of these texts named.
+    """
+    path = secret_audit(
+        folder,
+        data={"source": str(folder / "texts.jsonl"), "spans": "marked", "cluster": "author"},
+        groups=None,
+        store_text="hashed",
+        targets=["predicted"],
+    )
+    rows = [json.loads(line) for line in (folder / "texts.jsonl").read_text().splitlines()]
+    for row in rows:
+        start = row["text"].lower().find(SECRET)
+        inside = [[start, start + len(SECRET), "people", SECRET]] if start >= 0 else []
+        row["author"] = SECRET if inside else "somebody"
+        row["marked"] = json.dumps([*inside, [0, 1, "letters", "a letter"]])
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    prepared = prepare_audit(load_spec(marked_audit(tmp_path)), settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_local(db, run_id, settings, 1, model=prepared.model)
+        mentions = list(results.iter_mentions(db, run_id))
+        assert found([render_html(summarise(db, run_id)).encode()]) == set()
+    people = [one for one in mentions if one.group == "people"]
+    assert people and {len(one.entity) for one in people} == {12}
+    assert len({one.entity for one in people}) == 1
+    assert found(stored_strings(settings.database_url)) == set()
+    assert not any(b"a letter" in cell for cell in stored_strings(settings.database_url))
+    assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
+
+
+@pytest.fixture
+def queue_name(redis_url: str) -> Iterator[str]:
+    name = f"te-test-{uuid.uuid4().hex[:10]}"
+    yield name
+    with redis.Redis.from_url(redis_url) as client:
+        for one in client.scan_iter(f"{name}:*"):
+            client.delete(one)
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
+@pytest.mark.parametrize("keys", [{"store_text": "hashed"}, {"redact": REDACT}])
+def test_a_worker_logs_no_text_of_an_item_that_fails(
+    tmp_path: Path, postgres_url: str, redis_url: str, queue_name: str, keys: dict[str, str]
+) -> None:
+    spec = secret_audit(tmp_path, **keys)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
+        "OMP_NUM_THREADS": "1",
+        "TRANSEXPLAIN_SNAPSHOT_DIR": str(tmp_path / "snapshots"),
+        "TRANSEXPLAIN_DATABASE_URL": postgres_url,
+        "TRANSEXPLAIN_BROKER_URL": redis_url,
+        "TRANSEXPLAIN_QUEUE": queue_name,
+    }
+    command = [sys.executable, "-m", "orchestrator.cli"]
+    log = tmp_path / "worker.log"
+    with open_database(postgres_url, upgrade=True) as db, log.open("wb") as file:
+        worker = subprocess.Popen(
+            [*command, "worker", "--threads", "1"], env=env, cwd=tmp_path, stdout=file, stderr=file
+        )
+        try:
+            submit = [*command, "submit", str(spec)]
+            subprocess.run(submit, env=env, cwd=tmp_path, check=True, timeout=120)
+            deadline = time.monotonic() + 180
+            while runs.get(db, "latest").state == "running":
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+            failures = results.failures(db, runs.get(db, "latest").id)
+        finally:
+            worker.terminate()
+            worker.wait(timeout=60)
+    text = log.read_text().lower()
+    assert "shard ended: done" in text, "it logs at INFO"
+    assert failures
+    assert not any(word in text for word in SECRETS), text
+
+
+def test_a_shard_that_breaks_over_a_text_logs_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import transexplain.auditing.explained_shard
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError(f"cannot read {SECRET}")
+
+    settings = settings_of(tmp_path)
+    prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="none")), settings)
+    monkeypatch.setattr(transexplain.auditing.explained_shard, "explain_shard", broken)
+    with caplog.at_level(logging.DEBUG), open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_here(db, run_id, settings)
+        assert runs.progress(db, run_id).items_done == 0
+    assert found([caplog.text.encode()]) == set()
+    assert found(stored_strings(settings.database_url)) == set()
+    assert FAILED_SECRET not in caplog.text

@@ -1,0 +1,174 @@
+"""No word of a text is in a store that must not have it, and the numbers are the same."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everyday import only
+from secret_texts import KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings, unpacked
+from sqlalchemy import text as sql
+from verified_runs import Run, failed
+
+from orchestrator.dispatch.local import run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.store import results, runs
+from transexplain.store.revisions import open_database
+from transexplain.store.schema import metadata
+from transexplain.types.items import Attribution, ItemFailure
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
+
+
+def run(folder: Path, url: str = "", **keys: Any) -> Run:
+    folder.mkdir(exist_ok=True)
+    settings = Settings(
+        database_url=url or f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
+    )
+    prepared = prepare_audit(load_spec(secret_audit(folder, **keys)), settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_local(db, run_id, settings, 1, model=prepared.model)
+    return Run(folder=folder, url=settings.database_url, id=run_id)
+
+
+def found(cells: Any) -> set[str]:
+    """Which secrets are in these cells."""
+    lower = [cell.lower() for cell in cells]
+    return {word for word in SECRETS if any(word.encode() in cell for cell in lower)}
+
+
+def test_the_search_finds_every_secret_of_a_store_of_texts(tmp_path: Path) -> None:
+    assert found(stored_strings(run(tmp_path).url)) == set(SECRETS)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"store_text": "hashed"},
+        pytest.param({"store_text": "none"}, marks=pytest.mark.exhaustive),
+        {"redact": REDACT},
+    ],
+    ids=["hashed", "none", "redact"],
+)
+def test_no_secret_is_stored_logged_or_reported(
+    tmp_path: Path, keys: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        made = run(tmp_path, **keys)
+    assert found(stored_strings(made.url)) == set()
+    assert found([caplog.text.encode()]) == set()
+    assert KEY.encode() not in b"".join(stored_strings(made.url))
+    with open_database(made.url) as db:
+        assert found([render_html(summarise(db, made.id)).encode()]) == set()
+        kinds = {one.kind for one in results.failures(db, made.id)}
+    assert kinds == {"no-label", "redaction-failed"} if "redact" in keys else {"no-label"}
+    assert failed(made.checks()) == []
+
+
+def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Path) -> None:
+    raw = {}
+    for store_text in ("full", "hashed", "none"):
+        made = run(tmp_path / store_text, store_text=store_text)
+        with open_database(made.url) as db, db.read() as connection:
+            cells = connection.execute(sql("select raw_label from item where error_kind is null"))
+            raw[store_text] = {cell for (cell,) in cells}
+    assert raw["none"] == {None} and None not in raw["full"]
+    assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("store_text", only("hashed", of=["hashed", "none"]))
+def test_no_secret_is_in_any_table_of_postgresql(
+    tmp_path: Path, postgres_url: str, store_text: str
+) -> None:
+    made = run(tmp_path, postgres_url, store_text=store_text)
+    cells = []
+    with open_database(made.url) as db, db.read() as connection:
+        for table in metadata.sorted_tables:
+            for row in connection.execute(sql(f'SELECT * FROM "{table.name}"')):
+                cells += [unpacked(cell) for cell in row]
+    assert len(cells) > 100
+    assert found(cells) == set()
+    assert failed(made.checks()) == []
+
+
+@pytest.mark.exhaustive
+def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
+    keys = {"targets": ["predicted"]}
+    made = {
+        mode: run(tmp_path / mode, store_text=mode, **keys) for mode in ("full", "hashed", "none")
+    }
+    printed = {}
+    for mode, one in made.items():
+        with open_database(one.url) as db:
+            printed[mode] = summarise(db, one.id)
+            stored = list(results.iter_attributions(db, one.id))
+        if mode != "full":
+            assert all(each.text is None for each in stored)
+    full, hashed, none = printed["full"], printed["hashed"], printed["none"]
+    assert full.groups is not None
+    for other in (hashed, none):
+        assert other.groups == full.groups
+        assert (other.conservation, other.confusion) == (full.conservation, full.confusion)
+        assert other.gallery.scale == full.gallery.scale
+        assert any(
+            f"store_text: {'hashed' if other is hashed else 'none'}" in n for n in other.notes
+        )
+    for before, after in zip(full.classes, hashed.classes, strict=True):
+        numbers = [(w.mean, w.total, w.mentions, w.documents) for w in before.raising_by_total]
+        assert numbers
+        assert numbers == [
+            (w.mean, w.total, w.mentions, w.documents) for w in after.raising_by_total
+        ]
+        assert all(len(w.word) == 12 and int(w.word, 16) >= 0 for w in after.raising_by_total)
+    assert not any(view.raising_by_total or view.rare for view in none.classes)
+    assert {len(item.text or "") > 0 for item in none.gallery.items} == {True}
+    assert set("".join(item.text or "" for item in none.gallery.items)) == {"▮", " "}
+
+
+def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:
+    made = run(tmp_path, redact=REDACT, targets=["predicted"])
+    with open_database(made.url) as db:
+        items = list(results.iter_items(db, made.id))
+        stored = {one.item_id: one for one in results.iter_attributions(db, made.id)}
+    (failure,) = [one for one in items if isinstance(one, ItemFailure)]
+    assert (failure.index, failure.kind) == (7, "redaction-failed")
+    assert "ValueError" in failure.message
+    before = [
+        json.loads(line)["text"] for line in (tmp_path / "texts.jsonl").read_text().splitlines()
+    ]
+    one: Attribution = stored["0"]
+    assert one.text == before[0].replace(SECRET.title(), "█" * len(SECRET))
+    assert isinstance(one.features, tuple)
+    blank = [token for token in one.features if "█" in token.text]
+    assert blank
+    assert all(token.word is None and set(token.text) == {"█"} for token in blank)
+    assert not any("█" in word.text for word in one.words())
+    assert stored["1"].text == before[1]
+
+
+def test_equal_words_have_equal_hashes_of_this_key_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def words(folder: Path) -> set[str]:
+        made = run(folder, store_text="hashed")
+        with open_database(made.url) as db:
+            return {
+                word.text for one in results.iter_attributions(db, made.id) for word in one.words()
+            }
+
+    one, again = words(tmp_path / "one"), words(tmp_path / "again")
+    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY[::-1])
+    other = words(tmp_path / "other")
+    assert one == again
+    assert len(other) == len(one)
+    assert not one & other

@@ -1,0 +1,278 @@
+"""A whole audit by one call from Python: the same path, results in hand, errors by name."""
+
+import json
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import transformers
+from PIL import Image
+from tiny_audit import make_audit, texts
+from tiny_models import bert, vit, wordpiece
+
+import transexplain as te
+from transexplain.settings import Settings
+from transexplain.store import runs, shards
+from transexplain.store.revisions import open_database
+from workers.claim_to_commit import Workbench
+
+GROUPS = {"things": ["film", "goods", "x"], "praise": {"nice", "good"}}
+LABELS = ("bad", "so-so", "good")
+QUICK: dict[str, Any] = {"progress": False, "evaluation": {"items": 0}, "shard_size": 8}
+ROWS = [(text, LABELS[place % 3]) for place, text in enumerate(texts(40))]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "SNAPSHOT_DIR"):
+        monkeypatch.delenv(f"TRANSEXPLAIN_{name}", raising=False)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    return bert(id2label=dict(enumerate(LABELS))), wordpiece()
+
+
+@pytest.fixture(scope="module")
+def model(pair: tuple[Any, Any]) -> Any:
+    return te.load_model(*pair)
+
+
+def audited(model: Any, data: Any, **keys: Any) -> te.AuditResult:
+    """An audit whose warnings the test does not care about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return te.audit(model, data, **{**QUICK, **keys})
+
+
+def test_it_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
+    spec = make_audit(tmp_path)
+    assert call("run", str(spec))[0] == 0
+    document = json.loads(spec.read_text(encoding="utf-8"))
+    path, data = document.pop("model"), document.pop("data")
+    found = audited(path, data, **{**document, "evaluation": {}})
+    with open_database(Settings().database_url) as db:
+        first, second = (runs.get(db, one) for one in (found.run_id, "latest"))
+        before = [one for one in runs.list_runs(db) if one.id != found.run_id]
+    assert first.id == second.id
+    assert [one.plan.digest for one in before] == [first.plan.digest]
+    printed = call("report", found.run_id, "--json")[1]
+    assert printed.strip() == found.report("out.json").read_text(encoding="utf-8").strip()
+
+
+def test_the_result_is_in_hand(pair: tuple[Any, Any], tmp_path: Path) -> None:
+    found = audited(pair, ROWS, groups=GROUPS, targets="good", name="letters")
+    assert found.in_memory
+    assert found.verdict == found.summary.verdict.text
+    assert found.verdict.kind == found.summary.verdict.kind == "unknown"
+    assert repr(found).startswith(f"<AuditResult letters run {found.run_id}: 40 of 40 items. ")
+    table = found.groups
+    assert list(table["group"]) == ["things", "praise"]
+    assert set(table["verdict"]) <= {"inconclusive", "equivalent"}
+    assert list(table["items"]) == [
+        sum(any(word in text.split() for word in GROUPS[group]) for text, _ in ROWS)
+        for group in GROUPS
+    ]
+    shown = found._repr_html_()
+    assert found.verdict in shown and "<td" in shown and found.run_id in shown
+    page = found.report()
+    assert page == Path("audits") / f"letters-{found.run_id}.html"
+    assert sorted(one.suffix for one in Path("audits").iterdir()) == [".html", ".json", ".json"]
+    assert found.report(tmp_path / "one.html").read_bytes() == page.read_bytes()
+
+
+def test_without_groups_the_table_is_empty(model: Any) -> None:
+    found = audited(model, texts(4))
+    assert found.groups.empty and "verdict" in found.groups.columns
+    assert "<table" not in found._repr_html_()
+
+
+def test_a_group_that_nobody_mentions_has_a_row(model: Any) -> None:
+    found = audited(model, texts(12), groups={"a": ["zebra"], "b": ["yak"]})
+    assert dict(zip(found.groups["group"], found.groups["verdict"], strict=True)) == {
+        "a": "never mentioned",
+        "b": "never mentioned",
+    }
+
+
+def columns() -> dict[str, Any]:
+    frame = pandas.DataFrame(ROWS, columns=["body", "mood"], index=range(40, 80))
+    return {
+        "pairs": (ROWS, {}),
+        "dictionaries": ([{"text": text, "label": label} for text, label in ROWS], {}),
+        "frame": (frame, {"text": "body", "label": "mood"}),
+        "categories": (frame.astype({"mood": "category"}), {"text": "body", "label": "mood"}),
+        "section": ({"source": frame, "text": "body", "label": "mood"}, {}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pairs", "dictionaries", "frame", "categories", "section"])
+def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
+    data, keys = columns()[kind]
+    found = audited(model, data, **keys)
+    counts = found.summary.counts
+    assert (counts.total, counts.done, counts.labelled) == (40, 40, 40)
+    with open_database(Settings().database_url) as db:
+        plan = runs.get(db, found.run_id).plan
+    assert Path(plan.dataset.source).parent.name == "from-memory"
+    assert audited(model, data, **keys).summary.audited.fingerprint == plan.dataset.fingerprint
+
+
+def test_texts_and_columns_of_texts(model: Any) -> None:
+    for data in (texts(6), pandas.Series(texts(6)), iter(texts(6))):
+        assert audited(model, data).summary.counts.done == 6
+    assert audited(model, texts(20), limit=12, sample=5).summary.counts.total == 5
+
+
+def pictures(count: int) -> list[Image.Image]:
+    drawn = np.random.default_rng(0).integers(0, 255, (count, 30, 40, 3), dtype=np.uint8)
+    return [Image.fromarray(one) for one in drawn]
+
+
+def test_pictures_in_memory(tmp_path: Path) -> None:
+    size = {"height": 24, "width": 24}
+    module = vit(id2label=dict(enumerate("abcd")))
+    seen = te.load_model(module, transformers.ViTImageProcessor(size=size))
+    given = pictures(5)
+    found = audited(seen, given)
+    assert (found.summary.counts.done, found.summary.counts.labelled) == (5, 0)
+    fingerprint = found.summary.audited.fingerprint
+    paths = [tmp_path / f"{place}.png" for place in range(5)]
+    for path, one in zip(paths, given, strict=True):
+        one.save(path)
+    arrays = [np.asarray(one) for one in given]
+    for data in (arrays, np.stack(arrays), paths, (one for one in given)):
+        assert audited(seen, data).summary.audited.fingerprint == fingerprint
+    labelled = audited(seen, list(zip(given, "abcda", strict=True)))
+    assert labelled.summary.counts.labelled == 5
+    assert sorted(labelled.summary.confusion.labels) == ["a", "b", "c", "d"]
+
+
+def test_a_pipeline_and_a_directory(pair: tuple[Any, Any], bert_dir: Path) -> None:
+    pipe = transformers.pipeline("text-classification", model=pair[0], tokenizer=pair[1])
+    assert audited(pipe, texts(3)).in_memory
+    for place in (bert_dir, str(bert_dir), {"source": str(bert_dir), "dtype": "float64"}):
+        found = audited(place, texts(3))
+        assert not found.in_memory
+    assert found.summary.audited.dtype == "float64"
+
+
+def test_labels_are_read_by_name_and_that_is_said(model: Any) -> None:
+    rows = [(text, place % 3) for place, text in enumerate(texts(9))]
+    with pytest.warns(UserWarning, match="3 labels of the dataset are no class of the model"):
+        found = te.audit(model, rows, **QUICK)
+    assert "no class of the model" in found.warnings[0]
+    assert "no class of the model" in found._repr_html_()
+    assert audited(model, rows, labels="by-index").summary.counts.labelled == 9
+    mapped = audited(model, rows, labels={0: "bad", 1: "bad", 2: "good"})
+    assert mapped.summary.counts.labelled == 9
+
+
+def test_another_store_and_lexicons_of_every_form(model: Any, tmp_path: Path) -> None:
+    data = ["she is a nice film", "he is a good film"] * 4
+    for groups in (
+        "builtin:gender",
+        ["builtin:gender"],
+        {"lexicon": "builtin:gender"},
+        {"lexicon": {"a": ["she"], "b": ["he"]}, "reference": "a"},
+        {"second": ["she"], "first": ["he"]},
+    ):
+        found = audited(model, data, groups=groups, database=tmp_path / "own.db")
+        assert found.summary.groups is not None
+    assert not Path("transexplain.db").exists()
+    assert found.report("again").is_file()
+
+
+def test_failed_items_are_warned_of(model: Any) -> None:
+    with pytest.warns(UserWarning, match="more items failed than the tolerance allows"):
+        found = te.audit(model, ["a film", None, "nice"], **QUICK)
+    assert found.summary.counts.done == 2
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_an_interrupted_audit_says_whether_it_goes_on(
+    model: Any, bert_dir: Path, monkeypatch: pytest.MonkeyPatch, call: Any, in_memory: bool
+) -> None:
+    work = Workbench.work
+
+    def press(bench: Workbench, run_id: str) -> Any:
+        ended = work(bench, run_id)
+        signal.raise_signal(signal.SIGINT)  # after the first shard
+        return ended
+
+    monkeypatch.setattr(Workbench, "work", press)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        audited(model if in_memory else bert_dir, texts(20))
+    assert signal.getsignal(signal.SIGINT) is before
+    (note,) = caught.value.__notes__
+    monkeypatch.setattr(Workbench, "work", work)
+    if in_memory:
+        assert "its model is in memory only, so no other process can go on" in note
+        assert call("resume", "latest")[0] == 3
+        with open_database(Settings().database_url) as db:
+            dead = shards.list_shards(db, runs.get(db, "latest").id, states=["dead"])
+        assert len(dead) == 2
+        assert all("a module that was in memory only" in str(one) for one in dead)
+    else:
+        assert "`transexplain resume" in note and "goes on with it" in note
+        assert call("resume", "latest")[0] == 0
+
+
+def test_the_progress_bar_is_for_people(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    audited(model, texts(4), progress=True, name="seen")
+    assert "seen: 100%" in capsys.readouterr().err
+    audited(model, texts(4))
+    assert capsys.readouterr().err == ""
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "model": ({"model": 123}, r"cannot load 123 \(int\); it takes a directory"),
+    "no directory": ({"model": "no/such/place/here"}, "no model directory 'no/such/place/here'"),
+    "no tokenizer": ({"model": bert}, r"cannot load <function bert"),
+    "pair turned": ({"model": (5, 6)}, r"cannot load 5 \(int\)"),
+    "model section": ({"model": {"path": "x"}}, "model.path: unknown key; known here: source"),
+    "no data": ({"data": "absent.csv"}, r"absent\.csv"),
+    "a number": ({"data": 5}, r"data cannot be 5 \(int\); give a path, a DataFrame, a list"),
+    "nothing": ({"data": []}, "data is an empty list; give at least one item"),
+    "numbers": ({"data": [5]}, r"item 0 of data cannot be 5 \(int\); a list holds texts"),
+    "triples": ({"data": ["a", ("a", "b", "c")]}, r"item 1 of data cannot be \('a', 'b', 'c'\)"),
+    "objects": ({"data": [{"text": object()}]}, r"\(object\) cannot be written to a file of data"),
+    "one picture": ({"data": pictures(1)[0]}, "data is one picture; give a list of pictures"),
+    "pictures and texts": ({"data": [*pictures(1), "a"]}, r"item 1 of data cannot be 'a' \(str\)"),
+    "no file": ({"data": [Path("a.png")]}, r"item 0 of data: cannot read a\.png"),
+    "no pixels": ({"data": [np.zeros((2, 2, 7))]}, "item 0 of data: a picture must be an array"),
+    "pictures for texts": ({"data": pictures(1)}, r"reads text but dataset .* holds image"),
+    "no source": ({"data": {"text": "a"}}, "data is a mapping without `source`"),
+    "pictures": ({"data": {"source": [{"p": "a.png"}], "image": "p"}}, "a csv file in their fo"),
+    "mixed": ({"data": pandas.DataFrame({"text": ["a", 5]})}, "the DataFrame cannot be written"),
+    "no column": ({"data": pandas.DataFrame({"body": ["a"]})}, "'text'"),
+    "text column": ({"text": "body"}, "'body'"),
+    "target": ({"targets": "goood"}, "unknown target 'goood'; did you mean 'good'"),
+    "target type": ({"targets": 1.5}, "targets"),
+    "method": ({"method": "lpr"}, "did you mean 'lrp'"),
+    "key": ({"shardsize": 5}, "shardsize: unknown key; did you mean 'shard_size'"),
+    "name": ({"name": "a b"}, "name: String should match pattern"),
+    "groups": ({"groups": 5}, "groups cannot be 5; it is a lexicon such as 'builtin:gender'"),
+    "empty": ({"groups": {}}, "groups cannot be {}; it is a lexicon"),
+    "one name": ({"groups": {"a": "Anna"}}, "group 'a' cannot be 'Anna'; it is a list of names"),
+    "lexikon": ({"groups": {"lexikon": "x"}}, "group 'lexikon' cannot be 'x'.* lexicon, pairs"),
+    "group key": ({"groups": {"lexicon": "builtin:gender", "x": 1}}, "groups.x: unknown key"),
+    "lexicon": ({"groups": "builtin:gendre"}, "there is no lexicon builtin:gendre; known: built"),
+    "labels": ({"labels": "by-number"}, "labels"),
+    "label class": ({"labels": {"a": "goood"}}, "did you mean 'good'"),
+    "sample": ({"sample": 0}, "data.sample: Input should be greater than or equal to 1"),
+    "database": ({"database": "nosql://x"}, "nosql"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_named_with_the_remedy(model: Any, case: str) -> None:
+    change, words = WRONG[case]
+    with pytest.raises(te.TransExplainError, match=words):
+        audited(**{"model": model, "data": texts(3), **change})

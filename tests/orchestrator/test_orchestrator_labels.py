@@ -1,0 +1,107 @@
+"""Labels of the data and classes of the model: by name, by a mapping, by index only on request."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_audit import make_audit, texts
+
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.settings import Settings
+
+
+def starred(folder: Path, **keys: Any) -> Path:
+    """The tiny audit, its texts rated by one to five stars."""
+    path = make_audit(folder, groups=None, evaluation={"items": 0}, **keys)
+    rows = [{"text": text, "label": 1 + i % 5} for i, text in enumerate(texts(40))]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def prepared(folder: Path, **keys: Any) -> Prepared:
+    return prepare_audit(
+        load_spec(starred(folder, **keys)), Settings(snapshot_dir=folder / "snapshots")
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRANSEXPLAIN_DATABASE_URL", raising=False)
+
+
+def test_stars_are_no_classes_unless_somebody_says_so(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+    assert found.plan.labels == {} and found.plan.labels_by_name
+    assert found.labels == dict.fromkeys("12345")
+    [warning] = [one for one in found.warnings if "no class of the model" in one]
+    assert "5 labels" in warning and "count as unlabelled" in warning
+    assert "`labels: {dataset label: class}`" in warning
+    assert "`labels: by-index`" in warning and "0 bad, 1 so-so, 2 good" in warning
+
+
+def test_by_index_on_request(tmp_path: Path) -> None:
+    found = prepared(tmp_path, labels="by-index")
+    assert found.plan.labels == {"0": "bad", "1": "so-so", "2": "good"}
+    assert found.labels == {"1": "so-so", "2": "good", "3": None, "4": None, "5": None}
+    [warning] = [one for one in found.warnings if "no class of the model" in one]
+    assert "3 labels" in warning and "by-index" not in warning
+
+
+def test_a_mapping_leaves_the_others_out(tmp_path: Path) -> None:
+    found = prepared(tmp_path, labels={1: "bad", 2: "bad", 5: "good"})
+    assert found.labels == {"1": "bad", "2": "bad", "3": None, "4": None, "5": "good"}
+    assert not found.plan.labels_by_name, "a mapping says it already: digests are what they were"
+
+
+def test_names_need_no_mapping(tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, groups=None, evaluation={"items": 0})
+    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    assert found.labels == {"bad": "bad", "good": "good", "so-so": "so-so"}
+    assert not found.warnings and not found.plan.labels_by_name
+
+
+def test_it_is_printed_and_kept(call: Any, tmp_path: Path) -> None:
+    path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
+    read = "labels: 1 = bad, 2 = no class, 3 = no class, 4 = no class, 5 = good"
+    assert read in call("validate", path)[1]
+    assert read in call("plan", path)[1]
+    code, printed = call("plan", path, "--json")
+    assert code == 0
+    document = json.JSONDecoder().raw_decode(printed[printed.index("{") :])[0]
+    assert document["labels"] == {"1": "bad", "2": None, "3": None, "4": None, "5": "good"}
+    code, printed = call("run", path)
+    assert code == 0 and "of 16 labelled items" in printed, "one and five stars of forty texts"
+    assert call("export", "--format", "csv", "-o", "tables")[0] == 0
+    with (tmp_path / "tables" / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        found = {(row["raw_label"], row["label"]) for row in csv.DictReader(file)}
+    assert found == {("1", "bad"), ("2", ""), ("3", ""), ("4", ""), ("5", "good")}
+    assert call("export", "--format", "jsonl", "-o", "all.jsonl")[0] == 0
+    lines = (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["raw_label"] for line in lines} == set("12345")
+
+
+def test_unread_stars_label_nothing(call: Any, tmp_path: Path) -> None:
+    code, printed = call("run", str(starred(tmp_path)))
+    assert code == 0
+    assert "No item has a label" in printed and "accuracy 0" not in printed
+
+
+def test_another_word_is_refused(call: Any, tmp_path: Path) -> None:
+    code, printed = call("validate", str(starred(tmp_path, labels="by-number")))
+    assert code == 2 and "labels" in printed and "by-index" in printed
+
+
+def test_imported_stars_are_pointed_out(call: Any, tmp_path: Path) -> None:
+    row = {"text": "nice", "tokens": ["nice"], "scores": [1], "prediction": "good", "label": "1"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    words = ("import", "rows.jsonl", "--classes", "bad,good")
+    code, printed = call(*words)
+    assert code == 0 and "1 label of the dataset is no class of the model ('1')" in printed
+    code, printed = call(*words, "--set", "labels=by-index")
+    assert code == 0 and "no class" not in printed and "accuracy 1.000" in printed
+    code, printed = call("import", "rows.jsonl", "--set", "labels=by-index")
+    assert code == 2 and "needs the classes in their order" in printed

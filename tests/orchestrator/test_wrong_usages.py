@@ -1,0 +1,157 @@
+"""What people type wrong, and what they are told: the thing, and what to do; never a traceback."""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+from tiny_audit import make_audit
+from typer.testing import CliRunner
+
+from orchestrator.cli.command_line import app
+from transexplain.errors import TransExplainError
+
+#: what is typed -> words of the answer; exit code 2 unless it is written before them
+USAGES = {
+    "run": "model: is missing",
+    "run --model ./model": "data: is missing",
+    "run --data texts.jsonl": "model: is missing",
+    "run nosuch.yaml": "cannot read the audit specification nosuch.yaml: No such file",
+    "run bad.yaml": "bad.yaml is not valid YAML: line 1, column 9",
+    "run list.yaml": "list.yaml holds no mapping; an audit starts with `model:` and `data:`",
+    "run empty": "cannot read the audit specification empty: Is a directory",
+    "run tiny.yaml --model ./missing": "there is no model directory './missing'",
+    "run tiny.yaml --model empty": "holds no config.json. Expected: config.json, model.safetensors",
+    "run tiny.yaml --model pickled": "only as pytorch_model.bin, which can run code when read",
+    "run tiny.yaml --model texts.jsonl": "is a file; give the directory that holds it",
+    "run tiny.yaml --model timm:vit_base_patch16_22": "did you mean 'vit_base_patch16_224'?",
+    "run tiny.yaml --model timm:vit_tiny_patch16_224?chekpoint=x": "timm:NAME?checkpoint=FILE",
+    "run tiny.yaml --device gpu": "unknown device 'gpu'; use cpu, cuda or cuda:N",
+    "run tiny.yaml --device cuda:99": "device 'cuda:99' is not there",
+    "run tiny.yaml --data missing.csv": "no file matches 'missing.csv'",
+    "run tiny.yaml --data empty.csv": "empty.csv is empty; its first line must name the columns",
+    "run tiny.yaml --data empty": "empty is a folder; write imagefolder:empty for pictures",
+    "run tiny.yaml --data x.csv": "has no column 'text' or 'sentence'; name the column of the text",
+    "run tiny.yaml --data x.csv --text boddy": "no column 'boddy'; did you mean 'body'?",
+    "run tiny.yaml --data x.csv --text body --label starz": "did you mean 'stars'?",
+    "run tiny.yaml --data hf:org/name": "save it as .parquet or .jsonl",
+    "run tiny.yaml --data https://example.org/x.csv": "remote files are not read; download it",
+    "run tiny.yaml --data s3://x/y.csv": "remote files are not read; download it first",
+    "run tiny.yaml --data x.docx": "has no known suffix; known: .csv, .tsv, .jsonl, .parquet",
+    "run tiny.yaml --data imagefolder:missing": "'missing' is not a folder",
+    "run tiny.yaml --data imagefolder:empty": "'empty' holds no pictures (.bmp",
+    "run tiny.yaml --limit 0": "Invalid value for '--limit'",
+    "run tiny.yaml --set data.limt=3": "data.limt: unknown key; did you mean 'limit'?",
+    "run tiny.yaml --set datta=3": "datta: unknown key; did you mean 'data'?",
+    "run tiny.yaml --set data.encoding=utf-99": "'utf-99' is no encoding that Python knows",
+    "run tiny.yaml --set data.delimiter=ab": "'ab' cannot separate cells: give one ASCII",
+    "run tiny.yaml --set shard_size=0": "shard_size: Input should be greater than or equal to 1",
+    "run tiny.yaml --set nonsense": "--set 'nonsense' must have the form a.b=value",
+    "run tiny.yaml --set labels=index": "a mapping {dataset label: class}, or the word by-index",
+    "run tiny.yaml --set labels.1=god": "labels: '1' is mapped to 'god': unknown class 'god'",
+    "run tiny.yaml --target class:god": "unknown class 'god'",
+    "run tiny.yaml --target class:7": "The model has: bad, so-so, good",
+    "run tiny.yaml --target top:9": "top:9 must be between 1 and 3, the classes",
+    "run tiny.yaml --target contrast:good-god": "names no two known classes",
+    "run tiny.yaml --target contrast:good-good": "has a class on both sides",
+    "run tiny.yaml --target clas:good": "did you mean 'class:good'? A target is predicted, label",
+    "run tiny.yaml --data plain.csv --target label": "no item has one: name their column",
+    "run tiny.yaml --method lpr": "unknown method 'lpr'; did you mean 'lrp'?",
+    "run tiny.yaml --set method.params.gama=1": "no parameter 'gama'; did you mean 'gamma'?",
+    "run tiny.yaml --method lime --set method.params.samples=many": "not 'many'",
+    "run tiny.yaml --lexicon missing.yaml": "missing.yaml: cannot be read: No such file",
+    "run tiny.yaml --lexicon builtin:gendre": "known: builtin:gender, builtin:nationality",
+    "run tiny.yaml --lexicon lex.json": "group 'a' needs a list of at least one term",
+    "run tiny.yaml --lexicon groups.json --reference thing": "did you mean 'things'?",
+    "run tiny.yaml --reference things": "give groups.lexicon, groups.column, groups.impact or",
+    "run tiny.yaml --long-text widow": "should be 'truncate', 'window' or 'error'",
+    "run tiny.yaml --window 8": 'window=8 is for long_text="window"',
+    "run tiny.yaml --long-text window --window 2": "window: Input should be greater than",
+    "run tiny.yaml --processes 0": "Invalid value for '--processes'",
+    "run tiny.yaml --quiet --json": "--quiet prints nothing and --json lines of JSON; give one",
+    "run tiny.yaml --db nosuch://x": "use sqlite:///FILE or postgresql://",
+    "run tiny.yaml --db sqlite:////nonexistent/x.db": "4 unable to open database file",
+    "run tiny.yaml --previous nosuch": "no run 'nosuch'; this database holds no runs yet",
+    "run tiny.yaml --modle x": "No such option: --modle",
+    "explain": "Missing argument 'item'",
+    "explain good": "Missing option '--model'",
+    "explain good --model ./missing": "there is no model directory './missing'",
+    "explain good --model ./model --method lpr": "did you mean 'lrp'?",
+    "explain good --model ./model --target god": "unknown target 'god'",
+    "explain good --model ./model --param gamma": "--param 'gamma' is not name=value",
+    "explain good --model ./model --param gama=1": "did you mean 'gamma'?",
+    "explain good --model ./model -o x.bmp": "must end in .html, .json or .png",
+    "explain good --model ./model -o x.png": "a .png is drawn of pictures only",
+    "explain '' --model ./model": "the text is empty or blank",
+    "explain good --model ./model --at word": "no input layer 'word'; it has: encoder, words",
+    "explain good --model ./model --palette pink": "known: diverging, blue-red, green-red",
+    "explain good --model ./model --method all --param gamma=1": "--param METHOD.gamma=...",
+    "doctor": "name one model: transexplain doctor --model MODEL",
+    "doctor ./model --dtype float8": "known: float64, float32, bfloat16, float16",
+    "status nosuch": "no run 'nosuch'",
+    "report nosuch": "no run 'nosuch'; this database holds no runs yet",
+    "resume nosuch": "no run 'nosuch'",
+    "compare a b": "no run 'a'",
+    "gate --policy nosuch.yaml": "cannot read the policy nosuch.yaml: No such file",
+    "gate --policy policy.yaml": "min_acuracy: unknown key; did you mean 'min_accuracy'?",
+    "export --format html": "unknown export format 'html'",
+    "manifest nosuch": "no run 'nosuch'",
+    "verify nosuch": "no run 'nosuch'",
+    "evaluate tiny.yaml --metric acitvation": "did you mean 'activation'?",
+    "train nosuch.yaml": "cannot read the training specification nosuch.yaml: No such file",
+    "import missing.jsonl": "no file matches 'missing.jsonl'",
+    "import texts.jsonl": "Say which column is which with --column",
+    "schedule add name tiny.yaml --cron 'every day'": "write minute hour day month weekday",
+    "schedule pause nosuch": "no schedule 'nosuch'; there is none yet",
+    "db prune --older-than yesterday": "36h, 90d or 12w",
+    "rum": "Did you mean 'run'",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, data and files that are wrong in one way each."""
+    path = tmp_path_factory.mktemp("wrong")
+    make_audit(path)
+    for name, content in {
+        "pickled/config.json": '{"model_type": "bert"}',
+        "pickled/pytorch_model.bin": "x",
+        "empty/.keep": "",
+        "x.csv": "body,stars\ngood,1\n",
+        "plain.csv": "text\ngood\n",
+        "x.docx": "x",
+        "empty.csv": "",
+        "bad.yaml": "model: [",
+        "list.yaml": "- a",
+        "tiny.yaml": "model: ./model\ndata: texts.jsonl\n",
+        "policy.yaml": "min_acuracy: 1\n",
+        "lex.json": '{"a": []}',
+    }.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in [one for one in os.environ if one.startswith("TRANSEXPLAIN_")]:
+        monkeypatch.delenv(name)
+
+
+def test_there_are_enough() -> None:
+    assert len(USAGES) >= 60
+
+
+@pytest.mark.parametrize("typed", USAGES)
+def test_a_wrong_usage_is_answered(typed: str) -> None:
+    number, _, rest = USAGES[typed].partition(" ")
+    code, says = (int(number), rest) if number.isdigit() else (2, USAGES[typed])
+    done = CliRunner().invoke(app, shlex.split(typed))
+    error = done.exception
+    assert isinstance(error, TransExplainError | SystemExit), repr(error)
+    found = error.exit_code if isinstance(error, TransExplainError) else done.exit_code
+    answer = str(error) if isinstance(error, TransExplainError) else done.output
+    assert found == code, answer
+    assert says in " ".join(answer.split()), answer

@@ -1,0 +1,359 @@
+"""Signatures of reports: made and checked with keys of openssl, and refused where anything is
+wrong.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verified_runs import audited
+
+from transexplain.errors import ConfigurationError
+from transexplain.provenance.report_signature import (
+    load_public_key,
+    load_signer,
+    signature_checks,
+    signature_text,
+)
+from transexplain.provenance.verification import Check
+
+pytest.importorskip("securesystemslib")
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+
+Call = Callable[..., tuple[int, str]]
+KINDS = {
+    "ed25519": ("-algorithm", "ed25519"),
+    "p256": ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
+    "rsa": ("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
+}
+PASSWORD = "correct horse"
+
+
+def openssl(*words: str | Path) -> bytes:
+    return subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True).stdout
+
+
+@dataclass(frozen=True)
+class Keys:
+    private: Path
+    public: Path
+
+
+def make_keys(folder: Path, *words: str, name: str = "key") -> Keys:
+    keys = Keys(folder / f"{name}.pem", folder / f"{name}.pub")
+    openssl("genpkey", *words, "-out", keys.private)
+    openssl(
+        "pkey", "-in", keys.private, "-passin", f"pass:{PASSWORD}", "-pubout", "-out", keys.public
+    )
+    return keys
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return make_keys(tmp_path, *KINDS["ed25519"])
+
+
+@pytest.fixture
+def signed(tmp_path: Path, keys: Keys) -> Path:
+    """A signature of a report and a manifest beside it."""
+    files = [tmp_path / name for name in ("audit.html", "audit.json", "manifest-audit.json")]
+    for number, path in enumerate(files):
+        path.write_text(f"file {number}", encoding="utf-8")
+    path = tmp_path / "signature-audit.json"
+    path.write_bytes(signature_text(files, "run-1", load_signer(keys.private)))
+    return path
+
+
+def checked(path: Path, keys: Keys, run: str | None = None) -> list[Check]:
+    return list(signature_checks(path, keys.public, run))
+
+
+def failed(path: Path, keys: Keys, run: str | None = None) -> str:
+    """The only FAIL."""
+    (one,) = [one for one in checked(path, keys, run) if one.status == "FAIL"]
+    return f"{one.name}: {one.text}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_and_back_with_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
+    keys = make_keys(tmp_path, *KINDS[kind])
+    report = tmp_path / "a report.html"
+    report.write_text("x", encoding="utf-8")
+    path = tmp_path / "signature.json"
+    path.write_bytes(signature_text([report], "run-1", load_signer(keys.private)))
+    found = checked(path, keys, "run-1")
+    assert [one.name for one in found] == ["signature", "signed run", "signed file a report.html"]
+    assert {one.status for one in found} == {"PASS"}
+    assert "of run run-1" in found[0].text and "dated 20" in found[0].text
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "p256"])
+def test_openssl_alone_agrees(tmp_path: Path, kind: str) -> None:
+    """The envelope is DSSE v1: what is signed can be put together, and checked, by hand."""
+    keys = make_keys(tmp_path, *KINDS[kind])
+    report = tmp_path / "report.html"
+    report.write_text("x", encoding="utf-8")
+    envelope = json.loads(signature_text([report], "run-1", load_signer(keys.private)))
+    payload = base64.b64decode(envelope["payload"])
+    kind_of = envelope["payloadType"].encode()
+    message = tmp_path / "message"
+    message.write_bytes(b"DSSEv1 %d %b %d %b" % (len(kind_of), kind_of, len(payload), payload))
+    (made,) = envelope["signatures"]
+    (tmp_path / "sig").write_bytes(base64.b64decode(made["sig"]))
+    verify = ("-verify", "-pubin", "-inkey", keys.public, "-sigfile", tmp_path / "sig")
+    hashed = () if kind == "ed25519" else ("-digest", "sha256")
+    openssl("pkeyutl", *verify, "-rawin", *hashed, "-in", message)
+    der = openssl("pkey", "-pubin", "-in", keys.public, "-outform", "DER")
+    (tmp_path / "der").write_bytes(der)
+    assert made["keyid"] in openssl("dgst", "-sha256", tmp_path / "der").decode()
+    statement = json.loads(payload)
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert [one["name"] for one in statement["subject"]] == ["report.html"]
+
+
+def test_a_changed_report_manifest_or_run(tmp_path: Path, signed: Path, keys: Keys) -> None:
+    assert {one.status for one in checked(signed, keys)} == {"PASS"}
+    assert "signed run: it is of run run-1" in failed(signed, keys, "run-2")
+    for name in ("audit.html", "manifest-audit.json"):
+        before = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(before + b" ")
+        assert f"signed file {name}: " in failed(signed, keys)
+        assert "was changed since" in failed(signed, keys)
+        (tmp_path / name).write_bytes(before)
+
+
+def test_a_missing_file_and_one_that_cannot_be_read(
+    tmp_path: Path, signed: Path, keys: Keys
+) -> None:
+    (tmp_path / "audit.json").unlink()
+    assert "audit.json is not there; put it beside its signature" in failed(signed, keys)
+    (tmp_path / "audit.json").mkdir()
+    assert "audit.json cannot be read: Is a directory" in failed(signed, keys)
+
+
+def test_another_key(tmp_path: Path, signed: Path) -> None:
+    other = make_keys(tmp_path, *KINDS["ed25519"], name="other")
+    found = checked(signed, other)
+    assert [one.status for one in found] == ["FAIL"], "no file is looked at"
+    assert "it was made with another key" in found[0].text
+
+
+def test_another_key_under_the_name_of_the_right_one(
+    tmp_path: Path, signed: Path, keys: Keys
+) -> None:
+    other = make_keys(tmp_path, *KINDS["ed25519"], name="other")
+    forged = json.loads(signature_text([tmp_path / "audit.html"], "x", load_signer(other.private)))
+    forged["signatures"][0]["keyid"] = load_public_key(keys.public).keyid
+    signed.write_text(json.dumps(forged), encoding="utf-8")
+    assert "is not what the key of" in failed(signed, keys)
+
+
+def test_a_changed_statement(signed: Path, keys: Keys) -> None:
+    envelope = json.loads(signed.read_text(encoding="utf-8"))
+    payload = base64.b64decode(envelope["payload"]).replace(b"run-1", b"run-2")
+    envelope["payload"] = base64.b64encode(payload).decode()
+    signed.write_text(json.dumps(envelope), encoding="utf-8")
+    assert "it was changed since, or forged" in failed(signed, keys)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"payload": 1, "payloadType": "x", "signatures": []}',
+        b'{"payload": "", "payloadType": "x", "signatures": [1]}',
+        b'{"payload": "", "payloadType": "x", "signatures": []}',
+        b'{"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signatures": []}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_signature_fails(signed: Path, keys: Keys, content: bytes) -> None:
+    signed.write_bytes(content)
+    assert failed(signed, keys).startswith("signature: ")
+
+
+def envelope_of(payload: bytes, keys: Keys) -> bytes:
+    from securesystemslib.dsse import Envelope
+
+    made = Envelope(payload, "application/vnd.in-toto+json", {})
+    made.sign(load_signer(keys.private))
+    return json.dumps(made.to_dict()).encode()
+
+
+STATEMENT: dict[str, Any] = {
+    "_type": "https://in-toto.io/Statement/v1",
+    "predicateType": "urn:transexplain:report-signature:1",
+    "predicate": {"run": "run-1", "signed": "2026-01-01T00:00:00Z"},
+    "subject": [{"name": "audit.html", "digest": {"sha256": "0" * 64}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"predicateType": "https://slsa.dev/provenance/v1"}, "no statement about a report"),
+        ({"subject": []}, "no statement about a report"),
+        ({"subject": [{"name": "a"}]}, "no statement about a report"),
+        ({"predicate": None}, "no statement about a report"),
+        ({"subject": [{"name": "../k", "digest": {"sha256": "0"}}]}, "'../k', which is no file"),
+        ({"subject": [{"name": "/k", "digest": {"sha256": "0"}}]}, "'/k', which is no file"),
+        ({"subject": [{"name": "..", "digest": {"sha256": "0"}}]}, "'..', which is no file"),
+        ({"subject": [{"name": "", "digest": {"sha256": "0"}}]}, "'', which is no file"),
+    ],
+)
+def test_what_the_right_key_signed_may_be_of_something_else(
+    signed: Path, keys: Keys, changes: dict[str, Any], wanted: str
+) -> None:
+    signed.write_bytes(envelope_of(json.dumps({**STATEMENT, **changes}).encode(), keys))
+    assert wanted in failed(signed, keys)
+    signed.write_bytes(envelope_of(b"\xff no JSON", keys))
+    assert "no statement about a report" in failed(signed, keys)
+
+
+# ---- keys ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-algorithm", "X25519"),
+        ("-algorithm", "ED448"),
+        ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"),
+        ("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_keys_of_other_kinds_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    keys = make_keys(tmp_path, *words)
+    for load, path in ((load_signer, keys.private), (load_public_key, keys.public)):
+        with pytest.raises(ConfigurationError, match="of another kind than Ed25519") as found:
+            load(path)
+        assert "openssl genpkey -algorithm ed25519" in str(found.value)
+
+
+def test_an_encrypted_key_needs_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = make_keys(
+        tmp_path, *KINDS["ed25519"], "-aes-256-cbc", "-pass", f"pass:{PASSWORD}", name="locked"
+    )
+    monkeypatch.delenv("TRANSEXPLAIN_SIGNING_PASSWORD", raising=False)
+    with pytest.raises(ConfigurationError, match="is encrypted; give its password"):
+        load_signer(locked.private)
+    monkeypatch.setenv("TRANSEXPLAIN_SIGNING_PASSWORD", "wrong")
+    with pytest.raises(ConfigurationError, match="the password is wrong, or it is damaged"):
+        load_signer(locked.private)
+    monkeypatch.setenv("TRANSEXPLAIN_SIGNING_PASSWORD", PASSWORD)
+    assert load_signer(locked.private).public_key == load_public_key(locked.public)
+    plain = make_keys(tmp_path, *KINDS["ed25519"])
+    load_signer(plain.private)  # a password that is not needed does no harm
+
+
+def test_what_is_no_key_and_the_wrong_half(tmp_path: Path, keys: Keys) -> None:
+    with pytest.raises(ConfigurationError, match="holds a public key, which signs nothing"):
+        load_signer(keys.public)
+    with pytest.raises(ConfigurationError, match="holds a private key; keep it to yourself"):
+        load_public_key(keys.private)
+    odd = tmp_path / "odd.pem"
+    odd.write_text("ssh-ed25519 AAAA", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"no readable private key: it is no PEM"):
+        load_signer(odd)
+    with pytest.raises(ConfigurationError, match="is no PEM file of a public key"):
+        load_public_key(odd)
+    with pytest.raises(ConfigurationError, match=r"cannot read the key .*: No such file"):
+        load_signer(tmp_path / "nowhere.pem")
+    odd.write_bytes(b"x" * 70_000)
+    with pytest.raises(ConfigurationError, match="too large for a key"):
+        load_signer(odd)
+
+
+def test_without_the_extra_the_command_is_named(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "securesystemslib", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[signing\]'"):
+        load_signer(keys.private)
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+def test_the_command_line_signs_a_report_and_checks_it(
+    tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = audited(tmp_path / "run")
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
+    code, printed = call("report", "--sign", str(keys.private), "--out", "out")
+    assert code == 0, printed
+    signature = tmp_path / "out" / f"signature-tiny-{run.id}.json"
+    assert f"signature: out/{signature.name}" in printed
+    names = {one.name for one in (tmp_path / "out").iterdir()}
+    assert names == {
+        f"tiny-{run.id}.html",
+        f"tiny-{run.id}.json",
+        f"manifest-tiny-{run.id}.json",
+        signature.name,
+    }
+    check = ("verify", "--signature", str(signature), "--public-key", str(keys.public))
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", "sqlite:////nowhere/at/all.db")
+    code, printed = call(*check)
+    assert code == 0, "no store is needed"
+    assert printed.count("PASS") == 4 and ": verified" in printed
+    code, printed = call(*check, "--json")
+    assert json.loads(printed)["failed"] == 0 and json.loads(printed)["run"] is None
+
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
+    code, printed = call(*check, "latest", "--items", "1")
+    assert code == 0, printed
+    assert "PASS  signed run" in printed and "PASS  explained again" in printed
+
+    (tmp_path / "out" / f"manifest-tiny-{run.id}.json").write_text("{}", encoding="utf-8")
+    code, printed = call(*check)
+    assert code == 1
+    assert f"FAIL  signed file manifest-tiny-{run.id}.json" in printed
+    assert "1 check failed" in printed
+
+    code, printed = call("report", "--sign", str(keys.private), "--redact", "--out", "red")
+    assert code == 0, printed
+    red = next((tmp_path / "red").glob("signature-*"))
+    assert red.name == f"signature-tiny-{run.id}-redacted.json"
+    code, printed = call("verify", "--signature", str(red), "--public-key", str(keys.public))
+    assert code == 0 and printed.count("signed file") == 2, "a redacted report has no manifest"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("report", "--sign", "k.pem", "--json"), "--sign signs files, and --json prints one"),
+        (("verify", "--signature", "s.json"), "--signature FILE and --public-key FILE go together"),
+        (("verify", "--public-key", "k"), "--signature FILE and --public-key FILE go together"),
+        (("verify", "--signature", "s.json", "--public-key", "k.pub"), "cannot read the key k.pub"),
+    ],
+)
+def test_wrong_usages(words: tuple[str, ...], wanted: str, call: Call) -> None:
+    code, printed = call(*words)
+    assert code == 2
+    assert wanted in printed
+
+
+def test_a_signature_that_is_not_there_and_a_key_that_cannot_sign(
+    tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, printed = call("verify", "--signature", "s.json", "--public-key", str(keys.public))
+    assert code == 2 and "cannot read the signature s.json" in printed
+    run = audited(tmp_path / "run")
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
+    code, printed = call("report", "--sign", str(keys.public), "--out", "out")
+    assert code == 2 and "holds a public key, which signs nothing" in printed
+    assert not (tmp_path / "out").exists(), "nothing is written before the key is known"

@@ -1,0 +1,60 @@
+"""The layer of tables: the same columns as CSV and as Markdown, and heads of HTML tables."""
+
+import csv
+import io
+from dataclasses import dataclass
+
+import pytest
+from markupsafe import Markup
+
+from transexplain.reports.tables import Column, Columns, headings, markdown_table, write_csv
+
+
+@dataclass(frozen=True)
+class Fruit:
+    name: str
+    weight: float | None
+
+
+FRUITS: Columns[Fruit] = (
+    Column("name", lambda one: one.name),
+    Column("weight", lambda one: one.weight, right=True),
+)
+SHOWN: Columns[Fruit] = (
+    Column("Name", lambda one: one.name),
+    Column("Weight", lambda one: "" if one.weight is None else f"{one.weight:.1f}", right=True),
+)
+BASKET = [Fruit("apple", 0.25), Fruit("a|b *c*", None), Fruit("x" * 30, 2.0)]
+
+
+def test_csv_keeps_numbers_in_full_and_leaves_what_is_missing_empty() -> None:
+    out = io.StringIO()
+    write_csv(out, FRUITS, BASKET)
+    assert out.getvalue().startswith("name,weight\r\napple,0.25\r\na|b *c*,\r\n")
+    assert len(list(csv.DictReader(io.StringIO(out.getvalue())))) == len(BASKET)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("=1+1", "'=1+1"), ("-1.5", "-1.5"), ("a\0b", "a\ufffdb"), ("\ud800", "\ufffd")],
+)
+def test_a_cell_of_csv_is_safe_in_a_spreadsheet_and_in_utf_8(name: str, written: str) -> None:
+    out = io.StringIO()
+    write_csv(out, FRUITS[:1], [Fruit(name, None)], line_end="\n")
+    assert out.getvalue() == f"name\n{written}\n"
+
+
+def test_markdown_escapes_cells_aligns_numbers_and_cuts() -> None:
+    lines = list(markdown_table(SHOWN, BASKET, longest=10))
+    assert lines[:3] == ["| Name | Weight |", "|---|---:|", "| apple | 0.2 |"]
+    assert lines[3] == r"| a\|b \*c\* |  |"
+    assert lines[4] == f"| {'x' * 9}… | 2.0 |"
+    assert list(markdown_table(SHOWN, BASKET, most=1)) == lines[:3]
+
+
+def test_headings_escape_texts_keep_markup_and_leave_out_none() -> None:
+    head = headings("<b>", ("Share [95\u00a0%]", "num"), None, "", (Markup("<svg></svg>"), "plot"))
+    assert head == Markup(
+        '<thead><tr><th scope="col">&lt;b&gt;</th><th scope="col" class="num">Share [95&nbsp;%]'
+        '</th><td></td><th scope="col" class="plot"><svg></svg></th></tr></thead>'
+    )

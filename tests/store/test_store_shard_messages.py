@@ -1,0 +1,121 @@
+"""Which shards are hinted, how often, and one process at a time."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import update
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.store import results, runs, shard_messages, shards
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.schema import shard
+
+
+def age(db: Database, seconds: float) -> None:
+    """Move every hint and lease into the past."""
+    with db.begin() as connection:
+        connection.execute(
+            update(shard).values(
+                hinted=shard.c.hinted - seconds, lease_until=shard.c.lease_until - seconds
+            )
+        )
+
+
+def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: shard_messages.take_duty(db, "sweep", 60), range(8)))
+    assert sorted(taken) == [False] * 7 + [True]
+    assert shard_messages.take_duty(db, "other", 60), "another duty is another row"
+    with db.begin() as connection:
+        connection.exec_driver_sql("UPDATE duty SET until = until - 61")
+    assert shard_messages.take_duty(db, "sweep", 60)
+    assert not shard_messages.take_duty(db, "sweep", 60)
+
+
+def test_recent_messages_are_trusted_and_the_oldest_go_first(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert shard_messages.take(db, shard_messages.running(db), 1, patience=10) == {run_id: [0]}
+    age(db, 5)
+    assert shard_messages.take(db, shard_messages.running(db), 1, patience=10) == {run_id: [1]}, (
+        "never hinted before hinted"
+    )
+    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {run_id: [2]}
+    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {}
+    age(db, 6)
+    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {run_id: [0]}, (
+        "only its hint is old enough"
+    )
+
+
+def test_an_expired_claim_uses_its_hint_up(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    shard_messages.take(db, [run_id], 9, patience=0)
+    assert shards.claim(db, run_id, "worker", 5.0, 1)
+    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 2
+    age(db, 6)
+    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 3
+    assert shard_messages.take(db, shard_messages.running(db), 9, patience=60) == {run_id: [1]}
+    assert shard_messages.take(db, shard_messages.running(db), 9, patience=60) == {}, "hinted anew"
+
+
+def test_the_unhinted_then_the_expired_then_the_oldest_hint(db: Database) -> None:
+    run_id = runs.create(db, make_plan(20), make_shards(20))
+    assert shard_messages.take(db, [run_id], 1, patience=10) == {run_id: [0]}
+    assert shards.claim(db, run_id, "worker", 5.0, 1)
+    age(db, 20)
+    assert shard_messages.take(db, [run_id], 2, patience=10) == {run_id: [2, 3]}
+    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [4, 1, 0]}
+    assert shard_messages.take(db, [run_id], 9, patience=10) == {}
+
+
+def test_the_older_run_first_and_never_one_that_ended(db: Database) -> None:
+    first, second, third = (runs.create(db, make_plan(), make_shards()) for _ in range(3))
+    runs.cancel(db, second)
+    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 6
+    assert shard_messages.waiting(db, shard_messages.running(db), 4) == 4
+    assert shard_messages.take(db, shard_messages.running(db), 4, patience=10) == {
+        first: [0, 1, 2],
+        third: [0],
+    }
+
+
+def test_takers_at_once_share_the_shards(db: Database) -> None:
+    run_id = runs.create(db, make_plan(200), make_shards(200))
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(
+            pool.map(
+                lambda _: shard_messages.take(db, shard_messages.running(db), 13, patience=60),
+                range(5),
+            )
+        )
+    given = [index for one in taken for index in one.get(run_id, ())]
+    assert len(given) == len(set(given))
+    assert shard_messages.take(db, shard_messages.running(db), 99, patience=60).get(
+        run_id, []
+    ) == sorted(set(range(50)) - set(given))
+
+
+def test_a_run_with_nothing_left_is_found(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    for one in make_shards():
+        assert shard_messages.exhausted(db) == []
+        claim = shards.claim(db, run_id, "worker", 60.0, one.index)
+        assert claim is not None
+        results.save(db, claim, make_result(one))
+    assert shard_messages.exhausted(db) == [run_id]
+    assert runs.finalise(db, run_id)
+    assert shard_messages.exhausted(db) == []
+
+
+def test_messages_are_timed_by_the_database(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert shards.claim(db, run_id, "worker", 60.0, 0)
+    shard_messages.take(db, [run_id], 9, patience=0)
+    with db.read() as connection:
+        ages = list(
+            connection.execute(
+                shard.select().with_only_columns(DatabaseTime() - shard.c.hinted).order_by("index")
+            ).scalars()
+        )
+    assert ages[0] is None
+    assert all(0 <= one < 30 for one in ages[1:])

@@ -1,0 +1,209 @@
+"""A region of a picture hidden in three ways: filled, blurred and in-painted."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.evaluating.metrics.rationale_regions import Region
+from transexplain.explaining import Explained
+from transexplain.models.image_encoder import picture
+from transexplain.randomness import generator
+from transexplain.types.items import Annotation, Evidence, Item, ItemOutcome, PatchGrid
+from transexplain.types.plans import AuditPlan
+
+Pixels = NDArray[np.uint8]  #: (H, W, 3), 0 to 255
+Inside = NDArray[np.bool_]  #: (H, W)
+
+_SIGMA = 0.5  #: of the blur, as a share of the side of a square as large as the region
+_RADIUS = 3  #: pixels around each that in-painting looks at
+_LARGEST = 512  #: pixels of a side; what is larger is blurred and in-painted at this size
+
+
+def region_pixels(region: Annotation, height: int, width: int) -> Inside:
+    """(H, W) which pixels of a picture have their centre in a region, whatever a mask's size."""
+    boxes = (region.box,) if region.box is not None else ()
+    marked = Region.of(Evidence(boxes=boxes, mask=region.mask))
+    down, across = ((np.arange(side) + 0.5) / side for side in (height, width))
+    return np.asarray(marked.at(down, across), dtype=np.bool_)
+
+
+def filled(picture: Pixels, inside: Inside) -> Pixels:
+    """The picture with its mean colour where `inside`."""
+    found = picture.copy()
+    found[inside] = _mean(picture)
+    return found
+
+
+def blurred(picture: Pixels, inside: Inside) -> Pixels:
+    """The picture blurred where `inside`, by a Gaussian as wide as half of the region."""
+
+    def blur(part: Pixels, where: Inside) -> Pixels:
+        sigma = max(1.0, _SIGMA * math.sqrt(int(where.sum())))
+        return np.asarray(cv2.GaussianBlur(part, (0, 0), sigma), dtype=np.uint8)
+
+    return _within(picture, inside, blur)
+
+
+def inpainted(picture: Pixels, inside: Inside) -> Pixels:
+    """The picture continued into `inside` from around it (Telea 2004)."""
+
+    def paint(part: Pixels, where: Inside) -> Pixels:
+        if where.all():  # of a scaled part nothing is left to begin from
+            return filled(part, where)
+        painted = cv2.inpaint(part, where.astype(np.uint8), _RADIUS, cv2.INPAINT_TELEA)
+        return np.asarray(painted, dtype=np.uint8)
+
+    return _within(picture, inside, paint)
+
+
+#: in the order in which observations hold what was answered
+WAYS: tuple[Callable[[Pixels, Inside], Pixels], ...] = (filled, blurred, inpainted)
+
+
+def _mean(picture: Pixels) -> Pixels:
+    """(3,) the mean colour."""
+    return np.asarray(np.rint(picture.mean(axis=(0, 1))), dtype=np.uint8)
+
+
+def _within(picture: Pixels, inside: Inside, change: Callable[[Pixels, Inside], Pixels]) -> Pixels:
+    """The picture with `inside` taken from `change` of the part around it.
+
+    The part reaches as far as the blur does, so cutting it out changes nothing. A large one is
+    scaled down before and up afterwards: what hides a region has no detail to lose.
+    """
+    part = _around(inside)
+    pixels, where = np.ascontiguousarray(picture[part]), inside[part]
+    height, width = where.shape
+    scale = _LARGEST / max(height, width)
+    if scale < 1:
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        small = np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+        shares = cv2.resize(where.astype(np.float32), size, interpolation=cv2.INTER_AREA)
+        done = change(small, np.asarray(shares > 0))
+        new = np.asarray(cv2.resize(done, (width, height), interpolation=cv2.INTER_LINEAR))
+    else:
+        new = change(pixels, where)
+    found = picture.copy()
+    found[part][where] = new[where]
+    return found
+
+
+def _around(inside: Inside) -> tuple[slice, slice]:
+    """The rows and columns of a region, and on every side what its blur reaches."""
+    margin = math.ceil(4 * max(1.0, _SIGMA * math.sqrt(int(inside.sum())))) + _RADIUS
+    rows, cols = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    return (
+        slice(max(0, int(rows[0]) - margin), int(rows[-1]) + 1 + margin),
+        slice(max(0, int(cols[0]) - margin), int(cols[-1]) + 1 + margin),
+    )
+
+
+MOST = 8  #: regions of one picture; of more a random sample
+
+
+@dataclass(frozen=True, slots=True)
+class _HiddenItem:
+    """A picture that was explained, and one of its regions."""
+
+    done: Explained
+    item: Item
+    place: int  #: of the region among those that are marked in the picture
+    region: Annotation
+
+
+class RegionCheck:
+    """The hidden regions of one shard: noted while it is explained, answered when it is done.
+
+    Of a picture every region counts whose group is compared with another or is a reference, which
+    the model saw some of, and which leaves some of the picture. Each is hidden by itself, in every
+    one of `WAYS`.
+    """
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._answers, self._slice, self._seed = answers_of(plan), plan.slice, 0
+        references = references_of(plan.reference, (group.name for group in plan.groups))
+        compared = {name for name, one in references.items() if one.groups}
+        self._groups = compared.union(*(one.groups for one in references.values()))
+        self._hidden_items: list[_HiddenItem] = []
+
+    def consider(self, done: Explained) -> None:
+        """Note a picture of the sample; of many regions a random sample."""
+        item = done.item
+        if item is None or not self._answers or not done.attributions:
+            return
+        grid = done.attributions[0].features
+        if not isinstance(grid, PatchGrid) or not isinstance(
+            item.content, Image.Image | np.ndarray
+        ):
+            return
+        height, width = _pixels(item.content).shape[:2]
+        usable = [
+            (place, one)
+            for place, one in enumerate(item.annotations)
+            if one.group in self._groups and _hides(one, grid, height, width)
+        ]
+        if len(usable) > MOST:
+            chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
+            usable = [usable[place] for place in sorted(chosen)]
+        self._hidden_items += [_HiddenItem(done, item, place, one) for place, one in usable]
+
+    @property
+    def items(self) -> Iterator[Item]:
+        """The pictures to be answered, made one by one: all ways of a region, then the next."""
+        for hidden_item in self._hidden_items:
+            pixels = _pixels(hidden_item.item.content)
+            inside = region_pixels(hidden_item.region, *pixels.shape[:2])
+            for hide in WAYS:
+                yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
+
+    def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
+        """What was answered to `items`, in their order; a region with a failure is left out."""
+        # outcomes alone are kept: an end holds its picture
+        outcomes = (end.outcome for end in ends)
+        for hidden_item in self._hidden_items:
+            found = [one for one in islice(outcomes, len(WAYS)) if one is not None]
+            if len(found) == len(WAYS):
+                yield self._observed(hidden_item, found)
+
+    def _observed(self, hidden_item: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:
+        item, region, before = hidden_item.item, hidden_item.region, hidden_item.done.outcome
+        assert before is not None  # it was explained
+        return HiddenRegion(
+            document=item.id,
+            place=hidden_item.place,
+            group=region.group,
+            entity=region.entity or item.id,
+            cluster=item.cluster,
+            slice=str(item.meta.get(self._slice, "")) if self._slice else "",
+            predicted=before.predicted,
+            log_odds=self._log_odds(before),
+            without=tuple(one.predicted for one in found),
+            hidden=tuple(self._log_odds(one) for one in found),
+        )
+
+    def _log_odds(self, outcome: ItemOutcome) -> tuple[float, ...]:
+        return tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+
+
+def _pixels(content: Any) -> Pixels:
+    """(H, W, 3) what the model's transform is given."""
+    return np.asarray(picture(content), dtype=np.uint8)
+
+
+def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool:
+    """Whether there is something to hide that the model sees, and something that is left."""
+    if region.box is None and region.mask is None:
+        return False
+    evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)
+    inside = region_pixels(region, height, width)
+    return bool(Region.of(evidence).share(grid).any() and inside.any() and not inside.all())

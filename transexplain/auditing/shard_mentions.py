@@ -1,0 +1,167 @@
+"""The rank of a mention among the other words of its item."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.entity_finder import EntityFinder, Region
+from transexplain.analysis.groups.entity_totals import Stratum
+from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.evaluating.metrics.rationale_regions import Region as Marked
+from transexplain.explaining import Explained
+from transexplain.types.items import (
+    Annotation,
+    Attribution,
+    Evidence,
+    ItemOutcome,
+    Mention,
+    PatchGrid,
+)
+from transexplain.types.plans import AuditPlan
+
+
+def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
+    """For each mention the share of the item's other words with a smaller |relevance|.
+
+    Ties count half (a mid-rank percentile): 0.5 means "as relevant as any word", 1 "more than
+    every other". A mention is one word however many it has; the words that it covers are no
+    others. Punctuation is a word, as in `Attribution.words`. None where there is no other word
+    (the mention is the whole item), and in pictures, whose regions and patches differ in size.
+
+    Args:
+        attribution: relevance (T,) or (rows, cols), in its unit.
+        mentions: of this attribution.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        return [None] * len(mentions)
+    words = np.array([-1 if t.word is None else t.word for t in attribution.features], np.int64)
+    plain = words >= 0
+    starts = np.array([token.start for token in attribution.features], np.int64)[plain]
+    ends = np.array([token.end for token in attribution.features], np.int64)[plain]
+    words = words[plain]
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)[plain]
+    sizes, present = np.abs(np.bincount(words, weights=relevance)), np.bincount(words) > 0
+    found: list[float | None] = []
+    for one in mentions:
+        other = present.copy()
+        other[words[(starts < one.end) & (ends > one.start) & (ends > starts)]] = False
+        found.append(_middle_rank(abs(one.relevance), sizes[other]))
+    return found
+
+
+def _middle_rank(size: float, others: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    if not len(others):
+        return None
+    below, equal = np.count_nonzero(others < size), np.count_nonzero(others == size)
+    return float((below + 0.5 * equal) / len(others))
+
+
+class MentionCounter:
+    """Finds the entities of a plan's groups in items as they are explained."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._finder, self._slice = EntityFinder(plan), plan.slice
+        self._answers = answers_of(plan)
+        self._second = Matcher(plan.second, plan.matching) if plan.second else None
+
+    def of(
+        self, done: Explained, aggregate: ShardAggregate
+    ) -> tuple[Sequence[Match], list[Mention]]:
+        """The matches in the item's text, and its mentions, which are added to `aggregate`."""
+        outcome, attributions = done.outcome, done.attributions
+        if not attributions or outcome is None:
+            return (), []
+        marked = done.item.annotations if done.item else ()
+        found = self._finder.find(attributions[0].text, marked, outcome.meta)
+        aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+        mentions: list[Mention] = []
+        for attribution in attributions:
+            present = self._finder.mentions(attribution, found, _regions(attribution, marked))
+            if present:
+                magnitude = float(np.abs(attribution.relevance).sum())
+                ranks = ranks_in_item(attribution, present)
+                stratum = self.stratum(attribution, outcome)
+                aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
+                mentions += present
+        self._count_answers(done, outcome, mentions, aggregate)
+        self._count_second(done, outcome, aggregate)
+        return found.matches, mentions
+
+    def _count_answers(
+        self,
+        done: Explained,
+        outcome: ItemOutcome,
+        mentions: Sequence[Mention],
+        aggregate: ShardAggregate,
+    ) -> None:
+        """Count the answer to an item by the groups that it mentions."""
+        groups = {one.group for one in mentions}
+        slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
+        template = done.item.template if done.item else ""
+        cluster = _cluster_of(done) or template
+        if aggregate.gaps is not None:
+            aggregate.gaps.add(done.attributions, groups)
+        if aggregate.outcomes is not None:
+            aggregate.outcomes.add(
+                outcome, groups, answers=self._answers, slice_=slice_, cluster=cluster
+            )
+        if template and self._answers and len(outcome.logits) > 1:
+            named = dict.fromkeys((one.group, one.entity) for one in mentions)
+            log_odds = tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+            aggregate.checked.observations += [
+                Observation(
+                    document=template,
+                    cluster=cluster,
+                    slice=slice_,
+                    group=group,
+                    entity=entity,
+                    own=True,
+                    positions=outcome.positions,
+                    predicted=outcome.predicted,
+                    log_odds=log_odds,
+                )
+                for group, entity in named
+            ]
+
+    def _count_second(
+        self, done: Explained, outcome: ItemOutcome, aggregate: ShardAggregate
+    ) -> None:
+        """Count what the second lexicon finds, apart from the first one's mentions."""
+        text = done.attributions[0].text
+        if self._second is None or text is None:
+            return
+        matches = self._second.find(text)
+        for attribution in done.attributions:
+            if present := mentions_of(attribution, matches):
+                magnitude = float(np.abs(attribution.relevance).sum())
+                stratum = self.stratum(attribution, outcome)
+                aggregate.second.add(stratum, present, magnitude, cluster=_cluster_of(done))
+
+    def stratum(self, attribution: Attribution | Mention, outcome: ItemOutcome) -> Stratum:
+        """The cell of the statistics that an item's mentions for one target count in."""
+        return Stratum(
+            target=attribution.target,
+            class_name=attribution.class_name,
+            predicted=outcome.predicted,
+            label=outcome.label or "",
+            slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
+        )
+
+
+def _cluster_of(done: Explained) -> str:
+    return done.item.cluster if done.item else ""
+
+
+def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
+    """The regions marked in a picture, on the grid of its patches; none in a text."""
+    grid = attribution.features
+    if not isinstance(grid, PatchGrid):
+        return []
+    return [
+        (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
+        for one in marked
+        if one.box is not None or one.mask is not None
+    ]

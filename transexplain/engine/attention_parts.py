@@ -1,0 +1,247 @@
+"""Attention and other composed functions in parts that a mode sees, and the maps met there."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from transexplain.engine.operator_call import LinearValues
+from transexplain.engine.operators import operator_name
+from transexplain.errors import EngineError
+
+_GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def _no(*_: object) -> bool:
+    return False
+
+
+def written_out(func: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """What `func` computes, as calls of other torch functions.
+
+    A function of torch that is written in Python first checks whether a mode is on, and then hands
+    itself over whole (`nn.MultiheadAttention` arrives as one such call). In a copy of it that check
+    always gives no, so it goes on to its parts.
+    """
+    written = _WRITTEN.get(name)
+    if written is not None:
+        return written
+    if not isinstance(func, FunctionType):
+        raise TypeError(f"{name!r} is not written in Python")
+    unguarded = {**func.__globals__, **dict.fromkeys(_GUARDS, _no)}
+    copy = FunctionType(
+        func.__code__, unguarded, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention in parts; q (..., H, T, D), k and v (..., H', S, D)."""
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = (side.repeat_interleave(repeats, -3) for side in (key, value))
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query * factor, key.transpose(-2, -1))
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    blind = None
+    if attn_mask is not None:
+        scores, hidden = _masked(scores, attn_mask)
+        blind = hidden.all(dim=-1, keepdim=True)
+    weights = torch.softmax(scores, dim=-1)
+    if blind is not None:  # what sees nothing attends to nothing
+        weights = weights.masked_fill(blind, 0.0)
+    return torch.matmul(weights, value)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores without what the mask hides, and what it hides."""
+    lowest = torch.finfo(scores.dtype).min
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask, lowest), ~mask
+    hidden = mask == -torch.inf
+    unseen = mask < torch.finfo(mask.dtype).min / 2
+    kept = mask.masked_fill(unseen, 0)
+    if bool(kept.any()):
+        scores = scores + kept
+    return scores.masked_fill(unseen, lowest), hidden
+
+
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """One half times the sigmoid of the other."""
+    value, gate = x.chunk(2, dim)
+    return value * torch.sigmoid(gate)
+
+
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """A sum of a tensor and a batched matrix product."""
+    product = torch.matmul(batch1, batch2)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """A sum of a tensor and a product."""
+    return input + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value)
+
+
+def larger(input: Tensor, other: Tensor) -> Tensor:
+    """The larger of two."""
+    return torch.where(input >= other, input, other)
+
+
+def smaller(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller of two."""
+    return torch.where(input <= other, input, other)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """A slope of its own below zero for every channel."""
+    if weight.numel() > 1:
+        weight = weight.view(1, -1, *[1] * (input.dim() - 2))
+    return torch.where(input > 0, input, input * weight)
+
+
+def instance_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """A group norm with one channel in a group, or a batch norm where statistics are kept."""
+    if use_input_stats or running_mean is None:
+        return torch.nn.functional.group_norm(x, x.shape[1], weight, bias, eps)
+    return torch.nn.functional.batch_norm(
+        x, running_mean, running_var, weight, bias, False, momentum, eps
+    )
+
+
+#: what is not written in Python, or is clearer so
+_WRITTEN: dict[str, Callable[..., Any]] = {
+    "glu": glu,
+    "baddbmm": baddbmm,
+    "addcmul": addcmul,
+    "instance_norm": instance_norm,
+    "prelu": prelu,
+}
+
+
+class PlainForward(Protocol):
+    """Runs the model and lets the engine tap it; returns logits (B, C)."""
+
+    def __call__(self, taps: "AttentionMode") -> Tensor:
+        """Call `taps.input_layer(tensor)` at the input layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPass:
+    """A forward pass with its attention maps in the graph, in the order of the layers."""
+
+    logits: Tensor  #: (B, C)
+    maps: tuple[Tensor, ...]  #: softmax over keys, most often (B, H, T, T)
+    values: LinearValues  #: of this pass, for another over the same batch
+
+    def gradients(
+        self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
+    ) -> list[Tensor]:
+        """The gradient of sum_c seed[:, c] * logit_c at each of `maps`; no deeper than these."""
+        return arriving(self.logits, maps, seed, last=last)
+
+
+def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) -> list[Tensor]:
+    """What the backward pass of a seed (B, C) brings to each tensor, 0 where it does not come.
+
+    `last` frees the graph afterwards.
+    """
+    if not at:
+        return []
+    found = torch.autograd.grad(
+        logits, list(at), seed.to(logits), retain_graph=not last, allow_unused=True
+    )
+    return [
+        torch.zeros_like(tensor) if gradient is None else gradient
+        for tensor, gradient in zip(at, found, strict=True)
+    ]
+
+
+class AttentionMode(TorchFunctionMode):
+    """Splits fused attention into its parts and keeps every softmax over keys; changes no value.
+
+    Gradients are the model's own: operators need no rule here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[Tensor] = []
+        self.values = LinearValues()
+
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Gradients begin here, whether or not parameters require them."""
+        return tensor.detach().requires_grad_(True)
+
+    def encoder_begins(self) -> None:
+        """Nothing depends on where the encoder begins."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name = operator_name(func)
+        whole = _IN_PARTS.get(name)
+        if whole is not None:
+            with self:
+                return whole(func, name)(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        self.values.note(name, args, out)
+        if name == "softmax" and out.requires_grad and out.dim() >= 3:
+            self.maps.append(out)
+        return out
+
+
+def _parts_of_attention(_func: Callable[..., Any], _name: str) -> Callable[..., Any]:
+    return attention
+
+
+_IN_PARTS: dict[str, Callable[[Callable[..., Any], str], Callable[..., Any]]] = {
+    "scaled_dot_product_attention": _parts_of_attention,
+    "multi_head_attention_forward": written_out,
+}
+
+
+def read_attention(forward: PlainForward) -> AttentionPass:
+    """Run `forward` and keep its attention maps; raises EngineError where there are none."""
+    mode = AttentionMode()
+    with torch.enable_grad(), mode:
+        logits = forward(mode)
+    if not mode.maps:
+        raise EngineError(
+            "the model has no attention map: no softmax over keys was met. Choose a method that "
+            "needs none, such as lrp or gradient-x-input"
+        )
+    return AttentionPass(logits, tuple(mode.maps), mode.values)

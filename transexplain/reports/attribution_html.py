@@ -1,0 +1,97 @@
+"""One attribution as a notebook shows it: what was said, what speaks for it, and a legend."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from transexplain.data.image_files import load_image
+from transexplain.errors import ItemError
+from transexplain.reports.coloured_text import DEEPEST, MAX_OPACITY, escape, token_html
+from transexplain.reports.heatmap import colour, data_uri, enlarged, overlay, tile
+from transexplain.reports.phrasing import number, percent
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.words import size_of
+
+_NAMED = 5  #: classes whose probability is shown
+_WIDE = 384  #: pixels of a heatmap
+_UNITS = {"logits": "logits", "unit_relevance": "(of 1 in all)", "score": "(a score without unit)"}
+
+
+def attribution_html(attribution: Attribution) -> str:
+    """The text with its words coloured, or the heatmap of a picture, as one HTML element.
+
+    It needs no style sheet and shows on light and dark ground. Raises ConfigurationError where the
+    relevance holds NaN or infinity.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        image = drawn_picture(attribution) or tile(attribution.relevance, width=_WIDE)
+        body = (
+            f'<img src="{data_uri(image)}" alt="heatmap of item {escape(attribution.item_id)}" '
+            'style="max-width:100%;border:1px solid rgba(128,128,128,.5)">'
+        )
+    else:
+        body = f'<div style="line-height:1.9">{token_html(attribution)}</div>'
+    return (
+        f'<div class="tx-attribution"><div>{_head(attribution)}</div>{body}'
+        f'<div style="font-size:.85em">{"".join(_legend(attribution))}</div></div>'
+    )
+
+
+def drawn_picture(
+    attribution: Attribution, image: Any = None, *, alpha: float = 0.7
+) -> Image.Image | None:
+    """A picture of a readable size under its heatmap; None where no picture is known.
+
+    Args:
+        attribution: of a picture.
+        image: PIL image, array (H, W, 3) or path; None: the picture that the attribution knows.
+        alpha: how much of the picture the strongest relevance covers, 0 to 1.
+
+    Raises ConfigurationError for an `image` that is no picture, ItemError for a file that is none.
+    """
+    assert isinstance(attribution.features, PatchGrid)
+    given = attribution.picture if image is None else image
+    if isinstance(given, str | Path):
+        try:
+            given = load_image(Path(given))
+        except ItemError:  # moved since it was explained
+            if image is not None:
+                raise
+            return None
+    if given is None:
+        return None
+    shown, box = enlarged(given), attribution.features.box
+    return overlay(shown, attribution.relevance, box=box, alpha=alpha)
+
+
+def _head(attribution: Attribution) -> str:
+    parts = [
+        f"<strong>{escape(attribution.class_name)}</strong>: logit {number(attribution.logit)}",
+        f"{escape(attribution.method)} at {escape(attribution.at)}",
+    ]
+    some = list(attribution.probabilities.items())[:_NAMED]
+    more = len(attribution.probabilities) > _NAMED
+    if some:
+        shown = ", ".join(f"{escape(name)}: {percent(share)}" for name, share in some)
+        parts.append(f"probabilities: {shown}{', …' if more else ''}")
+    return " · ".join(parts)
+
+
+def _legend(attribution: Attribution) -> Iterator[str]:
+    """What the colours mean, and how much the strongest of them stands for."""
+    name = escape(attribution.class_name)
+    if attribution.relevance.min(initial=0.0) < 0.0:
+        yield f"{_swatch(-1.0)} speaks against {name} {_swatch(1.0)} speaks for {name}; "
+    else:
+        yield f"{_swatch(1.0)} relevance; "
+    yield f"full colour: {number(size_of(attribution))} {_UNITS[attribution.unit]}"
+
+
+def _swatch(end: float) -> str:
+    red, green, blue = colour(end * DEEPEST)
+    return (
+        f'<span style="display:inline-block;width:1em;height:.8em;border-radius:.2em;'
+        f'background-color:rgba({red},{green},{blue},{MAX_OPACITY})"></span>'
+    )

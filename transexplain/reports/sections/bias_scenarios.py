@@ -1,0 +1,100 @@
+"""Bias scenarios: the harms that the audit looks for, as whoever answers for them wrote them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from transexplain.reports.phrasing import named
+from transexplain.reports.redaction import RedactionRules, kept, within
+from transexplain.reports.report_section import Section, Source, Statement
+from transexplain.types.filings import Scenario
+
+#: fields of a scenario as a reader is told
+PARTS: Mapping[str, str] = {
+    "harm": "Harm",
+    "affected": "Who is affected",
+    "measure": "Measure",
+    "threshold": "Threshold",
+    "mitigation": "Mitigation",
+    "owner": "Owner",
+    "review_date": "Review date",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatedScenario:
+    """One scenario, and what it lacks."""
+
+    scenario: Scenario
+    missing: tuple[str, ...]  #: keys of `groups.scenario` that were not given
+    overdue: bool  #: the review date lies before the day that the run was begun
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        """Title and text of every part; the text is empty where none was given."""
+        return ((title, getattr(self.scenario, name)) for name, title in PARTS.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BiasScenarios:
+    """The scenarios of a plan, in its order."""
+
+    scenarios: tuple[StatedScenario, ...]
+
+
+def _collect(source: Source) -> BiasScenarios | None:
+    """None where the plan has none."""
+    begun = f"{datetime.fromtimestamp(source.run.created, UTC):%Y-%m-%d}"
+    found = tuple(_stated(one, begun) for one in source.run.plan.scenario)
+    return BiasScenarios(scenarios=found) if found else None
+
+
+def _stated(one: Scenario, begun: str) -> StatedScenario:
+    return StatedScenario(
+        scenario=one,
+        missing=tuple(name for name in PARTS if not getattr(one, name)),
+        overdue=bool(one.review_date) and one.review_date < begun,
+    )
+
+
+def scenarios_of(report: Any) -> tuple[StatedScenario, ...]:
+    """The scenarios that a summary has."""
+    found: BiasScenarios | None = report.sections.get("scenarios")
+    return found.scenarios if found else ()
+
+
+def gap_sentence(one: StatedScenario) -> str:
+    """What a scenario lacks; empty where it lacks nothing."""
+    names = named([PARTS[name].lower() for name in one.missing])
+    lacking = [f"Not given: {names}."] if names else []
+    late = ["The review date had passed when the run was begun."] if one.overdue else []
+    return " ".join((*lacking, *late))
+
+
+def _sentences(report: Any) -> Iterable[Statement]:
+    for one in scenarios_of(report):
+        if one.overdue:
+            yield Statement(
+                kind="problem",
+                text=f"A bias scenario was to be reviewed by {one.scenario.review_date}, before "
+                f"this run: {one.scenario.harm}",
+            )
+
+
+_RULES: Mapping[type, RedactionRules] = {
+    BiasScenarios: RedactionRules(fields={"scenarios": within}),
+    StatedScenario: RedactionRules(fields={"scenario": within, **kept("missing overdue")}),
+    # written to be read by others, and not by the data
+    Scenario: RedactionRules(fields=kept(" ".join(PARTS))),
+}
+
+SECTION = Section(
+    template="bias_scenarios.html.j2",
+    links=(("scenarios", "Scenarios"),),
+    redaction=_RULES,
+    present=lambda report: bool(scenarios_of(report)),
+    drawing=lambda _report: {"gap_sentence": gap_sentence},
+    sentences=_sentences,
+    record=BiasScenarios,
+    collect=_collect,
+)

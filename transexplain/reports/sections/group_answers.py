@@ -1,0 +1,322 @@
+"""What the model answers where a group is mentioned, and the verdict on each group."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from transexplain.analysis.groups.answers import MOST, Answer, answers_of
+from transexplain.analysis.groups.counterfactuals import Counterfactual, counterfactual_table
+from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_cells import Reference, references_of
+from transexplain.analysis.groups.group_verdicts import (
+    Evidence,
+    Found,
+    GroupFinding,
+    GroupVerdict,
+    group_verdicts,
+)
+from transexplain.analysis.groups.hidden_regions import region_table
+from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.outcomes import Mean, Outcome, OutcomeTotals, Side, outcome_table
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.errors import ConfigurationError, TargetError
+from transexplain.reports.phrasing import named
+from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, empty, kept, within
+from transexplain.reports.report_section import Statement, StatementKind
+from transexplain.reports.sections.group_matching import GroupMatching
+from transexplain.store.database import Database
+from transexplain.types.findings import GroupStatistic, Practical
+from transexplain.types.plans import AuditPlan, AuditRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupAnswers:
+    """What is answered where groups are mentioned."""
+
+    verdicts: tuple[GroupVerdict, ...]  #: of every mentioned group but references
+    outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
+    counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
+    proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+
+
+def group_answers(
+    db: Database,
+    run: AuditRun,
+    total: ShardAggregate,
+    names: Sequence[str],
+    rows: Sequence[GroupStatistic],
+    matching: Sequence[GroupMatching],
+) -> GroupAnswers:
+    """Rates, swaps and verdicts of the groups.
+
+    Args:
+        db: the store, where words that go along with a group are looked for.
+        run: the run.
+        total: its aggregates, without groups that are not compared.
+        names: of all groups that may be compared, mentioned or not.
+        rows: of the group table.
+        matching: how the groups were found.
+    """
+    plan = run.plan
+    references = references_of(plan.reference, names)
+    answers, limits = _answers(plan, total), plan.matters
+    _check(total, len(answers))
+    counted = total.outcomes if total.outcomes else _older_outcomes(total)
+    outcomes = outcome_table(counted, answers, plan.model.classes, references, limits)
+    swaps = _counterfactuals(total, answers, references, limits)
+    evidence = Evidence(
+        counterfactuals=swaps,
+        outcomes=outcomes,
+        relevance=rows,
+        found={one.group: _found(one) for one in matching},
+        no_swaps="" if swaps else _why_no_swaps(plan, total),
+        kind="region" if plan.model.modality == "image" else "swap",
+    )
+    verdicts = group_verdicts(evidence, references, limits, plan.correction)
+    proxies = proxies_of(db, run, verdicts, references, counted)
+    return GroupAnswers(
+        verdicts=tuple(replace(one, reasons=with_proxies(one, proxies)) for one in verdicts),
+        outcomes=tuple(outcomes),
+        counterfactuals=tuple(swaps),
+        proxies=tuple(proxies),
+    )
+
+
+def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
+    """The answers of the plan; where it names none, those of the classes predicted most."""
+    if found := _named(plan):
+        return found
+    counts: Counter[str] = Counter()
+    for (_, predicted), count in total.predictions.items():
+        counts[predicted] += count
+    classes = plan.model.classes
+    usual = [name for name, _ in counts.most_common(MOST) if name in classes]
+    places = [classes.index(name) for name in usual]
+    every = range(len(classes))
+    return tuple(
+        Answer(name=name, plus=(place,), minus=tuple(one for one in every if one != place))
+        for name, place in zip(usual, places, strict=True)
+    )
+
+
+def _check(total: ShardAggregate, answers: int) -> None:
+    """Raise ConfigurationError where what was saved has other answers than the plan."""
+    saved = {len(one.log_odds) for one in total.checked.observations}
+    saved |= {len(tally.probabilities) for _, tally in total.outcomes or () if tally.measured}
+    if saved - {answers}:
+        raise ConfigurationError(
+            f"the run's saved aggregates have {max(saved)} answers where its plan has {answers}; "
+            "restore the database from a backup, or run the audit again"
+        )
+
+
+def _named(plan: AuditPlan) -> tuple[Answer, ...]:
+    """The answers of the plan's targets; none where one names a class that the model has not."""
+    with suppress(TargetError):
+        return answers_of(plan)
+    return ()
+
+
+def _found(one: GroupMatching) -> Found:
+    return Found(
+        mentions=one.mentions, left_out=one.dropped, most=one.most, most_share=one.most_share
+    )
+
+
+def _counterfactuals(
+    total: ShardAggregate,
+    answers: Sequence[Answer],
+    references: Mapping[str, Reference],
+    limits: Practical,
+) -> list[Counterfactual]:
+    """Of swapped mentions and of hidden regions."""
+    checked = total.checked
+    return [
+        *counterfactual_table(checked.observations, answers, references, limits),
+        *region_table(checked.regions, answers, references, limits),
+    ]
+
+
+def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
+    """What kept mentions from being swapped, or regions hidden; "": there were none."""
+    if plan.task == "imported":
+        return "the attributions were imported and the model is not at hand"
+    if plan.model.modality == "nodes":
+        return "names are swapped in texts, and regions hidden in pictures"
+    if not _named(plan):
+        return f"the model has more than {MOST} classes and no target names one (class:NAME)"
+    if plan.model.modality == "image":
+        return _why_no_regions(plan)
+    if plan.check is None:
+        return "groups.check is 0"
+    if not plan.check.swap:
+        return "fewer than two groups have terms in a lexicon"
+    if total.outcomes is None:
+        return "the run was made by a version that did not measure answers; run it again"
+    return ""
+
+
+def _why_no_regions(plan: AuditPlan) -> str:
+    """What kept regions of pictures from being hidden."""
+    marked = [one.name for one in plan.groups if not is_whole(plan, one.name)]
+    if len(marked) < 2:
+        return "groups of whole pictures have none; data.spans names a column of marked regions"
+    if plan.check is None:
+        return "groups.check is 0, or the first pictures have no regions of two groups"
+    if not plan.check.regions:
+        return (
+            "the first pictures have no regions of two groups, or the version of the run hid none"
+        )
+    return (
+        "no region of both sides was drawn that the model sees and that leaves some of the picture"
+    )
+
+
+def _older_outcomes(total: ShardAggregate) -> OutcomeTotals:
+    """From what versions before 5 kept: items by group, label and prediction."""
+    found: dict[str, Counter[tuple[str | None, str]]] = {}
+    for stratum in _once(total.entities):
+        for group, count in total.entities.documents([stratum]).items():
+            found.setdefault(group, Counter())[stratum.label or None, stratum.predicted] += count
+    return OutcomeTotals.of_groups(found, total.predictions)
+
+
+def _once(totals: EntityTotals) -> list[Stratum]:
+    """The strata of one explanation per item: of its predicted class, or of the one contrast."""
+    strata = totals.strata
+    first = [one for one in strata if one.target == strata[0].target]
+    predicted = [one for one in first if one.class_name == one.predicted]
+    name = first[0].class_name if first else ""
+    return predicted or [one for one in first if one.class_name == name]
+
+
+_FEW = "the numbers behind it rest on too few items to be shown"
+
+
+def _reasons(value: tuple[str, ...], one: GroupVerdict, redactor: Redactor) -> tuple[str, ...]:
+    """Only where they give no rate and no swap of fewer items."""
+    outcome = redactor.within(one.outcome)
+    swap = redactor.within(one.counterfactual)
+    whole = outcome is not None and (swap is not None or one.counterfactual is None)
+    return value if whole else (_FEW,)
+
+
+def _rate(value: Rate | None, _side: Side, redactor: Redactor) -> Rate | None:
+    found: Rate | None = redactor.within(value)
+    return found if found is not None and _large(found, redactor.fewest) else None
+
+
+def _calibration(value: float | None, side: Side, redactor: Redactor) -> float | None:
+    return value if _rate(side.labelled, side, redactor) else None
+
+
+def _compared_rates(one: Outcome, fewest: int) -> bool:
+    """Whether both rates that are compared are of enough items, counted or not."""
+    rates = (one.own.selected, one.other.selected)
+    return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
+
+
+def _large(rate: Rate, fewest: int) -> bool:
+    """Whether neither those who are counted nor the rest are few; nobody at all is not few."""
+    return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
+
+
+RULES: Mapping[type, RedactionRules] = {
+    Practical: RedactionRules(fields=kept("logit probability impact_ratio")),
+    GroupVerdict: RedactionRules(
+        fields={
+            "outcome": within,
+            "counterfactual": within,
+            "reasons": _reasons,
+            "missing": empty(()),
+            **kept("group reference verdict answer stratum p"),
+        }
+    ),
+    Counterfactual: RedactionRules(
+        stands=at_least("documents"),
+        fields={
+            "examples": empty(()),
+            **kept(
+                "kind group reference answer stratum documents clusters entities other_entities "
+                "effect interval names_interval probability probability_interval flips own_flips "
+                "noise varies varies_p per_position p equal needed needed_of"
+            ),
+        },
+    ),
+    Outcome: RedactionRules(
+        stands=_compared_rates,
+        fields={
+            "own": within,
+            "other": within,
+            **kept(
+                "group reference answer stratum difference difference_interval impact_ratio "
+                "ratio_interval p equal"
+            ),
+        },
+    ),
+    Side: RedactionRules(
+        fields={
+            "selected": within,
+            "probability": within,
+            "calibration": _calibration,
+            **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
+        }
+    ),
+    Rate: RedactionRules(fields=kept("count total interval")),
+    Mean: RedactionRules(fields=kept("value interval")),
+}
+
+
+#: verdict on a group -> how its sentence is marked, the gravest first
+_KINDS: dict[GroupFinding, StatementKind] = {
+    "different answers": "flagged",
+    "different outcomes": "flagged",
+    "inconclusive": "unknown",
+    "explained differently": "fact",
+    "equivalent": "clear",
+}
+
+
+def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[Statement]:
+    """The verdicts, the gravest first; of each kind at most `most` with their reasons."""
+    by = by_verdict(verdicts)
+    for word, kind in _KINDS.items():
+        for one in by[word][:most]:
+            yield Statement(kind=kind, text=verdict_sentence(one))
+        if rest := by[word][most:]:
+            names = named([one.group for one in rest])
+            yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
+
+
+def by_regions(found: Sequence[Counterfactual]) -> bool:
+    """Whether they are of hidden regions of pictures, and not of swapped mentions."""
+    return any(one.kind == "region" for one in found)
+
+
+def verdict_sentence(one: GroupVerdict) -> str:
+    """The verdict on one group with all its reasons, for lists and exports."""
+    reasons = "; ".join((*one.reasons, *one.missing))
+    return (
+        f"{one.group} against {one.reference}: {one.verdict}. {reasons[:1].upper()}{reasons[1:]}."
+    )
+
+
+def by_verdict(verdicts: Sequence[GroupVerdict]) -> dict[GroupFinding, list[GroupVerdict]]:
+    """Verdict -> groups, those with the largest effect first."""
+    words: tuple[GroupFinding, ...] = (
+        "different answers",
+        "different outcomes",
+        "explained differently",
+        "equivalent",
+        "inconclusive",
+    )
+    return {
+        word: sorted((one for one in verdicts if one.verdict == word), key=_size) for word in words
+    }
+
+
+def _size(one: GroupVerdict) -> float:
+    return -abs(one.counterfactual.effect) if one.counterfactual else 0.0

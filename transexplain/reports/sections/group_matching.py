@@ -1,0 +1,200 @@
+"""How entities of the groups were found in the items, and which groups are too rare to compare."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transexplain.analysis.groups.entity_finder import LEAST_SHARE, crossed_family
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_cells import family
+from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
+from transexplain.types.plans import AuditPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """How often terms of a group were left out because they are ordinary words, too."""
+
+    group: str
+    count: int
+    entities: tuple[tuple[str, int], ...]  #: the most frequent ones, with their counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RareGroup:
+    """A meeting of groups that is mentioned too seldom to be compared."""
+
+    group: str
+    mentions: int
+    items: int
+    share: float  #: of the mentions of its family
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupMatching:
+    """How a group was found in the items."""
+
+    group: str
+    terms: int  #: different spellings that the lexicon has; 0: the group is a column or marks
+    entities: int  #: different ones that were found
+    mentions: int
+    items: int  #: that mention it
+    most: str  #: entity with the most mentions; "": none was found
+    most_share: float  #: of the mentions that are its
+    dropped: int  #: places left out as ordinary words
+    left_out: float  #: share of these among the places that the group could have
+    precision: Precision | None = None  #: by a person's sheet; None: nobody checked
+
+
+def matching_of(
+    plan: AuditPlan,
+    totals: EntityTotals,
+    dropped: Iterable[Dropped],
+    precisions: Sequence[Precision] = (),
+) -> tuple[GroupMatching, ...]:
+    """One row per group of the plan, then per group that only the data has; each by the plan.
+
+    An item that was explained for several classes of one target counts once.
+
+    Args:
+        plan: of the run.
+        totals: mentions of every entity.
+        dropped: places left out as ordinary words, by group.
+        precisions: from a sheet that a person filled.
+    """
+    mentions, items = _counted(plan, totals)
+    checked = {one.group: one for one in precisions}
+    terms = {group.name: len(set(group.terms)) for group in plan.groups}
+    left = {one.group: one.count for one in dropped}
+    return tuple(
+        GroupMatching(
+            group=name,
+            terms=terms.get(name, 0),
+            entities=len(mentions[name]),
+            mentions=mentions[name].total(),
+            items=items[name],
+            dropped=left.get(name, 0),
+            left_out=left.get(name, 0) / max(1, left.get(name, 0) + mentions[name].total()),
+            precision=checked.get(name),
+            **_most(mentions[name]),
+        )
+        for name in dict.fromkeys((*terms, *mentions))
+    )
+
+
+def rare_groups(plan: AuditPlan, rows: Iterable[GroupMatching]) -> tuple[RareGroup, ...]:
+    """Meetings of groups with fewer than `LEAST_SHARE` of their family's mentions, but with some.
+
+    They are decided on the totals of a whole run, so no cut into shards changes them.
+    """
+    families = set(map(crossed_family, plan.intersections))
+    rows = [row for row in rows if family(row.group) in families]
+    of = Counter[str]()
+    for row in rows:
+        of[family(row.group)] += row.mentions
+    shares = ((row, row.mentions / max(1, of[family(row.group)])) for row in rows)
+    return tuple(
+        RareGroup(group=row.group, mentions=row.mentions, items=row.items, share=share)
+        for row, share in shares
+        if 0.0 < share < LEAST_SHARE
+    )
+
+
+def without_rare(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggregate:
+    """The aggregate without groups that are not compared; nothing else of it changes."""
+    if not rare:
+        return total
+    names = {one.group for one in rare}
+    checked, drawn = total.checked, total.checked.randomised
+    draws = [one.without(names) for one in drawn.draws]
+    drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
+    kept = [one for one in checked.observations if one.group not in names]
+    regions = [one for one in checked.regions if one.group not in names]
+    checked = replace(checked, observations=kept, regions=regions, randomised=drawn)
+    return replace(total, entities=total.entities.without(names), checked=checked)
+
+
+def _counted(
+    plan: AuditPlan, totals: EntityTotals
+) -> tuple[defaultdict[str, Counter[str]], Counter[str]]:
+    """Group -> entity -> mentions, and group -> items, by the first target that any item has."""
+    mentions: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    items: Counter[str] = Counter()
+    seen = {stratum.target for stratum in totals.strata}
+    target = next((one for one in plan.targets if one in seen), None)
+    strata = [stratum for stratum in totals.strata if stratum.target == target]
+    times = _explanations(target or "", len(plan.model.classes))
+    for row in totals.rows(strata):
+        mentions[row.group][row.entity] = round(row.mentions / times)
+    for group, count in totals.documents(strata).items():
+        items[group] = round(count / times)
+    return mentions, items
+
+
+def _explanations(target: str, classes: int) -> int:
+    """How many classes of one item a target explains."""
+    kind, _, argument = target.partition(":")
+    if kind == "top":
+        return min(int(argument), classes) if classes else int(argument)
+    return max(classes, 1) if kind == "all" else 1
+
+
+def _most(mentions: Counter[str]) -> dict[str, Any]:
+    if not mentions:
+        return {"most": "", "most_share": 0.0}
+    entity, count = min(mentions.items(), key=lambda entry: (-entry[1], entry[0]))
+    return {"most": entity, "most_share": count / mentions.total()}
+
+
+_SHOWN = 5  #: entities of a group that were left out
+
+
+def dropped_by_group(counts: Mapping[tuple[str, str], int]) -> tuple[Dropped, ...]:
+    """What was left out as ambiguous, by group; `counts` are of (group, entity)."""
+    groups: dict[str, Counter[str]] = {}
+    for (group, entity), count in sorted(counts.items()):
+        groups.setdefault(group, Counter())[entity] += count
+    return tuple(
+        Dropped(group=group, count=of.total(), entities=tuple(of.most_common(_SHOWN)))
+        for group, of in groups.items()
+    )
+
+
+def _entities(
+    value: tuple[tuple[str, int], ...], _dropped: Dropped, redactor: Redactor
+) -> tuple[tuple[str, int], ...]:
+    return tuple(each for each in value if each[1] >= redactor.fewest)
+
+
+def _much_mentioned(one: GroupMatching, redactor: Redactor) -> bool:
+    """Whether the mentions of the entity mentioned most, so its items, are not few."""
+    return one.most_share * one.mentions >= redactor.fewest
+
+
+def _most_share(value: float, one: GroupMatching, redactor: Redactor) -> float:
+    return value if _much_mentioned(one, redactor) else 0.0
+
+
+def _entity(value: str, one: GroupMatching, redactor: Redactor) -> str:
+    return value if _much_mentioned(one, redactor) else ""
+
+
+RULES: Mapping[type, RedactionRules] = {
+    Dropped: RedactionRules(
+        stands=at_least("count"), fields={"entities": _entities, **kept("group count")}
+    ),
+    RareGroup: RedactionRules(stands=at_least("items"), fields=kept("group mentions items share")),
+    GroupMatching: RedactionRules(
+        stands=lambda one, fewest: not 0 < one.items < fewest,
+        fields={
+            "most": _entity,
+            "most_share": _most_share,
+            "precision": within,
+            **kept("group terms entities mentions items dropped left_out"),
+        },
+    ),
+    Precision: RedactionRules(fields=kept("group checked correct precision interval")),
+}

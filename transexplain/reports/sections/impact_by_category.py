@@ -1,0 +1,226 @@
+"""Impact ratios: selection and scoring rates by sex, ethnicity and both, as Local Law 144 asks."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transexplain.analysis.groups.impact_ratios import (
+    ImpactAnswer,
+    ImpactRow,
+    ImpactTable,
+    favourable_answers,
+    impact_answers,
+)
+from transexplain.reports.phrasing import percent
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
+from transexplain.reports.report_section import Section, Source, Statement
+from transexplain.store import results, runs
+from transexplain.types.filings import ImpactPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactByCategory:
+    """The tables of every favourable answer, and what they rest on."""
+
+    columns: Mapping[str, str]  #: `sex` and `ethnicity`, where given -> column of the data
+    unknown_values: tuple[str, ...]  #: besides the empty one
+    exclude_below: float  #: share of the items below which a category has no ratio
+    limit: float  #: smallest impact ratio within practical limits, `groups.practical.impact_ratio`
+    items: int  #: explained, which the tables count
+    left_out: int  #: failed or not explained yet
+    date: float  #: when the run ended, or was begun where it has not; seconds since the epoch
+    exclusion_reason: str
+    data_source: str
+    data_date: str
+    in_use_since: str
+    missing: tuple[str, ...]  #: what a published summary needs and the specification does not say
+    answers: tuple[ImpactAnswer, ...]
+
+
+def _collect(source: Source) -> ImpactByCategory | None:
+    """None where the plan asks for none, or before an item is explained."""
+    run = source.run
+    plan, state = run.plan.impact, runs.progress(source.db, run.id)
+    if plan is None or not state.items_done:
+        return None
+    items = results.iter_answers(source.db, run.id)
+    classes, answers = run.plan.model.classes, favourable_answers(run.plan)
+    found = impact_answers(plan, answers, classes, items)
+    return ImpactByCategory(
+        columns={n: c for n in ("sex", "ethnicity") if (c := getattr(plan, n)) is not None},
+        unknown_values=plan.unknown,
+        exclude_below=plan.exclude_below,
+        limit=run.plan.matters.impact_ratio,
+        items=state.items_done,
+        left_out=state.items_total - state.items_done,
+        date=run.finished or run.created,
+        exclusion_reason=plan.exclusion_reason,
+        data_source=plan.data_source,
+        data_date=plan.data_date,
+        in_use_since=plan.in_use_since,
+        missing=tuple(_missing(plan, found)),
+        answers=found,
+    )
+
+
+def _missing(plan: ImpactPlan, found: Sequence[ImpactAnswer]) -> Iterator[str]:
+    for name, other in (("sex", plan.ethnicity), ("ethnicity", plan.sex)):
+        if getattr(plan, name) is None:
+            assert other is not None  # the specification asks for one
+            yield f"categories of {name}, and so the intersections (groups.impact.{name})"
+    if not plan.data_source:
+        yield "the source of the data (groups.impact.data_source)"
+    if not plan.data_date:
+        yield "the day or period of the data (groups.impact.data_date)"
+    if not plan.in_use_since:
+        yield "since when the model is in use (groups.impact.in_use_since)"
+    if not plan.exclusion_reason and any(row.excluded for row in rows_of(found)):
+        yield "why small categories are left out (groups.impact.exclusion_reason)"
+    if any(one.median is None for one in found):
+        yield "scoring rates: the logits of some items are not known"
+
+
+def rows_of(answers: Iterable[ImpactAnswer]) -> Iterator[ImpactRow]:
+    """Every category of every table."""
+    return (row for one in answers for table in one.tables for row in table.rows)
+
+
+def impact_of(report: Any) -> ImpactByCategory | None:
+    """The record that a summary has; None: no categories were given."""
+    found: ImpactByCategory | None = report.sections.get("impact")
+    return found
+
+
+def lowest_sentence(one: ImpactAnswer, limit: float) -> str:
+    """The lowest ratios of an answer, by rates and by scores."""
+    return " ".join((_lowest_rate(one, limit), *_lowest_score(one)))
+
+
+def _lowest_rate(one: ImpactAnswer, limit: float) -> str:
+    known = [(row.ratio, row) for row in rows_of([one]) if row.ratio is not None]
+    if not known:
+        why = "nobody was selected" if not _selected(one) else "too few people to publish one"
+        return f"No category has an impact ratio for {one.answer}: {why}."
+    (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
+    return (
+        f"Impact ratios by category for {one.answer}: the lowest is {least:.3f} ({row.category}, "
+        f"{percent(row.rate or 0.0)} of {row.items:,} selected), {below} of {len(known)} "
+        f"{'is' if below == 1 else 'are'} below {limit:g}."
+    )
+
+
+def _lowest_score(one: ImpactAnswer) -> Iterator[str]:
+    rows = rows_of([one])
+    known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
+    if known:
+        least, row = min(known, key=_first)
+        yield f"By scores the lowest is {least:.3f} ({row.category})."
+
+
+def _first(pair: tuple[float, ImpactRow]) -> float:
+    return pair[0]
+
+
+def _selected(one: ImpactAnswer) -> bool:
+    """Whether anybody was, or may have been where counts are not published."""
+    return any(row.selected is None or row.selected for row in rows_of([one]))
+
+
+def _beyond_chance(one: ImpactAnswer, limit: float) -> bool:
+    """Whether a whole interval lies below the limit."""
+    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([one]))
+
+
+def _sentences(report: Any) -> Iterable[Statement]:
+    found = impact_of(report)
+    if found is None:
+        return
+    for one in found.answers:
+        yield Statement(
+            kind="problem" if _beyond_chance(one, found.limit) else "fact",
+            text=lowest_sentence(one, found.limit),
+        )
+
+
+def _published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
+    """Nothing about answers where those selected, or those not, are few."""
+    return value if _many(row.selected, row.items, redactor.fewest) else None
+
+
+def _scores_published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
+    return value if _many(row.above, row.items, redactor.fewest) else None
+
+
+def _many(count: int | None, items: int, fewest: int) -> bool:
+    parts = (count or 0, items - (count or 0))
+    return all(part == 0 or part >= fewest for part in parts)
+
+
+def _rows_published(rows: tuple[ImpactRow, ...], _: ImpactTable, redactor: Redactor) -> Any:
+    """Ratios only where the category that they are against is published: they tell its rate."""
+    return tuple(redactor.within(_without_ratios(rows, redactor.fewest)))
+
+
+def _without_ratios(rows: tuple[ImpactRow, ...], fewest: int) -> tuple[ImpactRow, ...]:
+    best = [row for row in rows if row.ratio == 1.0]
+    highest = [row for row in rows if row.scoring_ratio == 1.0]
+    if not any(row.items >= fewest and _many(row.selected, row.items, fewest) for row in best):
+        rows = tuple(replace(row, ratio=None, ratio_interval=None) for row in rows)
+    if not any(row.items >= fewest and _many(row.above, row.items, fewest) for row in highest):
+        rows = tuple(replace(row, scoring_ratio=None) for row in rows)
+    return rows
+
+
+def _unknown_published(count: int, _: ImpactTable, redactor: Redactor) -> int | None:
+    return count if count == 0 or count >= redactor.fewest else None
+
+
+def _median_published(value: float | None, one: ImpactAnswer, redactor: Redactor) -> float | None:
+    table = one.tables[0]
+    return value if table.items + (table.unknown or 0) >= redactor.fewest else None
+
+
+_OF_SELECTION = ("selected", "rate", "interval", "ratio", "ratio_interval")
+_OF_SCORES = ("above", "scoring_rate", "scoring_ratio")
+_RULES: Mapping[type, RedactionRules] = {
+    ImpactByCategory: RedactionRules(
+        fields={
+            "answers": within,
+            **kept("columns unknown_values exclude_below limit items left_out date missing"),
+            **kept("exclusion_reason data_source data_date in_use_since"),
+        },
+    ),
+    ImpactAnswer: RedactionRules(
+        fields={
+            "tables": within,
+            "answer": keep,
+            "median": _median_published,
+            "median_probability": _median_published,
+        }
+    ),
+    ImpactTable: RedactionRules(
+        fields={"by": keep, "items": keep, "unknown": _unknown_published, "rows": _rows_published}
+    ),
+    ImpactRow: RedactionRules(
+        stands=at_least("items"),
+        fields={
+            **dict.fromkeys(
+                ("selected", "rate", "interval", "ratio", "ratio_interval"), _published
+            ),
+            **dict.fromkeys(("above", "scoring_rate", "scoring_ratio"), _scores_published),
+            **kept("sex ethnicity items share excluded"),
+        },
+    ),
+}
+
+
+SECTION = Section(
+    template="impact_by_category.html.j2",
+    links=(("impact", "Impact ratios"),),
+    redaction=_RULES,
+    present=lambda report: impact_of(report) is not None,
+    drawing=lambda _report: {"lowest_sentence": lowest_sentence},
+    sentences=_sentences,
+    record=ImpactByCategory,
+    collect=_collect,
+)

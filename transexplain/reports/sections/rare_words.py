@@ -1,0 +1,347 @@
+"""Words of a class weighted by how rare they are: a table, a cloud and a plane."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from transexplain.analysis.groups.class_totals import ClassKey
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports import charts
+from transexplain.reports.charts import Drawing
+from transexplain.reports.function_words import says_little
+from transexplain.reports.phrasing import encodable
+from transexplain.reports.redaction import RedactionRules, at_least, kept
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RareWord:
+    """One word of a class, weighted by how rare it is."""
+
+    word: str  #: lower case
+    score: float  #: mean x rarity
+    mean: float  #: relevance per mention, in the unit
+    rarity: float  #: inverse document frequency over all classes: ln(N / documents)
+    mentions: int  #: in explanations of this class
+    documents: int  #: of this class
+    also: tuple[str, ...] = ()  #: other classes that have it among their top words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overlap:
+    """What a class shares with one other."""
+
+    target: str
+    class_name: str
+    share: float  #: of the class's top words that are top words of this one
+
+
+TOP = 20  #: words of a class
+RAISING, LOWERING = 40, 20  #: words of a class in its drawings
+
+
+@dataclass(frozen=True, slots=True)
+class _Corpus:
+    """In how many explanations for one target every word is, whatever the class."""
+
+    explanations: int
+    documents: Counter[str]
+
+    def rarity(self, word: str) -> float:
+        return math.log(self.explanations / self.documents[word])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RareWords:
+    """What one class says in words weighted by rarity."""
+
+    top: tuple[RareWord, ...]  #: by mean relevance x rarity
+    overlap: tuple[Overlap, ...]  #: of `top` with other classes, the largest first; none of 0
+    shared: float | None  #: share of `top` that any other class has; None: none to compare
+    weighted: tuple[RareWord, ...]  #: of the largest |mean x rarity|, raising and lowering ones
+
+
+def rare_words(
+    keys: Sequence[ClassKey], total: ShardAggregate, explained: Counter[ClassKey], minimum: int
+) -> list[RareWords]:
+    """Each class's words by mean relevance x rarity, and what the classes share of them.
+
+    The rarity of a word is its inverse document frequency, ln(N / documents), natural logarithm
+    (Spaerck Jones, 1972): N is the number of explanations for the target over all its classes,
+    documents is how many of them are of a text with the word. A word of every text weighs 0 and is
+    left out, and so is one that on average lowers the class. Classes are compared within targets
+    of the same kind (`predicted`; all `class:` targets together).
+
+    Args:
+        keys: (target, class) of the classes that a report shows.
+        total: the aggregates of the run.
+        explained: (target, class) -> explanations.
+        minimum: documents that a word must be in.
+    """
+    corpora = {target: _corpus(target, total, explained) for target, _ in keys}
+    weighed = [_weighed(key, total, corpora[key[0]], minimum) for key in keys]
+    ranked = [tuple(word for word in words if word.score > 0.0)[:TOP] for words in weighed]
+    return [
+        _compared(ranked[place], _ends(words), _others(place, keys, ranked))
+        for place, words in enumerate(weighed)
+    ]
+
+
+def _corpus(target: str, total: ShardAggregate, explained: Counter[ClassKey]) -> _Corpus:
+    documents: Counter[str] = Counter()
+    for key in total.class_keys:
+        if key[0] == target:
+            for one in total.words(*key):
+                documents[one.word] += one.documents
+    return _Corpus(sum(count for key, count in explained.items() if key[0] == target), documents)
+
+
+def _weighed(key: ClassKey, total: ShardAggregate, corpus: _Corpus, minimum: int) -> list[RareWord]:
+    """The words of a class that weigh anything, largest score first, ties by the word itself."""
+    found = []
+    for one in total.words(*key):
+        mean, rarity = one.relevance / one.mentions, corpus.rarity(one.word)
+        if one.documents >= minimum and mean * rarity != 0.0:
+            found.append(
+                RareWord(
+                    word=one.word,
+                    score=mean * rarity,
+                    mean=mean,
+                    rarity=rarity,
+                    mentions=one.mentions,
+                    documents=one.documents,
+                )
+            )
+    return sorted(found, key=lambda word: (-word.score, word.word))
+
+
+def _ends(words: Sequence[RareWord]) -> tuple[RareWord, ...]:
+    """The words that raise the class most, then those that lower it most."""
+    raising = [word for word in words if word.score > 0.0][:RAISING]
+    return (*raising, *[word for word in words if word.score < 0.0][-LOWERING:])
+
+
+_Others = list[tuple[ClassKey, frozenset[str]]]
+
+
+def _others(
+    place: int, keys: Sequence[ClassKey], ranked: Sequence[tuple[RareWord, ...]]
+) -> _Others:
+    kind = _kind(keys[place][0])
+    return [
+        (key, frozenset(word.word for word in words))
+        for number, (key, words) in enumerate(zip(keys, ranked, strict=True))
+        if number != place and _kind(key[0]) == kind
+    ]
+
+
+def _compared(
+    words: tuple[RareWord, ...], weighted: tuple[RareWord, ...], others: _Others
+) -> RareWords:
+    marked = tuple(
+        replace(
+            word,
+            also=tuple(class_name for (_, class_name), theirs in others if word.word in theirs),
+        )
+        for word in words
+    )
+    if not marked or not others:
+        return RareWords(top=marked, overlap=(), shared=None, weighted=weighted)
+    shares = [
+        Overlap(
+            target=target,
+            class_name=class_name,
+            share=sum(word.word in theirs for word in words) / len(words),
+        )
+        for (target, class_name), theirs in others
+    ]
+    shares.sort(key=lambda one: -one.share)
+    return RareWords(
+        top=marked,
+        overlap=tuple(one for one in shares if one.share),
+        shared=sum(bool(word.also) for word in marked) / len(marked),
+        weighted=weighted,
+    )
+
+
+def _kind(target: str) -> str:
+    return target.partition(":")[0]
+
+
+RULES: Mapping[type, RedactionRules] = {
+    RareWord: RedactionRules(
+        stands=at_least("documents"),
+        fields=kept("word score mean rarity mentions documents also"),
+    ),
+    Overlap: RedactionRules(fields=kept("target class_name share")),
+}
+
+
+_LABELLED = 14  #: words that are named at most
+_LONGEST = 18  #: characters of such a name
+#: of the plane's width and height: a name takes as much for each character, and for its line
+_LETTER, _LINE = 0.03, 0.1
+
+
+@charts.unchecked
+def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
+    """Words by rarity and mean relevance, sized by their texts; None where there are few.
+
+    Args:
+        words: of one class.
+        name: what the class is called in a sentence.
+    """
+    if len(words) < 3:
+        return None
+    strongest = max(words, key=lambda word: abs(word.mean))
+    return Drawing(
+        label=f"{len(words)} words of {encodable(name)} by rarity and mean relevance; the "
+        f"strongest is {encodable(strongest.word)} with {strongest.mean:+.2f}.",
+        still=charts.drawn(_plane(words, live=False)),
+        specification=charts.specification(_plane(words, live=True)),
+    )
+
+
+def _plane(words: Sequence[RareWord], *, live: bool) -> "alt.LayerChart":
+    import altair as alt
+
+    layers = alt.layer(_zero(live=live), _dots(words, live=live), _names(words, live=live))
+    return charts.sized(cast("alt.LayerChart", layers))
+
+
+def _base(words: Sequence[RareWord]) -> "alt.Chart":
+    import altair as alt
+
+    across = alt.X(
+        "x:Q",
+        title="rarity",
+        axis=alt.Axis(format="~g", tickCount=6),
+        scale=alt.Scale(zero=False, padding=36),
+    )
+    up = alt.Y(
+        "y:Q",
+        title="mean relevance",
+        axis=alt.Axis(tickCount=6),
+        scale=alt.Scale(padding=18),
+    )
+    return alt.Chart({"values": _values(words)}).encode(x=across, y=up)
+
+
+def _values(words: Sequence[RareWord]) -> list[dict[str, Any]]:
+    return [
+        {
+            "x": word.rarity,
+            "y": word.mean,
+            "texts": word.documents,
+            "word": encodable(word.word),
+            "name": _short(word.word),
+            "raises": word.mean > 0,
+        }
+        for word in words
+    ]
+
+
+def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
+    """Filled or hollow by sign: colour is not all that tells it, even after a zoom."""
+    import altair as alt
+
+    signs = alt.Scale(domain=[True, False], range=["var(--pos)", "var(--neg)"])
+    dots = _base(words).mark_point(opacity=0.75, aria=False, clip=live, strokeWidth=1.5)
+    found: alt.Chart = dots.encode(
+        color=alt.Color("raises:N", legend=None, scale=signs),
+        fill=alt.Fill("raises:N", legend=None, scale=signs),
+        fillOpacity=alt.condition("datum.raises", alt.value(0.55), alt.value(0.1)),
+        size=alt.Size("texts:Q", legend=None, scale=alt.Scale(type="sqrt", range=[24, 260])),
+    )
+    if not live:
+        return found
+    chart = found.encode(
+        tooltip=[
+            alt.Tooltip("word:N", title="word"),
+            alt.Tooltip("y:Q", title="mean relevance", format="+.3f"),
+            alt.Tooltip("x:Q", title="rarity", format=".2f"),
+            alt.Tooltip("texts:Q", title="texts", format=","),
+        ]
+    )
+    return chart.add_params(charts.zoom())
+
+
+def _names(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
+    import altair as alt
+
+    names = _base(_named(words)).mark_text(
+        dy=-11, fontSize=11.5, aria=False, clip=live, stroke="var(--page)", strokeWidth=3
+    )
+    found: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
+    return found
+
+
+def _zero(*, live: bool) -> "alt.Chart":
+    import altair as alt
+
+    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(color="var(--faint)", aria=False, clip=live)
+    found: alt.Chart = rule.encode(y="y:Q")
+    return found
+
+
+def _short(word: str) -> str:
+    text = encodable(word)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _named(words: Sequence[RareWord]) -> list[RareWord]:
+    """The words of the largest |score| whose names do not run into each other."""
+    across = _extent([word.rarity for word in words])
+    up = _extent([*(word.mean for word in words), 0.0])
+    taken: list[tuple[float, float, float]] = []
+    found: list[RareWord] = []
+    for word in sorted(words, key=lambda one: (-abs(one.score), one.word)):
+        x, y = word.rarity / across, word.mean / up
+        half = _LETTER * len(_short(word.word)) / 2
+        if all(abs(x - a) > half + b or abs(y - c) > _LINE for a, b, c in taken):
+            taken.append((x, half, y))
+            found.append(word)
+        if len(found) == _LABELLED:
+            break
+    return found
+
+
+def _extent(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) or 1.0
+
+
+_SIZES = 5  #: of type, in the cloud
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloudWord:
+    """One word of a cloud."""
+
+    word: str
+    size: int  #: 1 to 5
+    score: float  #: mean x rarity
+    documents: int
+
+
+def cloud(words: Sequence[RareWord]) -> tuple[CloudWord, ...]:
+    """Those of `words` that raise their class, in alphabetical order, sized by mean x rarity.
+
+    Punctuation and function words are not among them. Sizes part the range of the words shown into
+    equal steps.
+    """
+    raising = [word for word in words if word.score > 0.0 and not says_little(word.word)]
+    least = min((word.score for word in raising), default=0.0)
+    extent = _extent([word.score for word in raising]) if raising else 1.0
+    return tuple(
+        CloudWord(
+            word=word.word,
+            size=1 + round((_SIZES - 1) * (word.score - least) / extent),
+            score=word.score,
+            documents=word.documents,
+        )
+        for word in sorted(raising, key=lambda one: (one.word.casefold(), one.word))
+    )

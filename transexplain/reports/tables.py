@@ -1,0 +1,160 @@
+"""Tables: a column is a title and what it shows of a row; as CSV, as Markdown, heads in HTML."""
+
+import csv
+import html
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
+from types import NoneType
+from typing import Any, Generic, Literal, TextIO, TypeVar, get_args, get_origin, get_type_hints
+
+from markupsafe import Markup
+
+from transexplain.reports.phrasing import encodable, markdown_text, spreadsheet_safe
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table."""
+
+    title: str
+    cell: Callable[[Row], Any]  #: what it shows of a row; None: nothing
+    right: bool = False  #: aligned to the right, where the format can
+
+
+Columns = Sequence[Column[Row]]
+
+
+def write_csv(
+    file: TextIO, columns: Columns[Row], rows: Iterable[Row], line_end: str = "\r\n"
+) -> None:
+    """A table as CSV (RFC 4180): one row per observation, numbers in full.
+
+    A cell that a spreadsheet would compute has an apostrophe before it; NUL and lone surrogates
+    become the replacement character.
+    """
+    writer = csv.writer(file, lineterminator=line_end)
+    writer.writerow([_csv_cell(one.title) for one in columns])
+    for row in rows:
+        writer.writerow([_csv_cell(one.cell(row)) for one in columns])
+
+
+def _csv_cell(cell: Any) -> Any:
+    if isinstance(cell, str):
+        return spreadsheet_safe(encodable(cell).replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    return cell
+
+
+def markdown_table(
+    columns: Columns[Row],
+    rows: Iterable[Row],
+    *,
+    most: int | None = None,
+    longest: int | None = None,
+) -> Iterator[str]:
+    """A table as lines of GitHub-flavoured Markdown; cells are texts and shown literally.
+
+    Args:
+        columns: of the table.
+        rows: shown in this order.
+        most: rows that are shown; None: all.
+        longest: characters of a cell; None: any number.
+    """
+    yield f"| {' | '.join(one.title for one in columns)} |"
+    yield f"|{''.join('---:|' if one.right else '---|' for one in columns)}"
+    for row in islice(rows, most):
+        yield f"| {' | '.join(markdown_cell(one.cell(row), longest) for one in columns)} |"
+
+
+def markdown_cell(text: str, longest: int | None = None) -> str:
+    """A name or message as one cell holds it."""
+    if longest is not None and len(text) > longest:
+        text = f"{text[: longest - 1]}…"
+    return markdown_text(text)
+
+
+Heading = Markup | str | tuple[Markup | str, str] | None
+
+
+def headings(*titles: Heading) -> Markup:
+    """The head of an HTML table, for templates.
+
+    Args:
+        titles: of the columns; with its CSS classes, such as `num`, as a pair. None: no such
+            column; "": one whose cells speak for themselves.
+    """
+    cells = "".join(_heading(one) for one in titles if one is not None)
+    return Markup(f"<thead><tr>{cells}</tr></thead>")
+
+
+def _heading(found: Markup | str | tuple[Markup | str, str]) -> str:
+    title, classes = found if isinstance(found, tuple) else (found, "")
+    if not title and not classes:
+        return "<td></td>"
+    of_class = f' class="{html.escape(classes)}"' if classes else ""
+    return f'<th scope="col"{of_class}>{_html_text(title)}</th>'
+
+
+def _html_text(text: Markup | str) -> str:
+    """Escaped unless it is markup already; a blank that does not break stays visible as such."""
+    if isinstance(text, Markup):
+        return text
+    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+
+
+Way = tuple[str | int, ...]  #: names and places that lead to a value
+_KNOWN: dict[type, Mapping[str, Way]] = {}
+
+
+def record_columns(record: type[Row], place: int | None = None) -> tuple[Column[Any], ...]:
+    """The columns of a record (a dataclass); its cells are None where something is missing.
+
+    A pair of numbers becomes two columns, `_low` and `_high`; a record within is opened, its
+    columns behind its name; what is a collection is left out.
+
+    Args:
+        record: type of the rows.
+        place: of the record in a row that is a tuple; None: the row itself.
+    """
+    start: Way = () if place is None else (place,)
+    return tuple(_column(name, (*start, *way)) for name, way in _ways(record).items())
+
+
+def _column(name: str, way: Way) -> Column[Any]:
+    return Column(name, lambda row: _value(row, way))
+
+
+def _ways(record: type) -> Mapping[str, Way]:
+    if record not in _KNOWN:
+        _KNOWN[record] = dict(_found_ways(record))
+    return _KNOWN[record]
+
+
+def _found_ways(record: type) -> Iterator[tuple[str, Way]]:
+    hints = get_type_hints(record)
+    for field in fields(record):
+        name, hint = field.name, _given(hints[field.name])
+        if isinstance(hint, type) and is_dataclass(hint):
+            for column, way in _ways(hint).items():
+                yield f"{name}_{column}", (name, *way)
+        elif hint == tuple[float, float]:
+            yield f"{name}_low", (name, 0)
+            yield f"{name}_high", (name, 1)
+        elif get_origin(hint) in (None, Literal):
+            yield name, (name,)
+
+
+def _given(hint: Any) -> Any:
+    """The type of what may be missing."""
+    kept = [one for one in get_args(hint) if one is not NoneType]
+    return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
+
+
+def _value(record: Any, way: Way) -> Any:
+    for step in way:
+        if record is None:
+            return None
+        record = record[step] if isinstance(step, int) else getattr(record, step)
+    return record
