@@ -1,5 +1,6 @@
 """Exports of a real model on real sentences: they add up, and every format is written."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,21 @@ pytestmark = pytest.mark.shared
 @pytest.mark.exhaustive
 def test_sst2(shared_dir: Path, tmp_path: Path) -> None:
     real = shared_dir / "real"
+    rows = gzip.decompress((real / "text" / "sst2_dev.tsv.gz").read_bytes()).decode().splitlines()
+    # who wrote each is made up: an impact ratio needs categories of people
+    people = ["who", *("fm"[number % 2] for number in range(48))]
+    table = tmp_path / "sst2.tsv"
+    table.write_text("".join(f"{row}\t{who}\n" for row, who in zip(rows, people, strict=False)))
     keys = {
         "name": "sst2",
         "model": str(real / "models" / "minilm-sst2"),
-        "data": {"source": str(real / "text" / "sst2_dev.tsv.gz"), "limit": 48},
+        "data": {"source": str(table), "meta": ["who"]},
         "targets": ["predicted", "contrast:positive-negative"],
-        "groups": {"lexicon": "builtin:gender", "check": 0},
+        "groups": {
+            "lexicon": "builtin:gender",
+            "check": 0,
+            "impact": {"favourable": "positive", "sex": "who"},
+        },
         "evaluation": {"items": 0},
     }
     with audited_in(tmp_path, **keys) as (db, run_id):
