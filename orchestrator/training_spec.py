@@ -101,12 +101,22 @@ class OptimisationSection(Section):
     """AdamW, its schedule and its end."""
 
     epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
-    batch_size: int = Field(default=32, ge=1)
-    learning_rate: float = Field(default=3e-5, gt=0, allow_inf_nan=False)
-    head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    embedding_weight_decay: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    batch_size: int = Field(default=32, ge=1, description="items per step")
+    learning_rate: float = Field(
+        default=3e-5, gt=0, allow_inf_nan=False, description="the greatest, of the layers"
+    )
+    head_learning_rate: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="of the head; default: the layers'"
+    )
+    weight_decay: float = Field(
+        default=0.01, ge=0, allow_inf_nan=False, description="AdamW's, decoupled"
+    )
+    embedding_weight_decay: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="default: weight_decay"
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of a target that is spread over all classes"
+    )
     augment: bool = Field(default=False, description="pictures: mirror and crop at random")
     clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
     warmup: float = Field(default=0.1, ge=0, lt=1, description="share of a stage's steps")
@@ -157,8 +167,14 @@ def _no_stages(value: Any) -> Any:
 class TrainingSpec(Section):
     """One training, as a person writes it."""
 
-    name: str = Field(default="training", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    preset: Literal["joint-text", "joint-vision", "separate-text", "separate-vision"] | None = None
+    name: str = Field(
+        default="training",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="of the training, and of its folder",
+    )
+    preset: Literal["joint-text", "joint-vision", "separate-text", "separate-vision"] | None = (
+        Field(default=None, description="values for the keys that are not given")
+    )
     model: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE to start from")
     classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)] = Field(
         default=None, description="names by index; default: the model's own"
@@ -171,9 +187,12 @@ class TrainingSpec(Section):
         "by name",
     )
     output: str | None = Field(default=None, description="folder; default: trainings/NAME")
-    seed: int = 0
-    device: str = "cpu"
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    seed: int = Field(default=0, description="of weights, order and dropout")
+    device: str = Field(default="cpu", description="torch device, e.g. cuda:0")
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="of the passes; auto: bfloat16 or float16 on a GPU, else float32",
+    )
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
     stages: Annotated[StagesSection | None, BeforeValidator(_no_stages)] = StagesSection()
     optimisation: OptimisationSection = OptimisationSection()

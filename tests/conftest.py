@@ -12,6 +12,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# One process of tests per core, so one thread each: more wait for each other, twice as long in
+# all. It is read where torch is imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # What is imported and collected stays: searching it for garbage again and again takes seconds.
 gc.disable()
 

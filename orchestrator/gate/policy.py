@@ -9,7 +9,7 @@ from orchestrator.spec.spec_document import Strict, yaml_value
 from transexplain.analysis.groups.group_verdicts import GroupFinding
 from transexplain.errors import ConfigurationError, did_you_mean, reason_of
 from transexplain.parsing import UnreadableError, read_text
-from transexplain.types.findings import Verdict
+from transexplain.types.findings import Decision
 
 _AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 Names = Annotated[tuple[str, ...], _AsList]
@@ -28,7 +28,7 @@ class VerdictRule(Strict):
 class RelevanceRule(Strict):
     """Verdicts that no comparison of relevance may have; relevance is no measure of harm."""
 
-    forbid: Annotated[tuple[Verdict, ...], _AsList] = Field(default=("difference",), min_length=1)
+    forbid: Annotated[tuple[Decision, ...], _AsList] = Field(default=("difference",), min_length=1)
     groups: Names = Field(default=(), description="only these; empty: all")
     targets: Names = Field(default=(), description="only these; empty: all")
 
@@ -74,8 +74,12 @@ class Policy(Strict):
     max_gap_above: int | None = Field(
         default=None, ge=0, description="explanations whose ledger misses the tolerance"
     )
-    min_accuracy: Share | None = None
-    min_class_sensitivity: Share | None = None
+    min_accuracy: Share | None = Field(
+        default=None, description="share of the labelled items that are predicted as labelled"
+    )
+    min_class_sensitivity: Share | None = Field(
+        default=None, description="0: the same map whatever class is explained; 0.5: unrelated ones"
+    )
     max_difference: float | None = Field(
         default=None,
         ge=0,

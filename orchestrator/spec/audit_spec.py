@@ -101,7 +101,11 @@ class AuditSpec(Section):
         "join": "long_text_join",
     }
 
-    name: str = Field(default="audit", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(
+        default="audit",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="of the audit, in its report and the names of files",
+    )
     model: Annotated[ModelSection, from_text(ModelSection)]
     data: Annotated[DataSection, from_text(DataSection)]
     method: Annotated[MethodSection, from_text(MethodSection)] = MethodSection()
@@ -109,7 +113,10 @@ class AuditSpec(Section):
         default=None, description="instead of method: a cheap one with an exact sample"
     )
     targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(_as_list)] = Field(
-        default=("predicted",), min_length=1
+        default=("predicted",),
+        min_length=1,
+        description="what is explained: predicted, label, top:K, all, class:NAME, "
+        "contrast:A-B, or {contrast: [A, B]} where names hold hyphens",
     )
     classifications: tuple[ClassificationSection, ...] = ()
     labels: Labels = Field(
@@ -119,7 +126,10 @@ class AuditSpec(Section):
     )
     groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
     evaluation: EvaluationSection = EvaluationSection()
-    long_text: LongTexts = "truncate"
+    long_text: LongTexts = Field(
+        default="truncate",
+        description="for texts that the model cannot take whole: cut, read in windows, fail",
+    )
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
     window: int | None = Field(default=None, ge=3, description="positions per window")
     stride: int | None = Field(
@@ -134,7 +144,7 @@ class AuditSpec(Section):
         default=None, description="package.module:function, which says what to blank in texts"
     )
     tolerance: float = Field(default=0.0, ge=0, le=1, description="share of items that may fail")
-    max_attempts: int = Field(default=3, ge=1)
+    max_attempts: int = Field(default=3, ge=1, description="at a shard, before it is given up")
 
     @model_validator(mode="after")
     def _one_way_to_explain(self) -> "AuditSpec":

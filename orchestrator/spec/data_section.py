@@ -50,11 +50,17 @@ class DataSection(Section):
     source: str = Field(
         description="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR or eraser:DIR#split"
     )
-    text: str | None = None
-    image: str | None = None
-    label: str | None = None
-    id: str | None = None
-    meta: tuple[str, ...] = ()
+    text: str | None = Field(
+        default=None, description="column of the text; default: text, else sentence"
+    )
+    image: str | None = Field(default=None, description="column of the path of a picture")
+    label: str | None = Field(default=None, description="column of the label; default: label")
+    id: str | None = Field(
+        default=None, description="column of the item's id; default: its place in the data"
+    )
+    meta: tuple[str, ...] = Field(
+        default=(), description="columns that are kept with each item, for slices and exports"
+    )
     evidence: str | None = Field(
         default=None,
         description="column of what people marked: [[start, end], ...] characters of a text; "
@@ -80,7 +86,9 @@ class DataSection(Section):
         description="auto: texts that are nearly the same are one cluster, looked for where no "
         "data.template is given; off: they are not looked for",
     )
-    quoting: Literal["auto", "none", "rfc4180"] = "auto"
+    quoting: Literal["auto", "none", "rfc4180"] = Field(
+        default="auto", description="of cells in csv and tsv files; none: a quote is a character"
+    )
     encoding: Annotated[str, AfterValidator(checked_encoding)] | None = Field(
         default=None,
         description="of text files, such as cp1252; default: UTF-8, or what is detected where a "

@@ -48,8 +48,10 @@ class EvaluatedMethodSection(Section):
 
     shorthand: ClassVar[str] = "name"
 
-    name: str
-    params: dict[str, JsonValue] = Field(default_factory=dict)
+    name: str = Field(description="as `transexplain methods` lists them")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="parameters of the method, by name"
+    )
     label: str | None = Field(default=None, description="default: the name")
     items: int | None = Field(default=None, ge=1, description="measured on so many items")
 
@@ -74,8 +76,10 @@ class MetricSection(Section):
 
     shorthand: ClassVar[str] = "name"
 
-    name: str
-    params: dict[str, JsonValue] = Field(default_factory=dict)
+    name: str = Field(description="as `transexplain metrics` lists them")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="parameters of the metric, by name"
+    )
     items: int | None = Field(default=None, ge=1, description="computed on so many items")
     label: str | None = Field(default=None, description="default: the name")
 
@@ -94,15 +98,19 @@ class EvaluationSection(Section):
     methods: Literal["all"] | tuple[_Row, ...] = Field(
         default=(), description="default: those of few passes; in an audit its own"
     )
-    metrics: Literal["all"] | tuple[_Metric, ...] = ()
+    metrics: Literal["all"] | tuple[_Metric, ...] = Field(
+        default=(), description="default: the usual ones of texts or pictures"
+    )
     baseline: str | int | None = Field(
         default=None, description="what stands in the place of what is hidden"
     )
-    over: Literal["tokens", "words"] | None = None
+    over: Literal["tokens", "words"] | None = Field(
+        default=None, description="what of a text is hidden at once"
+    )
     items: int | None = Field(
         default=None, ge=0, description="drawn from the dataset; in an audit 32, 0: none"
     )
-    seed: int = 0
+    seed: int = Field(default=0, description="of the drawing, and of metrics that sample")
     confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")
 
     def absolute(self) -> Self:

@@ -26,8 +26,10 @@ class MethodSection(Section):
     shorthand: ClassVar[str] = "name"
     options: ClassVar[Mapping[str, str]] = {"method": "name"}
 
-    name: str = "lrp"
-    params: dict[str, JsonValue] = Field(default_factory=dict)
+    name: str = Field(default="lrp", description="as `transexplain methods` lists them")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="parameters of the method, by name"
+    )
 
     @property
     def planned(self) -> MethodSpec:

@@ -30,7 +30,9 @@ class ModelSection(Section):
     options: ClassVar[Mapping[str, str]] = {"model": "source", "device": "device"}
 
     source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
-    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
+        default="float32", description="of weights and activations"
+    )
     device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
 
     def absolute(self) -> Self:

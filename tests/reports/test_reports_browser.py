@@ -46,12 +46,12 @@ def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
     assert texts and set(texts) == {"Bob was bad today"}
     report.page.get_by_role("searchbox", name="Search").fill("row-7")
     assert report.shown == ["row-7"]
-    assert " of " in report.page.locator("#examples summary:visible .soft").inner_text()
+    assert " of " in report.page.locator("#examples h3:visible .soft").inner_text()
     report.page.get_by_role("searchbox", name="Search").fill(
         "more characters"
     )  # what the report says of a text
     assert report.shown == [] and report.count == "No example fits."
-    assert report.page.locator("#examples details:visible").count() == 0
+    assert report.page.locator("#examples .block:visible").count() == 0
     report.page.get_by_role("button", name="Clear").click()
     assert report.count == "36 of 36 examples"
     assert report.page.get_by_role("button", name="Clear").count() == 0
@@ -92,7 +92,6 @@ def test_wrong_and_unlabelled_items_are_distinguished(db: Database, opened: Open
 def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
     found = uneven
     table = "details:has(h3:text('Entities')) table.groups"
-    found.page.locator("summary:has(h3:text('Entities'))").click()
     as_reported = found.column(table, 1)
     head = found.page.locator(f"{table} th").first
     head.get_by_role("button").click()
@@ -113,7 +112,7 @@ def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
 
 @pytest.mark.exhaustive
 def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> None:
-    table = "#groups details.relevance > table.groups"
+    table = "#groups .relevance > table.groups"
     head = uneven.page.locator(f"{table} th", has_text="Difference")
     for way in ("descending", "ascending"):
         head.get_by_role("button").click()
@@ -129,7 +128,6 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> N
 
 @pytest.mark.exhaustive
 def test_words_by_rarity_sort(report: Opened) -> None:
-    report.page.locator(".rare summary").first.click()
     head = report.page.locator(".rarity th", has_text="Texts")
     head.get_by_role("button").click()
     counts = [int(one) for one in report.column(".rarity", 5)]
@@ -168,6 +166,20 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
     assert len(found.requests) == 1 and found.complaints == []
 
 
+def test_the_contents_stay_in_sight_and_follow_the_reader(report: Opened) -> None:
+    page = report.page
+    contents = page.locator("nav[aria-label=Sections]")
+    assert contents.locator("[aria-current]").count() == 0
+    for anchor in ("groups", "classes", "examples"):
+        contents.locator(f"a[href='#{anchor}']").click()
+        current = contents.locator("[aria-current]")
+        current.and_(page.locator(f"a[href='#{anchor}']")).wait_for()
+        assert current.count() == 1
+        box = contents.bounding_box()
+        assert box is not None and box["y"] == 0
+    assert report.complaints == []
+
+
 def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
     before, _, after = render_html(summarise(db, biased_run(db))).rpartition("</body>")
@@ -190,6 +202,8 @@ def test_without_scripts_everything_is_there_and_no_control_is_dead(
 
 def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
     table = report.page.locator(".rarity").first
+    assert table.is_visible()
+    report.page.locator("summary:has(h3:text('Numbers by class'))").click()
     assert not table.is_visible()
     report.page.emulate_media(media="print", color_scheme="dark")
     report.page.set_viewport_size({"width": 680, "height": 900})  # A4 within its margins

@@ -52,6 +52,7 @@ def shown_charts(found: Opened) -> None:
 
 def test_charts_become_live_and_ask_for_nothing(report: Opened) -> None:
     page = report.page
+    page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
     assert page.locator(".chart:visible").count() == 2
     assert page.locator(".chart .live svg:visible").count() == 2
@@ -100,6 +101,7 @@ def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: Opened) -
 
 
 def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
+    report.page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
     figure = report.page.locator("figure:visible", has=report.page.locator(".legend"))
     buttons = figure.locator(".legend button")
@@ -119,12 +121,13 @@ def test_one_class_is_seen_at_a_time(report: Opened) -> None:
     page = report.page
     choice = page.get_by_role("combobox", name="Class")
     assert choice.locator("option").all_inner_texts() == ["all classes", "negative", "positive"]
+    assert page.locator(".class-block:visible").count() == 2, "nothing is left out unasked"
     for name in ("negative", "positive"):
         choice.select_option(name)
         assert page.locator(".class-block:visible h3 bdi").all_inner_texts() == [name]
         for part in (".wordlists", ".cloud", ".rare", ".chart"):
             holders = page.locator(f"{part}:visible").evaluate_all(
-                "all => all.map(one => one.closest('.class-block').dataset.name)"
+                "all => all.map(one => one.closest('.class-block, .class-part').dataset.name)"
             )
             assert holders and set(holders) == {name}
         shown_charts(report)

@@ -63,7 +63,7 @@ def test_words_as_frequent_are_shown(db: Database) -> None:
     assert anns.background.difference == pytest.approx(0.49, abs=1e-3)
     assert bobs.background.difference == pytest.approx(0.0, abs=1e-3)
     text = seen(render_html(found))
-    assert "Single mentions, their rank in the item, and words as frequent" in text
+    assert "single mentions, words as frequent" in text
     assert "+0.010 [0.010, 0.010] 12 words" in text
     assert "+0.49 [0.49, 0.49]" in text
     row = json.loads(render_json(found))["groups"]["rows"][0]

@@ -83,7 +83,7 @@ def test_targets_of_another_kind_are_no_other_class(db: Database) -> None:
 def test_the_page_shows_the_table_and_the_formula(db: Database) -> None:
     run = predicted_run(db, ["good chess"] * 2 + ["dull chess"] * 2 + ["dull golf"] * 2)
     text = Visible(render_html(summarise(db, run))).text
-    assert "Words weighted by rarity" in text and "ln(N / documents)" in text
+    assert "words weighted by rarity" in text and "ln(N / documents)" in text
     assert "Also a top word of" in text
 
 

@@ -302,7 +302,7 @@ def test_swaps_decide_and_relevance_does_not(
     assert {one.verdict for one in found.groups.verdicts} == {verdict}
     assert any(row.flagged for row in found.groups.rows), "relevance differs in any case"
     page = REPORTS.load("html")(found)
-    assert ("<h3>Swaps</h3>" in page) == (effect is not None)
+    assert ("<h3>Swaps " in page) == (effect is not None)
     assert "no measure of harm" in page
 
 

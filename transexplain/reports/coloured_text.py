@@ -1,7 +1,9 @@
 """Texts with their words coloured by sign, opacity by strength: for browsers and terminals."""
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 from rich.color import Color
@@ -203,8 +205,23 @@ def _visible_character(character: str) -> str:
     return "\ufffd" if odd or 0xD800 <= code <= 0xDFFF else character
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MentionMark:
+    """An entity in a text."""
+
+    start: int  #: character offset into the text
+    end: int
+    entity: str  #: as the lexicon spells it
+    groups: tuple[str, ...]  #: that it belongs to
+
+
 def marked_html(
-    text: str, spans: Sequence[Span], *, scale: float, unread_from: int | None = None
+    text: str,
+    spans: Sequence[Span],
+    *,
+    scale: float,
+    unread_from: int | None = None,
+    mentions: Sequence[MentionMark] = (),
 ) -> Markup:
     """`text` with its words marked, for a page that has `marks_css`; everything is escaped.
 
@@ -213,14 +230,21 @@ def marked_html(
         spans: words with their relevance.
         scale: |relevance| that gets the full colour on the shared scale.
         unread_from: character from which the model read nothing; that part is dimmed.
+        mentions: underlined, with their groups beside them; they do not overlap.
     """
     full = largest(spans)
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
     shared = f' style="--k:{full / scale:.3g}"' if scale and full else ""
     parts = [f'<span class="tx" dir="auto"{shared}>']
-    for start, end, value in pieces(stop, spans):
+    begins = {one.start: one for one in mentions if one.start < stop}
+    ends = {min(one.end, stop) for one in begins.values()}
+    for start, end, value in _cut(pieces(stop, spans), sorted({*begins, *ends})):
+        if start in begins:
+            parts.append(_mention_tag(text, begins[start]))
         shown = escape(text[start:end])
         parts.append(shown if value is None else _marked_word(shown, value, full))
+        if end in ends:
+            parts.append("</span>")
     if stop < len(text):
         parts.append(
             '<span class="tx-unread" title="not read by the model: the text was too long">'
@@ -228,6 +252,23 @@ def marked_html(
         )
     # every part is escaped above
     return Markup("".join([*parts, "</span>"]))
+
+
+def _cut(
+    parts: Iterable[tuple[int, int, float | None]], edges: Sequence[int]
+) -> Iterator[tuple[int, int, float | None]]:
+    for start, end, value in parts:
+        inside = [edge for edge in edges if start < edge < end]
+        for first, last in pairwise([start, *inside, end]):
+            yield first, last, value
+
+
+def _mention_tag(text: str, mention: MentionMark) -> str:
+    """The page shows the attribute behind the mention, so that the text stays what it is."""
+    label = ", ".join(mention.groups)
+    if text[mention.start : mention.end].casefold() != mention.entity.casefold():
+        label = f"{mention.entity}: {label}"
+    return f'<span class="mention" data-group="{escape(label)}">'
 
 
 def marks_css() -> Markup:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import change, probability, span, value
@@ -73,6 +73,20 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
+_CODE = re.compile(r"`([^`]+)`")
+_EMPHASIS = re.compile(r"(?<![\w*])\*([^*]+)\*(?![\w*])")
+
+
+def prose(text: str) -> Markup:
+    """A sentence of this package for a page: what Markdown marks as code or stressed is set so."""
+    return Markup(_EMPHASIS.sub(r"<em>\1</em>", str(code(text))))
+
+
+def code(text: str) -> Markup:
+    """As `prose`, of a sentence that may quote the data: asterisks stay what they are."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
 _BREAKS = re.compile(r"(?<=[/_.:-])(?=.)")
 
 
@@ -106,6 +120,8 @@ _VOCABULARY = {
     "headings": headings,
     "sort_value": sort_value,
     "breakable": breakable,
+    "prose": prose,
+    "code": code,
     "moment": moment,
     "tone": tone,
     "signed": signed,

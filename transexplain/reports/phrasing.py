@@ -20,6 +20,7 @@ _TONES: dict[Verdict, str] = {
     "equivalent": "clear",
     "inconclusive": "open",
     "suppressed": "unknown",
+    "reference": "unknown",
 }
 
 

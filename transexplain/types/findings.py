@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["difference", "equivalent", "inconclusive", "suppressed"]
+#: *suppressed*: not compared, for too few entities unless the reason says otherwise
+Decision = Literal["difference", "equivalent", "inconclusive", "suppressed"]
+#: of a row; *reference*: what the others are compared with
+Verdict = Literal[Decision, "reference"]
 Correction = Literal["bh", "by", "holm", "none"]
 
 

@@ -302,6 +302,8 @@ def _with_two_way(row: GroupStatistic, both: Estimate, cell: Cell, rules: Rules)
 
 
 def _judged(one: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
+    if one.row.group == one.row.reference:
+        return replace(one.row, verdict="reference", reason="what the others are compared with")
     found = judge(one.estimate, p, rules.practical, both=one.both)
     reason = one.why or found.reason
     return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=reason)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from transexplain.analysis.groups.paired_runs import GroupShift
 from transexplain.reports import forest
@@ -17,14 +17,7 @@ from transexplain.reports.runs_compared.comparison_records import (
     Transition,
 )
 from transexplain.reports.runs_compared.comparison_summary import correlation, gone, newly
-from transexplain.types.findings import GroupStatistic, Verdict
-
-VERDICTS: dict[Verdict, str] = {
-    "difference": "difference",
-    "equivalent": "equivalent",
-    "inconclusive": "inconclusive",
-    "suppressed": "too few",
-}
+from transexplain.types.findings import Decision, GroupStatistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,6 @@ def render(summary: DriftSummary) -> str:
         tables=tuple(_tables(groups)) if groups else (),
         verdicts=_matrix(groups.transitions) if groups else (),
         moves=_moves(groups) if groups else (),
-        tags=VERDICTS,
         correlation=correlation,
         noun=lambda count: things(summary.modality, count),
         spoken=lambda target, name: spoken(target, name, summary.classes),
@@ -84,10 +76,10 @@ def _drawn(row: GroupShift) -> GroupStatistic:
 
 def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """How many comparisons had which verdict before (rows) and after (columns)."""
-    ends: list[Verdict | None] = [*VERDICTS, None]
+    ends: list[Decision | None] = [*get_args(Decision), None]
     rows = [
         (
-            VERDICTS[was] if was else "not mentioned",
+            was or "not mentioned",
             tuple(
                 sum((one.before, one.after) == (was, now) for one in transitions) for now in ends
             ),

@@ -251,12 +251,6 @@ def heatmap_scale(views: Sequence[ClassView], target: str) -> float:
     return max((abs(cell) for grid in grids for row in grid for cell in row), default=0.0)
 
 
-def colour(view: ClassView, classes: Sequence[str], place: int) -> str:
-    """The colour of a class, a CSS value; the same for every target."""
-    known = view.class_name in classes
-    return stroke(classes.index(view.class_name) if known else place).colour
-
-
 def positions(view: ClassView, name: str) -> Drawing | None:
     """Mean relevance by place in the text; None where it was not measured.
 
@@ -272,7 +266,7 @@ def positions(view: ClassView, name: str) -> Drawing | None:
     means = Series(
         x=centres,
         y=tuple(part.mean for part in view.positions),
-        stroke=Stroke(colour="var(--of)", dash=(1, 0)),  # the class's own, from its block
+        stroke=Stroke(colour="var(--ink)", dash=(1, 0)),
         name="relevance",
     )
     sizes = Series(
@@ -298,7 +292,6 @@ def _drawing(report: Any) -> Mapping[str, Any]:
         "plane_of": plane,
         "cloud_of": cloud,
         "positions_of": positions,
-        "colour_of": colour,
     }
 
 

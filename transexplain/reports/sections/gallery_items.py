@@ -1,6 +1,6 @@
 """Examples: single items with their explanations."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from PIL import Image
 from transexplain.data.image_files import load_image
 from transexplain.data.source_files import inside
 from transexplain.errors import ItemError
-from transexplain.reports.coloured_text import marked_html
+from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.report_section import Section
 from transexplain.reports.survey import Reason
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
 from transexplain.types.words import UNKNOWN, Span, largest, size_of, spans_of
 
 
@@ -52,6 +52,7 @@ class GalleryItem:
     explanations: tuple[Explanation, ...]
     more: int  #: explanations of this item that are not shown
     groups: tuple[str, ...] = ()  #: mentioned in it, by name; empty, too, where no audit looked
+    mentions: tuple[MentionMark, ...] = ()  #: where in `text`, in its order; they do not overlap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +128,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     unread: dict[str, int] = {}
     texts: dict[str, str] = {}
     more: dict[str, int] = {}
+    stored: set[str] = set()  # items with their text; without it, no place in it is known
     for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = found.setdefault(one.item_id, [])
         if len(kept) == EXPLANATIONS:
@@ -135,8 +137,10 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
         text, explanation, end = _explanation(one)
         kept.append(explanation)
         texts.setdefault(one.item_id, text)
+        if one.text is not None:
+            stored.add(one.item_id)
         unread[one.item_id] = max(end, unread.get(one.item_id, 0))
-    outcomes, groups = outcomes_of(db, run_id, chosen), _groups(db, run_id, chosen)
+    outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
     shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
     return Gallery(
@@ -149,7 +153,8 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
                 tuple(found.get(item_id, ())),
                 unread_from=unread.get(item_id, 0),
                 more=more.get(item_id, 0),
-                groups=tuple(sorted(groups.get(item_id, ()))),
+                mentions=mentions.get(item_id, ()),
+                placed=item_id in stored,
             )
             for item_id, reason in shown
             if item_id in outcomes
@@ -163,11 +168,27 @@ def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str,
     return {one.item_id: one for one in found if not isinstance(one, ItemFailure)}
 
 
-def _groups(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, list[Mention]]:
+    found: dict[str, list[Mention]] = {}
     for one in results.iter_mentions(db, run_id, item_ids=list(chosen)):
-        found.setdefault(one.item_id, set()).add(one.group)
+        found.setdefault(one.item_id, []).append(one)
     return found
+
+
+def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
+    """Each entity once, whatever was explained; a group of whole items has no place in a text."""
+    found: dict[tuple[int, int], list[Mention]] = {}
+    for one in mentions:
+        if 0 <= one.start < one.end <= len(text) and one.end - one.start < len(text):
+            found.setdefault((one.start, one.end), []).append(one)
+    reached = 0
+    for start, end in sorted(found, key=lambda place: (place[0], -place[1])):
+        if start < reached:
+            continue
+        reached = end
+        here = found[start, end]
+        groups = tuple(sorted({one.group for one in here}))
+        yield MentionMark(start=start, end=end, entity=here[0].entity, groups=groups)
 
 
 def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
@@ -204,7 +225,8 @@ def _item(
     *,
     unread_from: int,
     more: int,
-    groups: tuple[str, ...],
+    mentions: Sequence[Mention],
+    placed: bool,
 ) -> GalleryItem:
     is_text = any(one.grid is None for one in explanations)
     return GalleryItem(
@@ -219,7 +241,8 @@ def _item(
         source=outcome.source,
         explanations=explanations,
         more=more,
-        groups=groups,
+        groups=tuple(sorted({one.group for one in mentions})),
+        mentions=tuple(_marks(mentions, text[:CHARACTERS])) if placed else (),
     )
 
 
@@ -275,7 +298,7 @@ _RULES: Mapping[type, RedactionRules] = {
             "hidden": empty(0),
             "unread_from": empty(None),
             "source": empty(None),
-            "groups": empty(()),
+            **dict.fromkeys(("groups", "mentions"), empty(())),
             "explanations": _over_blocks,
             **kept("reason label predicted truncated more"),
         }
@@ -285,6 +308,8 @@ _RULES: Mapping[type, RedactionRules] = {
     ),
     # `_over_blocks` puts them over blocks
     Span: RedactionRules(fields=kept("start end relevance")),
+    # `mentions` is emptied
+    MentionMark: RedactionRules(fields=kept("start end entity groups")),
 }
 
 
@@ -297,7 +322,13 @@ def _by_reason(gallery: Gallery) -> list[tuple[str, list[GalleryItem]]]:
 
 
 def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
-    return marked_html(item.text or "", one.words, scale=scale, unread_from=item.unread_from)
+    return marked_html(
+        item.text or "",
+        one.words,
+        scale=scale,
+        unread_from=item.unread_from,
+        mentions=item.mentions,
+    )
 
 
 def _picture_of(item: GalleryItem, root: str, scale: float) -> Shown | None:

@@ -83,14 +83,13 @@
       option.textContent = block.dataset.name;
       select.append(option);
     }
+    const parts = [...blocks, ...panel.parentElement.querySelectorAll(".class-part")];
     function show() {
-      blocks.forEach((block, number) => {
-        const chosen = select.selectedIndex === 0 || select.selectedIndex === number + 1;
-        block.classList.toggle("unchosen", !chosen);
-        block.open ||= chosen && select.selectedIndex > 0;
-      });
+      const name = blocks[select.selectedIndex - 1]?.dataset.name;
+      for (const part of parts) {
+        part.classList.toggle("unchosen", name !== undefined && part.dataset.name !== name);
+      }
     }
-    select.selectedIndex = 1;
     select.addEventListener("change", show);
     panel.hidden = false;
     show();

@@ -19,7 +19,7 @@
     const text = article.querySelector(".tx");
     return {
       article,
-      block: article.closest("details"),
+      block: article.closest(".block"),
       text: words(`${article.dataset.id}\n${text ? text.textContent : ""}`),
       predicted: [article.dataset.predicted],
       label: "label" in article.dataset ? [article.dataset.label] : [],
@@ -47,7 +47,7 @@
 
   function findable(section) {
     const examples = [...section.querySelectorAll("article")].map(read);
-    const blocks = [...section.querySelectorAll(":scope > details")];
+    const blocks = [...section.querySelectorAll(":scope > .block")];
     const panel = section.querySelector(".find");
     const search = panel.querySelector("input");
     const selects = [...panel.querySelectorAll("select")];
@@ -82,7 +82,7 @@
       left.forEach((number, block) => {
         const total = totals.get(block);
         block.hidden = number === 0;
-        block.querySelector("summary .soft").textContent = of(number, total);
+        block.querySelector("h3 .soft").textContent = of(number, total);
       });
       const shown = [...left.values()].reduce((sum, number) => sum + number, 0);
       const filtered = asked.length > 0 || wanted.some(([, value]) => value !== null);
@@ -157,6 +157,35 @@
     });
   }
 
+  // ---- the contents follow the reader: the last section whose beginning was passed
+  function following(nav) {
+    const entries = [...nav.querySelectorAll("a")]
+      .map((link) => ({ link, target: document.getElementById(link.hash.slice(1)) }))
+      .filter((one) => one.target);
+    let current = null;
+    function mark() {
+      const line = nav.getBoundingClientRect().bottom + 40;
+      const passed = entries.filter((one) => one.target.getBoundingClientRect().top <= line);
+      const found = passed.length > 0 ? passed.at(-1).link : null;
+      if (found === current) return;
+      current?.removeAttribute("aria-current");
+      found?.setAttribute("aria-current", "location");
+      current = found;
+      if (found) nav.scrollTo({ left: found.offsetLeft - nav.clientWidth / 2 });
+    }
+    let waiting = false;
+    document.addEventListener("scroll", () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        mark();
+      });
+    }, { passive: true });
+    mark();
+  }
+
+  document.querySelectorAll("body > nav").forEach(following);
   document.querySelectorAll("section.examples").forEach(findable);
   document.querySelectorAll("table.sortable").forEach(sortable);
 })();
