@@ -53,7 +53,12 @@ def refused(model: LoadedModel, content: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("at", only("encoder", of=["encoder", "nodes"]))
 @pytest.mark.parametrize(
-    ("kind", "fused"), [*((kind, True) for kind in KINDS), ("bias (H, T, T)", False)]
+    ("kind", "fused"),
+    only(
+        ("bias (H, T, T)", True),
+        ("distances", True),
+        of=[*((kind, True) for kind in KINDS), ("bias (H, T, T)", False)],
+    ),
 )
 def test_the_ledger_closes_and_batches_change_nothing(kind: str, fused: bool, at: str) -> None:
     make, item = KINDS[kind]

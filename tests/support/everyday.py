@@ -11,6 +11,9 @@ def only(*everyday: Any, of: Iterable[Any]) -> list[Any]:
     found = list(of)
     missing = [one for one in everyday if one not in found]
     assert not missing, f"no such parameter: {missing}"
-    return [
-        one if one in everyday else pytest.param(one, marks=pytest.mark.exhaustive) for one in found
-    ]
+    return [one if one in everyday else _exhaustive(one) for one in found]
+
+
+def _exhaustive(one: Any) -> Any:
+    values = one if isinstance(one, tuple) else (one,)
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
