@@ -17,7 +17,7 @@ SAID = {
         "village/orchard",
         "speaks for positive",
     ),
-    "own_method": ("word-occlusion at inputs", "of 60 correct; explained by word-occlusion"),
+    "own_method": ("word-occlusion at inputs", "of 30 correct; explained by word-occlusion"),
     "picture_explanations": ("speaks for 3", "400 pictures, accuracy 0.9"),
 }
 
