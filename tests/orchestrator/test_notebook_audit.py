@@ -51,7 +51,7 @@ def audited(model: Any, data: Any, **keys: Any) -> te.AuditResult:
 
 
 def test_it_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
-    spec = make_audit(tmp_path)
+    spec = make_audit(tmp_path, items=16)
     assert call("run", str(spec))[0] == 0
     document = json.loads(spec.read_text(encoding="utf-8"))
     path, data = document.pop("model"), document.pop("data")
