@@ -201,3 +201,21 @@ def test_items_come_as_items_too_and_the_document_is_json() -> None:
     assert document["model"]["dtype"] == "float64"
     assert len(document["operators"]) == len(found.operators)
     assert document["invariance"]["padding"] is True
+
+
+class Routes(Toy):
+    def odd(self, x: Tensor) -> Tensor:
+        chosen = (x.sum(-1) > 0).nonzero()[:, 0]
+        return x * (1.0 + chosen.numel())
+
+
+def test_a_trace_is_tried_where_it_is_asked_for() -> None:
+    assert examine(tiny_bert(), "a nice film").tracing is None
+    found = examine(tiny_bert(), "a nice film", trace=True)
+    assert found.verdict == "covered"
+    assert found.tracing is not None and found.tracing.operators is not None
+    assert found.tracing.operators > 100 and found.tracing.replay
+    assert json.loads(json.dumps(found.document()))["tracing"]["why"] == ""
+    refused = examine(wrapped(Routes()), IDS, trace=True).tracing
+    assert refused is not None and refused.operators is None
+    assert "how large a tensor is depends on numbers" in refused.why

@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from transexplain.engine.census import Census, Uncovered
 from transexplain.engine.composites import Composite, composite
+from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import propagate
+from transexplain.engine.replay import Tracing, try_tracing
 from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.batch_explanation import BatchExplanation
@@ -97,6 +99,7 @@ class Diagnosis:
     logits_tolerance: float  #: share of the largest logit
     timing: Timing | None  #: None where the model is not covered
     invariance: "Invariance"
+    tracing: Tracing | None = None  #: None: not tried
 
     @property
     def closes(self) -> bool | None:
@@ -167,6 +170,8 @@ def examine(
     item: Any = None,
     method: str = "lrp",
     at: str | None = None,
+    *,
+    trace: bool = False,
     **params: Any,
 ) -> Diagnosis:
     """Run one item through `model` under `method` and say what was met and what was not covered.
@@ -177,6 +182,7 @@ def examine(
             picture of colour gradients.
         method: a method that propagates relevance (the name of a composite).
         at: the input layer; default: the model's.
+        trace: try whether a step can be traced and replayed, which takes seconds.
         params: parameters of the method, such as `gamma`.
 
     Raises:
@@ -202,7 +208,8 @@ def examine(
     explained = case.explain()
     timing = case.timed()
     ledger = explained.attributions[0][0].ledger
-    return _diagnosis(case, census, faults, ledger, timing, [*logits, explained.logits])
+    found = _diagnosis(case, census, faults, ledger, timing, [*logits, explained.logits])
+    return replace(found, tracing=case.traced()) if trace else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +258,14 @@ class _Case:
             coefficients=((self.index, 1.0),),
         )
         return self.method(self.model, self.batch, lambda _logits: [[target]])
+
+    def traced(self) -> Tracing:
+        """A trace of the step, with its replay timed."""
+        shape, module = (1, len(self.model.classes)), self.model.module
+        return try_tracing(self._run, self.rules, self.batch.inputs, shape, module=module)
+
+    def _run(self, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
+        return self.model.run(replace(self.batch, inputs=dict(inputs)), at=self.at, taps=taps)
 
     def forward(self) -> Tensor:
         """Logits (1, C) of the untouched model."""

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
 
+TraceOption = Annotated[
+    bool, typer.Option("--trace", help="try whether a step can be traced and replayed as a graph")
+]
+
+
 def doctor(  # noqa: PLR0913 - the options of a command line
     source: Annotated[str | None, typer.Argument(help="the model, instead of --model")] = None,
     *,
@@ -35,6 +40,7 @@ def doctor(  # noqa: PLR0913 - the options of a command line
     dtype: Annotated[
         str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
     ] = "float32",
+    trace: TraceOption = False,
     json_: opt.AsJson = False,
 ) -> None:
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""
@@ -49,7 +55,7 @@ def doctor(  # noqa: PLR0913 - the options of a command line
 
     loaded = load_model(named[0], dtype=dtype, device=device)
     item = None if data is None else _first_item(loaded, data)
-    found = examine(loaded, item, method, at, **parameters(param))
+    found = examine(loaded, item, method, at, trace=trace, **parameters(param))
     if json_:
         typer.echo(json.dumps(found.document(), indent=2, ensure_ascii=False))
     else:
@@ -94,7 +100,7 @@ def _print(found: "Diagnosis") -> None:
         soft_wrap=True,
     )
     console.print(_operators(found))
-    for line in (*_ledger(found), *_cost(found), *_batches(found)):
+    for line in (*_ledger(found), *_cost(found), *_tracing(found), *_batches(found)):
         console.print(line, soft_wrap=True)
     _print_uncovered(console, found)
     good = found.verdict == "covered"
@@ -151,6 +157,20 @@ def _cost(found: "Diagnosis") -> Iterator[str]:
     )
     device = "not measured on CPU" if peak is None else f"{peak / 2**20:.0f} MiB"
     yield f"kept for the backward pass: {timing.graph_bytes / 2**20:.1f} MiB; device peak: {device}"
+
+
+def _tracing(found: "Diagnosis") -> Iterator[str]:
+    tracing = found.tracing
+    if tracing is None:
+        return
+    if tracing.operators is None or tracing.replay is None:
+        yield f"not traced: {tracing.why}"
+        return
+    guards = f"{tracing.guards} guard{'' if tracing.guards == 1 else 's'}"
+    yield (
+        f"traced in {tracing.seconds:.1f} s: {tracing.operators:,} operators, {guards}; a replay "
+        f"takes {1000 * tracing.replay:.1f} ms"
+    )
 
 
 def _batches(found: "Diagnosis") -> Iterator[str]:

@@ -42,6 +42,15 @@ def test_a_text_model(call, bert_dir: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert"], "nothing is left behind"
 
 
+def test_a_trace_is_tried_on_request(call, bert_dir: Path) -> None:
+    assert "traced" not in call(str(bert_dir))[1]
+    code, printed, _ = call(str(bert_dir), "--trace")
+    assert code == 0
+    assert re.search(
+        r"^traced in \d+\.\d s: \d+ operators, \d+ guards?; a replay takes", printed, re.MULTILINE
+    )
+
+
 def test_a_picture_model_at_pixels(call, vit_dir: Path) -> None:
     code, printed, _ = call(str(vit_dir), "--at", "pixels", "--dtype", "float64")
     assert code == 0, printed

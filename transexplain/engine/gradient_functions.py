@@ -12,6 +12,7 @@ from transexplain.engine.composites import InputRule
 from transexplain.engine.item_axis import per_item, spread
 from transexplain.engine.linear_functions import Booking, LinearMap
 from transexplain.engine.operator_call import Call
+from transexplain.engine.traced import shapes_are_fixed
 
 
 class IdentityRule(Function):
@@ -205,7 +206,7 @@ class ConstantAttention(Function):
             rows = slice(begin, min(begin + step, length))
             part = g[..., rows, :]
             # behind the last block only the positions that are read have relevance
-            if part.count_nonzero():
+            if shapes_are_fixed() or part.count_nonzero():
                 share = _weights(ctx, query, key, rows).transpose(-1, -2) @ part
                 out = share if out is None else out.add_(share)
         return (

@@ -195,21 +195,23 @@ def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
 
 def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
     """The axis along which alone the items of a probe change."""
+    if not probe.numel():  # such as the part of a head that is not rotated, where all is
+        fits = before.axis < probe.dim() and before.fits(probe.shape[before.axis], items)
+        return before if fits else None
     if before == FIRST and before.index is None and not probe.is_contiguous():
         moving = [d for d in range(probe.dim()) if probe.stride(d) and probe.shape[d] > 1]
         if len(moving) == 1:
             return ItemAxis(moving[0], 1)
     for axis, size in enumerate(probe.shape):
         rows = probe.movedim(axis, 0).reshape(size, -1)
-        if probe.numel() and bool((rows == rows[:, :1]).all()):
+        if bool((rows == rows[:, :1]).all()):
             return _regular(rows[:, 0], axis, items)
     return None
 
 
 def _regular(numbers: Tensor, axis: int, items: int) -> ItemAxis:
     """Items that repeat in even runs as such, any others row by row."""
-    changes = numbers.diff().nonzero().flatten()
-    inner = int(changes[0]) + 1 if len(changes) else 1
+    inner = int((numbers != numbers[0]).int().argmax()) or 1  # the first that differs
     even = ItemAxis(axis, inner)
     size = len(numbers)
     if even.fits(size, items) and bool(

@@ -1,6 +1,6 @@
 """Where every unit of the explained logit went, and what every operator books of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -40,9 +40,22 @@ class LedgerBook:
 
     def amplified(self, factors: Tensor, axis: ItemAxis | None) -> None:
         """Keep the largest |factor| of every item, by which a rule amplified relevance."""
-        largest = per_item(factors.detach().abs(), axis, self.items, largest=True)
+        self.amplified_by(per_item(factors.detach().abs(), axis, self.items, largest=True))
+
+    def amplified_by(self, largest: Tensor) -> None:
+        """Keep the largest factor (B,) of every item."""
         old = self._amplification
         self._amplification = largest if old is None else torch.maximum(old, largest)
+
+    @property
+    def sites(self) -> Mapping[tuple[Entry, str, int], Tensor]:
+        """What the latest pass booked (B,) in logits, by entry, kind and number of the operator."""
+        return self._sites
+
+    @property
+    def amplified_most(self) -> Tensor | None:
+        """(B,) as `amplification`, where it was computed."""
+        return self._amplification
 
     @property
     def amplification(self) -> NDArray[np.float64] | None:

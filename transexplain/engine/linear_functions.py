@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from transexplain.engine.composites import LinearRule
 from transexplain.engine.tensor_record import ItemAxis
+from transexplain.engine.traced import shapes_are_fixed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +52,7 @@ class NonZero:
 
 def nonzero_part(gradient: Tensor) -> NonZero:
     """What of a gradient (..., O) is not zero; on a device all of it, as looking would wait."""
-    if gradient.device.type != "cpu" or gradient.dim() < 2:
+    if gradient.device.type != "cpu" or gradient.dim() < 2 or shapes_are_fixed():
         return NonZero(None, slice(None))
     flat = gradient.reshape(-1, gradient.shape[-1])
     rows = _nonzero_rows(flat)

@@ -84,10 +84,16 @@ class Propagation:
 
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
-        if self.composite.relevance_form:
-            return np.asarray(seed.sum(axis=1))
-        logits = self.logits.detach().double().cpu().numpy()
-        return np.asarray((seed * logits).sum(axis=1))
+        return explained_sums(self.composite, self.logits, seed)
+
+
+def explained_sums(
+    composite: Composite, logits: Tensor, seed: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(B,) what the relevances of a seed (B, C) sum to: the seeded logits, or the seeds."""
+    if composite.relevance_form:
+        return np.asarray(seed.sum(axis=1))
+    return np.asarray((seed * logits.detach().double().cpu().numpy()).sum(axis=1))
 
 
 def propagate(

@@ -27,6 +27,7 @@ from transexplain.engine.tensor_record import (
     mark_seen,
     tensors_in,
 )
+from transexplain.engine.traced import shapes_are_fixed
 from transexplain.errors import EngineError
 
 
@@ -195,7 +196,7 @@ def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Ten
     if isinstance(at_zero, Tensor) or at_zero:
         # masked scores hold -inf, where f(0) says nothing of f
         masked = found.root.detach().isinf()
-        if bool(masked.any()):  # exp(-inf): no input is there, only the value
+        if shapes_are_fixed() or bool(masked.any()):  # exp(-inf): no input is there, only the value
             at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
         mode.books.constant(out, at_zero, "activation")
     return mark_function(out, found)
@@ -218,7 +219,9 @@ def hidden_by(mask: Any, scores: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dim() < 3 or not mask.is_floating_point():
         return scores
     swallowed = mask < torch.finfo(mask.dtype).min / 2
-    return torch.where(swallowed, scores.detach(), scores) if bool(swallowed.any()) else scores
+    if not shapes_are_fixed() and not bool(swallowed.any()):
+        return scores
+    return torch.where(swallowed, scores.detach(), scores)
 
 
 def signs(call: Call) -> tuple[float, float]:

@@ -1,0 +1,254 @@
+"""A traced step gives what eager code gives, for other seeds and inputs too, or does not apply."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from architectures import ARCHITECTURES
+from architectures_measured import ready
+from everyday import only
+from torch import Tensor, nn
+
+import transexplain as te
+from transexplain.engine.composites import COMPOSITES, Composite, composite
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.propagate import Propagation, propagate
+from transexplain.engine.replay import TracedStep, traced_step
+from transexplain.engine.traced import UntraceableError, fixed_shapes, traced
+from transexplain.errors import EngineError
+from transexplain.methods.relevance import lrp_rules
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.items import Item
+
+COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
+EVERYDAY = ("BERT", "GPT-2", "Swin", "timm ConvNeXt")
+#: what routes tokens to experts, or builds its mask from what it computed: too much is decided by
+#: numbers; and one that is explained one item at a time
+EAGER = frozenset(
+    {
+        *("A.X K1", "DeepSeek-V2", "DeepSeek-V3", "GPT-OSS", "Hunyuan-MoE", "Jamba", "JetMoE"),
+        *("Longformer", "MiniMax", "Mistral 4", "Mixtral", "Qwen2-MoE", "Qwen3-MoE"),
+    }
+)
+
+
+def batch_of(name: str, *which: int) -> tuple[LoadedModel, Batch]:
+    one = ready(name)
+    items = [Item(id=str(at), index=at, content=one.items[at]) for at in which]
+    encoded = [made for made in one.model.encode(items) if isinstance(made, Encoded)]
+    assert len(encoded) == len(which)
+    return one.model, one.model.collate(encoded)
+
+
+def step_of(
+    model: LoadedModel, batch: Batch, method: str, rules: Composite | None = None
+) -> TracedStep:
+    def forward(inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
+        given = replace(batch, inputs=dict(inputs))
+        return model.run(given, at=model.default_at, taps=taps)
+
+    shape = (len(batch.encoded), len(model.classes))
+    rules = rules or composite(method)
+    return traced_step(forward, rules, batch.inputs, shape, module=model.module)
+
+
+def eager(model: LoadedModel, batch: Batch, method: str) -> Propagation:
+    return propagate(
+        lambda taps: model.run(batch, at=model.default_at, taps=taps),
+        composite(method),
+        len(batch.encoded),
+        module=model.module,
+    )
+
+
+def seeds(shape: torch.Size) -> list[Tensor]:
+    first, second = torch.zeros(2, *shape, dtype=torch.float64)
+    first[:, 0] = 1.0
+    second[:, -1], second[0, 0] = 1.0, -1.0
+    return [first, second]
+
+
+def check_equal(step: TracedStep, model: LoadedModel, batch: Batch, method: str) -> None:
+    """Bit for bit where eager code takes no way that is shorter for some values."""
+    found = step.propagation(batch.inputs)
+    assert found is not None
+    with fixed_shapes():
+        wanted = eager(model, batch, method)
+        assert torch.equal(found.logits, wanted.logits.detach())
+        for seed in seeds(found.logits.shape):
+            assert torch.equal(found.relevance(seed), wanted.relevance(seed))
+            assert list(found.book.sites) == list(wanted.book.sites)
+            for booked, value in zip(
+                found.book.sites.values(), wanted.book.sites.values(), strict=True
+            ):
+                assert torch.equal(booked, value)
+
+
+def check_near(step: TracedStep, model: LoadedModel, batch: Batch, method: str) -> None:
+    """Against eager code as it runs on the CPU, which skips what is zero."""
+    found, wanted = step.propagation(batch.inputs), eager(model, batch, method)
+    assert found is not None
+    tolerance = 1e-4 if found.logits.dtype == torch.float32 else 1e-10
+    seed, _ = seeds(found.logits.shape)
+    relevance = wanted.relevance(seed)
+    apart = (found.relevance(seed) - relevance).abs().max()
+    assert float(apart) <= tolerance * float(relevance.abs().max())
+
+
+@pytest.mark.parametrize("name", only(*EVERYDAY, of=COVERED))
+def test_an_architecture_by_lrp(name: str) -> None:
+    model, batch = batch_of(name, 0, 1)
+    if name in EAGER:
+        with pytest.raises((UntraceableError, EngineError)):
+            step_of(model, batch, "lrp")
+        return
+    step = step_of(model, batch, "lrp")
+    check_equal(step, model, batch, "lrp")
+    check_near(step, model, batch, "lrp")
+    _, other = batch_of(name, 1, 0)
+    if step.propagation(other.inputs) is not None:
+        check_equal(step, model, other, "lrp")
+
+
+def test_at_least_nine_in_ten_are_traced() -> None:
+    assert set(COVERED) >= EAGER
+    assert len(EAGER) <= 0.1 * len(COVERED)
+
+
+@pytest.mark.parametrize(
+    "name", only("ViT", of=["BERT", "DeBERTa-v2", "GPT-2", "T5", "ViT", "timm XCiT"])
+)
+def test_every_composite(name: str, subtests: pytest.Subtests) -> None:
+    model, batch = batch_of(name, 0, 1)
+    for method in COMPOSITES:
+        with subtests.test(method=method):
+            step = step_of(model, batch, method)
+            check_equal(step, model, batch, method)
+
+
+def test_ledgers_close_and_amplification_is_kept() -> None:
+    model, batch = batch_of("BERT", 0, 1)
+    form: dict[str, Any] = {"gamma_form": "transexplain", "epsilon": 1e-6}  # may amplify
+    items = ready("BERT").items[:2]
+    wanted = te.explain(model, items, "lrp-gamma", target="class:0", **form)
+    rules = lrp_rules("lrp-gamma", **form)
+    found = step_of(model, batch, "lrp-gamma", rules).propagation(batch.inputs)
+    assert found is not None
+    seed = seeds(found.logits.shape)[0]
+    positions = found.relevance(seed).sum(-1).numpy()
+    ledgers = found.book.close(positions, 0 * positions, found.explained(seed.numpy()))
+    for ledger, one in zip(ledgers, wanted, strict=True):
+        assert abs(ledger.gap) <= 1e-12 * ledger.magnitude
+        assert one.ledger is not None
+        assert ledger.biases_by_kind == pytest.approx(one.ledger.biases_by_kind, rel=1e-9)
+    assert found.book.amplification is not None
+    assert (found.book.amplification >= 1.0).all()
+
+
+def test_a_mask_that_hides_something_is_another_trace() -> None:
+    model, even = batch_of("BERT", 0, 1)
+    _, ragged = batch_of("BERT", 0, 2)
+    assert even.inputs["attention_mask"].all() and not ragged.inputs["attention_mask"].all()
+    step = step_of(model, even, "lrp")
+    assert step.propagation(ragged.inputs) is None
+    check_equal(step_of(model, ragged, "lrp"), model, ragged, "lrp")
+
+
+def test_inputs_of_another_shape_are_refused() -> None:
+    model, two = batch_of("BERT", 0, 1)
+    _, one = batch_of("BERT", 0)
+    with pytest.raises(EngineError, match=r"traced for inputs of .*\(2, 8\).*not .*\(1, 8\)"):
+        step_of(model, two, "lrp").propagation(one.inputs)
+
+
+class Chooser(nn.Module):
+    """A classifier whose course hangs on its input, in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.read = nn.Linear(4, 3, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.read(x)
+        if self.way == "branch" and bool(x[0, 0] > 0):
+            return scores * 2.0
+        if self.way == "list" and x.round()[:, 0].tolist() == [1.0, 1.0]:
+            return scores * 3.0
+        if self.way == "shape":
+            return torch.stack([row[row > row.mean()].sum() * torch.ones(3) for row in scores])
+        return scores
+
+
+def propagated(module: nn.Module, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
+    out: Tensor = module(taps.input_layer(inputs["x"]))
+    return out
+
+
+@pytest.mark.parametrize("way", ["branch", "list"])
+def test_a_course_that_values_decide_is_guarded(way: str) -> None:
+    module = Chooser(way).eval()
+    one, other = torch.full((2, 4), 1.0).double(), torch.full((2, 4), -1.0).double()
+
+    def forward(inputs: Mapping[str, Tensor], taps: Any) -> Tensor:
+        # what is read is read of the input, above the input layer
+        return propagated(_Fixed(module, inputs["x"]), inputs, taps)
+
+    step = traced_step(forward, composite("lrp"), {"x": one}, (2, 3), module=module)
+    assert step.propagation({"x": one}) is not None
+    assert step.propagation({"x": 1.1 * one}) is not None
+    assert step.propagation({"x": other}) is None
+
+
+class _Fixed(nn.Module):
+    """`module`, which decides by `x` as it is given and not by what stands for it."""
+
+    def __init__(self, module: nn.Module, x: Tensor) -> None:
+        super().__init__()
+        self.module, self.x = module, x
+
+    def forward(self, carrier: Tensor) -> Tensor:
+        scores: Tensor = self.module.read(carrier)  # type: ignore[operator, union-attr]
+        plain: Tensor = self.module(self.x)
+        return scores * (plain.detach() / self.module.read(self.x).detach())  # type: ignore[operator, union-attr]
+
+
+def test_shapes_that_computed_numbers_decide_are_refused() -> None:
+    module = Chooser("shape").eval()
+
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [module(x) * seed]
+
+    with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
+        traced(function, [torch.randn(2, 4).double(), torch.ones(2, 3).double()])
+
+
+def test_what_is_written_in_place_in_the_second_part_is_copied() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [x.abs().mul_(seed).add_(1.0)]
+
+    found = traced(function, [torch.tensor([-2.0, 3.0]), torch.tensor([1.0, 1.0])])
+    begun = found.begin(torch.tensor([-2.0, 3.0]))
+    assert begun is not None
+    for factor in (1.0, 10.0, 1.0):
+        (out,) = begun.end(torch.full((2,), factor))
+        assert out.tolist() == [2.0 * factor + 1.0, 3.0 * factor + 1.0]
+
+
+def test_numbers_read_from_the_seed_are_refused() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [x * seed if bool(seed[0] > 0) else x]
+
+    with pytest.raises(UntraceableError, match="read from the seed"):
+        traced(function, [torch.ones(2), torch.ones(2)])
+
+
+def test_fixed_shapes_end_with_their_block() -> None:
+    from transexplain.engine.traced import shapes_are_fixed
+
+    with pytest.raises(ValueError, match="out"), fixed_shapes():
+        assert shapes_are_fixed()
+        raise ValueError("out")
+    assert not shapes_are_fixed()

@@ -1,0 +1,292 @@
+"""A step traced once: a flat graph of aten operators in the place of the model's Python code.
+
+What Python reads from a tensor while a step is traced decides what comes next: whether a mask hides
+anything, which axis counts the items. Each such reading that depends on the inputs is a *guard*. It
+becomes an output of the graph, and a replay in which it reads otherwise is not valid. Nothing else
+of the trace depends on values, so a replay whose guards hold computes what eager code would.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from transexplain.errors import EngineError
+
+Function = Callable[..., Sequence[Tensor]]
+
+
+class UntraceableError(EngineError):
+    """Why a step cannot be replayed: what in it depends on values, and not on shapes alone."""
+
+
+class _Shapes(threading.local):
+    fixed = False
+
+
+_SHAPES = _Shapes()
+
+
+def shapes_are_fixed() -> bool:
+    """Whether values may not decide what is computed; what is merely faster for some stays out."""
+    return _SHAPES.fixed
+
+
+@contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """Compute the same operators whatever the values are, as a trace has to."""
+    before, _SHAPES.fixed = _SHAPES.fixed, True
+    try:
+        yield
+    finally:
+        _SHAPES.fixed = before
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A traced function in two parts, cut where its last input is first needed.
+
+    The last input of a step is the seed: the first part is the forward pass, and the second the
+    backward pass, which may be called for several seeds.
+    """
+
+    first: torch.fx.GraphModule  #: inputs but the last -> outputs, guards and what `second` needs
+    second: torch.fx.GraphModule  #: what it needs and the last input -> outputs
+    early: tuple[int, ...]  #: places of the outputs that `first` gives
+    late: tuple[int, ...]  #: and of those that `second` gives
+    guards: tuple[Tensor, ...]  #: what was read while it was traced
+
+    def begin(self, *inputs: Tensor) -> "Begun | None":
+        """Run the first part; None where a guard reads otherwise, so the graph does not apply."""
+        with torch.no_grad():
+            found = self.first(*inputs)
+        outputs, rest = found[: len(self.early)], found[len(self.early) :]
+        guards, needed = rest[: len(self.guards)], rest[len(self.guards) :]
+        if not all(map(torch.equal, guards, self.guards)):
+            return None
+        return Begun(self, dict(zip(self.early, outputs, strict=True)), tuple(needed))
+
+    @property
+    def operators(self) -> int:
+        """How many operators a replay calls."""
+        return sum(
+            node.op == "call_function"
+            for part in (self.first, self.second)
+            for node in part.graph.nodes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A replay after its first part."""
+
+    traced: Traced
+    outputs: Mapping[int, Tensor]  #: by place, those that are known already
+    needed: tuple[Tensor, ...]
+
+    def end(self, last: Tensor) -> tuple[Tensor, ...]:
+        """All outputs, for one value of the last input."""
+        with torch.no_grad():
+            found = self.traced.second(*self.needed, last)
+        every = {**self.outputs, **dict(zip(self.traced.late, found, strict=True))}
+        return tuple(every[place] for place in sorted(every))
+
+
+def traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
+    """Trace `function`, which gives tensors, on these inputs.
+
+    What it closes over (weights) is part of the graph by reference; it must not change any of it.
+
+    Raises UntraceableError where a shape depends on values.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    seen = _Readings()
+
+    def whole(*given: Tensor) -> list[Tensor]:
+        seen.clear()
+        with fixed_shapes(), _ReadByPython(seen), _Read(seen):
+            outputs = list(function(*given))
+        return [*outputs, *seen.values, *seen.shaping]
+
+    graph = make_fx(whole, tracing_mode="real")(*inputs)
+    graph.graph.eliminate_dead_code()
+    return _parted(graph, seen)
+
+
+class _Readings:
+    """What decided the course of a function, in the order of its reading."""
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []  #: that Python read
+        self.shaping: list[Tensor] = []  #: masks that decided how large something is
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.values, self.shaping = [], []
+
+
+class _Read(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes every number that leaves a tensor, and every tensor that decides a shape."""
+
+    def __init__(self, seen: _Readings) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = seen
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if torch.Tag.dynamic_output_shape in func.tags:
+            self.seen.shaping.extend(_deciding(func, args))
+        if func not in _READING:
+            return func(*args, **(kwargs or {}))
+        from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+        self.seen.values.extend(args)
+        with disable_proxy_modes_tracing():
+            return func(*args, **(kwargs or {}))
+
+
+def _deciding(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
+    """The arguments whose values decide the shape of what `func` gives."""
+    if func is not torch.ops.aten.index.Tensor:
+        return [one for one in args if isinstance(one, Tensor)]
+    masks = (torch.bool, torch.uint8)  # as many as there are indices, whatever these are
+    return [one for one in args[1] if one is not None and one.dtype in masks]
+
+
+_READING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default})
+_READ_WHOLE = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__})
+
+
+class _ReadByPython(TorchFunctionMode):
+    """The same for what takes a tensor's memory as it is, past every dispatcher."""
+
+    def __init__(self, seen: _Readings) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in _READ_WHOLE:
+            self.seen.values.append(args[0].detach())
+        return func(*args, **(kwargs or {}))
+
+
+def _depending(
+    graph: torch.fx.GraphModule, on: Sequence[torch.fx.Node]
+) -> dict[torch.fx.Node, None]:
+    """The nodes that are computed from `on`, these included, in order."""
+    found = dict.fromkeys(on)
+    for node in graph.graph.nodes:
+        if any(one in found for one in node.all_input_nodes):
+            found[node] = None
+    return found
+
+
+def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
+    *_, last = inputs = list(graph.graph.find_nodes(op="placeholder"))
+    (end,) = graph.graph.find_nodes(op="output")
+    read = [*seen.values, *seen.shaping]
+    results = list(end.args[0])
+    given, guards = results[: len(results) - len(read)], results[len(results) - len(read) :]
+    moving, late = _depending(graph, inputs), _depending(graph, [last])
+    if any(one in late for one in guards):
+        raise UntraceableError("what is computed depends on numbers that are read from the seed")
+    _refuse_shapes_of_numbers(guards[len(seen.values) :], moving)
+    kept = [(one, value) for one, value in zip(guards, read, strict=True) if one in moving]
+    after = [node for node in late if node not in (last, end)]
+    needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
+    early = [place for place, one in enumerate(given) if one not in late]
+    behind = [place for place, one in enumerate(given) if one in late]
+    first = [*(given[place] for place in early), *(one for one, _ in kept), *needed]
+    before = [node for node in graph.graph.nodes if node not in late and node is not end]
+    return Traced(
+        first=_part(graph, [], before, first),
+        second=_part(
+            graph,
+            [*needed, last],
+            after,
+            [given[place] for place in behind],
+            _written(after, needed),
+        ),
+        early=tuple(early),
+        late=tuple(behind),
+        guards=tuple(value.detach().clone() for _, value in kept),
+    )
+
+
+def _refuse_shapes_of_numbers(
+    masks: Sequence[torch.fx.Node], moving: Mapping[torch.fx.Node, None]
+) -> None:
+    """Masks of the inputs (padding, separators) are alike in many batches; routing never is."""
+    for mask in masks:
+        ahead, met = [mask], set()
+        while ahead:
+            node = ahead.pop()
+            if node in met or node not in moving:
+                continue
+            met.add(node)
+            meta = node.meta.get("tensor_meta")
+            # of an operator with several outputs there is none
+            if meta is not None and meta.dtype.is_floating_point:
+                raise UntraceableError(
+                    f"how large a tensor is depends on numbers that the model computes ({node})"
+                )
+            ahead.extend(node.all_input_nodes)
+
+
+def _written(
+    nodes: Sequence[torch.fx.Node], given: Mapping[torch.fx.Node, None]
+) -> list[torch.fx.Node]:
+    """Those of `given` that `nodes` write into; raises where another would see it."""
+    found = dict.fromkeys(one for node in nodes for one in _targets(node) if one in given)
+    for one in found:
+        if any(other is not one and _memory(other) is _memory(one) for other in given):
+            raise UntraceableError(f"the backward pass writes into a view of {one}")
+    return list(found)
+
+
+def _targets(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """What an operator writes into."""
+    schema = getattr(node.target, "_schema", None)
+    for place, argument in enumerate(schema.arguments if schema else ()):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+        if isinstance(value, torch.fx.Node):
+            yield value
+
+
+def _memory(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose memory a view, or what was written in place, is of."""
+    schema = getattr(node.target, "_schema", None)
+    first = node.args[0] if node.args else None
+    shares = bool(schema and schema.arguments and schema.arguments[0].alias_info)
+    return _memory(first) if shares and isinstance(first, torch.fx.Node) else node
+
+
+def _part(
+    graph: torch.fx.GraphModule,
+    given: Sequence[torch.fx.Node],
+    nodes: Sequence[torch.fx.Node],
+    results: Sequence[torch.fx.Node],
+    written: Collection[torch.fx.Node] = (),
+) -> torch.fx.GraphModule:
+    """These nodes as a graph of their own; `given` become its inputs, `written` ones copied."""
+    part = torch.fx.Graph()
+    copies = {node: part.placeholder(node.name) for node in given}
+    for node in written:  # the next call needs them as they are
+        copies[node] = part.call_function(torch.ops.aten.clone.default, (copies[node],))
+    for node in nodes:
+        copies[node] = part.node_copy(node, copies.__getitem__)
+    part.output(tuple(copies[one] for one in results))
+    part.lint()
+    return torch.fx.GraphModule(graph, part)
