@@ -207,3 +207,18 @@ def test_a_vector_along_the_item_axis(method: str) -> None:
         expected = inputs(3, seed=4)[index] * (head @ seed[index]).sum()
         assert ledger.biases == pytest.approx(float(expected))
         assert ledger.relative_gap < 1e-12
+
+
+def test_an_empty_part_of_a_batch() -> None:
+    """As heads that are rotated whole, and joined with the nothing that is not (Phi-3)."""
+
+    def rotated(x: Tensor) -> Tensor:
+        heads = x.view(len(x), 4, 3, 4).transpose(1, 2)
+        turned, plain = heads[..., :4] * 2.0, heads[..., 4:]
+        return torch.cat([turned, plain], dim=-1).transpose(1, 2).reshape(len(x), -1)
+
+    x, head = inputs(2, 4, 12), inputs(48, 2, seed=6)
+    passes = run(lambda leaf: rotated(leaf) @ head, x, "lrp")
+    seed = torch.tensor([[1.0, 0.0], [0.5, -2.0]]).double()
+    for ledger in close(passes, passes.relevance(seed), seed):
+        assert ledger.relative_gap < 1e-12
