@@ -16,12 +16,20 @@ _ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests" / "support")]  # no package when run as a script
 
 from architectures import ARCHITECTURES  # noqa: E402
-from architectures_measured import explained, ready  # noqa: E402
+from architectures_measured import UNTRACED, explained, ready  # noqa: E402
 
 from transexplain.errors import EngineError, ItemError, ModelLoadError, TransExplainError  # noqa: E402
 
 FILE = _ROOT / "docs" / "reference" / "architectures.csv"
-_COLUMNS = ("architecture", "library", "kind", "ledger closes to", "batches", "not covered")
+_COLUMNS = (
+    "architecture",
+    "library",
+    "kind",
+    "ledger closes to",
+    "batches",
+    "traced",
+    "not covered",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +79,7 @@ def _rows() -> Iterator[tuple[str, ...]]:
             one.kind,
             ("1e-12" if found.gap <= 1e-12 else "1e-5") if covered else "",
             batches if covered else "",
+            ("no" if name in UNTRACED else "yes") if covered else "",
             "" if covered else found.refused or f"gap {found.gap:.0e}",
         )
 
