@@ -195,9 +195,9 @@ def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
 
 def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
     """The axis along which alone the items of a probe change."""
-    if not probe.numel():  # such as the part of a head that is not rotated, where all is
-        fits = before.axis < probe.dim() and before.fits(probe.shape[before.axis], items)
-        return before if fits else None
+    if not probe.numel() and before.axis < probe.dim() and probe.shape[before.axis]:
+        # such as the part of a head that is not rotated, where all is; the items are all there
+        return before if before.fits(probe.shape[before.axis], items) else None
     if before == FIRST and before.index is None and not probe.is_contiguous():
         moving = [d for d in range(probe.dim()) if probe.stride(d) and probe.shape[d] > 1]
         if len(moving) == 1:
