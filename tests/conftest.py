@@ -153,6 +153,18 @@ def redis_url() -> str:
 
 
 @pytest.fixture
+def queue_name(redis_url: str) -> Iterator[str]:
+    """A queue of the test's own in Redis, whose keys are deleted afterwards."""
+    import redis
+
+    name = f"te-test-{uuid.uuid4().hex[:10]}"
+    yield name
+    with redis.Redis.from_url(redis_url) as client:
+        for key in client.scan_iter(f"{name}:*"):
+            client.delete(key)
+
+
+@pytest.fixture
 def amqp_url() -> str:
     """URL of a reachable RabbitMQ; tests use queues of their own and delete them."""
     import amqp

@@ -6,13 +6,10 @@ import os
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from attribution_rows import rows_of_run, write_rows
 from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
 from test_privacy_store import found, run
@@ -190,15 +187,6 @@ def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> Non
     assert found(stored_strings(settings.database_url)) == set()
     assert not any(b"a letter" in cell for cell in stored_strings(settings.database_url))
     assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
-
-
-@pytest.fixture
-def queue_name(redis_url: str) -> Iterator[str]:
-    name = f"te-test-{uuid.uuid4().hex[:10]}"
-    yield name
-    with redis.Redis.from_url(redis_url) as client:
-        for one in client.scan_iter(f"{name}:*"):
-            client.delete(one)
 
 
 @pytest.mark.postgres

@@ -96,15 +96,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def queue_name(redis_url: str) -> Iterator[str]:
-    name = f"te-test-{uuid.uuid4().hex[:10]}"
-    yield name
-    with redis.Redis.from_url(redis_url) as client:
-        for key in client.scan_iter(f"{name}:*"):
-            client.delete(key)
-
-
 @pytest.mark.postgres
 @pytest.mark.redis
 @pytest.mark.timeout(300)  # takes longest of the everyday tests: begun first
