@@ -17,7 +17,7 @@ from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request
 from transexplain.explaining.batch_sizes import token_batches
-from transexplain.explaining.item_loop import READ_TOGETHER
+from transexplain.explaining.item_loop import read_together
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.store import runs
@@ -39,7 +39,7 @@ def bare_loop(prepared: Prepared) -> float:
     begun = time.perf_counter()
     for shard in prepared.shards:
         rows = (one for one in read_shard(plan.dataset, shard) if isinstance(one, Item))
-        while items := list(islice(rows, READ_TOGETHER[model.modality])):
+        while items := list(islice(rows, read_together(model))):
             encoded = [e for e in model.encode(items) if not isinstance(e, ItemFailure)]
             for batch in token_batches([e.length for e in encoded], plan.batch_tokens):
                 method(

@@ -4,9 +4,12 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 from transexplain.errors import ConfigurationError
 
+#: `auto`: steps that recur are traced and replayed; `eager`: never
+StepPolicy = Literal["auto", "eager"]
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -43,6 +46,16 @@ class Settings:
             item_deadline=_seconds("ITEM_DEADLINE", default.item_deadline),
             model_memory=_size("MODEL_MEMORY", memory) if memory else None,
         )
+
+
+def step_policy() -> StepPolicy:
+    """The value of `TRANSEXPLAIN_STEPS`; ConfigurationError where there is none such."""
+    found = _env("STEPS", "auto")
+    policies: tuple[StepPolicy, ...] = get_args(StepPolicy)
+    for policy in policies:
+        if found == policy:
+            return policy
+    raise ConfigurationError(f"TRANSEXPLAIN_STEPS={found!r} is none of {', '.join(policies)}")
 
 
 def secret(name: str) -> str | None:

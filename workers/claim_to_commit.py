@@ -144,9 +144,9 @@ class ReadAhead:
 
     def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
         from transexplain.explaining import Request
-        from transexplain.explaining.item_loop import READ_TOGETHER
+        from transexplain.explaining.item_loop import read_together
 
-        given = list(islice(self._items, READ_TOGETHER[self._model.modality]))
+        given = list(islice(self._items, read_together(self._model)))
         if self._plan.task == "evaluation":  # measures encode perturbed items themselves
             return given
         readable = [one for one in given if isinstance(one, Item)]

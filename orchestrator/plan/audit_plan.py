@@ -18,7 +18,14 @@ from transexplain.errors import ConfigurationError, EngineError, ModelLoadError,
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.types.items import Item
-from transexplain.types.plans import AuditPlan, Classification, DatasetRef, Shard, Task
+from transexplain.types.plans import (
+    USUAL_BATCH,
+    AuditPlan,
+    Classification,
+    DatasetRef,
+    Shard,
+    Task,
+)
 from transexplain.types.targets import (
     ClassNames,
     is_number,
@@ -151,7 +158,8 @@ def _plan(
         window=spec.window,
         stride=spec.stride,
         long_text_join=spec.long_text_join,
-        batch_tokens=spec.batch_tokens,
+        batch_tokens=USUAL_BATCH if spec.batch_tokens == "auto" else spec.batch_tokens,
+        batch_fixed=spec.batch_tokens == USUAL_BATCH,
         shard_size=spec.shard_size,
         payload=spec.payload,
         tolerance=spec.tolerance,

@@ -136,7 +136,10 @@ class AuditSpec(Section):
         default=None, ge=1, description="positions of text between windows; default: no overlap"
     )
     long_text_join: Join = Field(default="mean", description="of the windows' logits")
-    batch_tokens: int = Field(default=2048, ge=1, description="positions per batch")
+    batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default="auto",
+        description="positions per batch; auto: 2,048 on a CPU, what measuring finds on a card",
+    )
     shard_size: int = Field(default=256, ge=1, description="items per shard")
     payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
     store_text: StoreText = Field(default="full", description="what is stored of texts")

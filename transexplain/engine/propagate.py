@@ -1,7 +1,7 @@
 """Forward once, then one backward pass per explained target."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ class Propagation:
     sink: Tensor | None = None  #: takes the relevance of rules for the input layer itself
     cut_softmax: bool = False  #: the model ends in a softmax, whose input is explained
     attention: tuple[Tensor, ...] = ()  #: maps in the order of the layers, if recorded
+    summed: Callable[[Tensor], Tensor] | None = None  #: done to relevance (B, ...)
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """Relevance of every element of the input layer for sum_c seed[:, c] * logit_c.
@@ -49,7 +50,7 @@ class Propagation:
 
         Returns:
             input layer * gradient, shape of the input layer, float64, in logits; in relevance form
-            the relevance that arrives, in units of the seed.
+            the relevance that arrives, in units of the seed. Both summed, where there is `summed`.
         """
         self.book.start()
         leaves = [self.input_layer] if self.sink is None else [self.input_layer, self.sink]
@@ -65,7 +66,8 @@ class Propagation:
         out = gradient.double()
         if not self.composite.relevance_form:
             out = out * self.input_layer.detach().double()
-        return out if self.sink is None or found[1] is None else out + found[1].double()
+        out = out if self.sink is None or found[1] is None else out + found[1].double()
+        return out if self.summed is None else self.summed(out)
 
     def relevance_of(
         self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
@@ -105,6 +107,7 @@ def propagate(
     record_attention: bool = False,
     known_values: LinearValues | None = None,
     census: Census | None = None,
+    summed: Callable[[Tensor], Tensor] | None = None,
 ) -> Propagation:
     """Run `forward` under `composite` for a batch of `items` (B).
 
@@ -116,6 +119,7 @@ def propagate(
         record_attention: keep the attention maps (relevance form).
         known_values: outputs of linear operators from an earlier pass over the same batch.
         census: notes every operator, and lets the pass go on through those without a rule.
+        summed: done to the relevance of the input layer (B, ...), such as a sum over an axis.
 
     Raises:
         EngineError: an operator without a rule, or logits that do not depend on the input layer.
@@ -128,7 +132,7 @@ def propagate(
         mode.attention = []
     with torch.enable_grad(), mode:
         logits = forward(mode)
-    return _propagation(mode, logits)
+    return replace(_propagation(mode, logits), summed=summed)
 
 
 def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:

@@ -19,6 +19,8 @@ from transexplain.errors import EngineError
 
 #: runs the model on these inputs and lets the engine tap it; gives logits (B, C)
 InputForward = Callable[[Mapping[str, Tensor], RelevanceMode], Tensor]
+#: done to the relevance of the input layer (B, ...), such as a sum over the hidden axis
+Summed = Callable[[Tensor], Tensor]
 _LOGITS, _RELEVANCE, _AMPLIFICATION = range(3)  # places in a step's outputs; the ledger follows
 
 
@@ -28,23 +30,30 @@ class TracedStep:
 
     traced: Traced
     composite: Composite
-    items: int  #: B
+    shape: tuple[int, int]  #: (B, C) of the logits
+    device: torch.device
     shapes: Mapping[str, tuple[int, ...]]  #: of the inputs, by name
     sites: tuple[tuple[Entry, str, int], ...]  #: of the ledger, in the order of the outputs
     amplifies: bool  #: whether a rule may amplify relevance
     cut_softmax: bool
 
-    def propagation(self, inputs: Mapping[str, Tensor]) -> "ReplayedPropagation | None":
+    def propagation(
+        self, inputs: Mapping[str, Tensor], items: int | None = None
+    ) -> "ReplayedPropagation | None":
         """A forward pass over other inputs of these shapes.
 
         None where the trace does not apply to them: a mask that hid nothing hides something, or
-        the other way round. Raises EngineError for other shapes.
+        the other way round. Only the first `items` rows are answered for, by default all of them.
+        Raises EngineError for other shapes.
         """
         shapes = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
         if shapes != self.shapes:
             raise EngineError(f"the step was traced for inputs of {self.shapes}, not {shapes}")
-        begun = self.traced.begin(*inputs.values())
-        return None if begun is None else ReplayedPropagation(self, begun, LedgerBook(self.items))
+        tensors = tuple(inputs.values())
+        if not self.traced.applies(*tensors):
+            return None
+        items = self.shape[0] if items is None else items
+        return ReplayedPropagation(self, self.traced.begin(*tensors), LedgerBook(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +67,27 @@ class ReplayedPropagation:
     @property
     def logits(self) -> Tensor:
         """(B, C), without a graph."""
-        return self.begun.outputs[_LOGITS]
+        return self.begun.outputs[_LOGITS][: self.book.items]
 
     @property
     def cut_softmax(self) -> bool:
         """Whether the model ends in a softmax, whose input is explained."""
         return self.step.cut_softmax
 
-    def relevance(self, seed: Tensor) -> Tensor:
-        """As `Propagation.relevance`: (B, ...), float64, for sum_c seed[:, c] * logit_c."""
-        found = self.begun.end(seed.to(self.logits.device, torch.float64))
+    def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
+        """As `Propagation.relevance`, for a seed (B, C); what was kept for it stays either way."""
+        items = self.book.items
+        whole = torch.zeros(self.step.shape, dtype=torch.float64)
+        whole[:items] = seed
+        found = self.begun.end(whole.to(self.step.device))
         self.book.start()
         if self.step.amplifies:
-            self.book.amplified_by(found[_AMPLIFICATION])
+            self.book.amplified_by(found[_AMPLIFICATION][:items])
         for (entry, kind, site), values in zip(
             self.step.sites, found[_AMPLIFICATION + self.step.amplifies :], strict=True
         ):
-            self.book.add(entry, kind, site, values)
-        return found[_RELEVANCE]
+            self.book.add(entry, kind, site, values[:items])
+        return found[_RELEVANCE][:items]
 
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
@@ -89,6 +101,7 @@ def traced_step(
     shape: tuple[int, int],
     *,
     module: nn.Module | None = None,
+    summed: Summed | None = None,
 ) -> TracedStep:
     """Trace one step of a batch; see `propagate` for what is raised besides.
 
@@ -98,6 +111,7 @@ def traced_step(
         inputs: of the batch, by name; the trace is for their shapes.
         shape: (B, C) of the logits.
         module: names the weights that overrides match.
+        summed: done to the relevance, as a part of the trace.
 
     Raises UntraceableError where a shape depends on numbers that the model computes.
     """
@@ -106,7 +120,9 @@ def traced_step(
     def step(*given: Tensor) -> Sequence[Tensor]:
         *tensors, seed = given
         named = dict(zip(inputs, tensors, strict=True))
-        passes = propagate(lambda taps: forward(named, taps), composite, shape[0], module=module)
+        passes = propagate(
+            lambda taps: forward(named, taps), composite, shape[0], module=module, summed=summed
+        )
         relevance = passes.relevance(seed, last=True)
         amplified, booked = passes.book.amplified_most, passes.book.sites
         found[:] = [(tuple(booked), amplified is not None, passes.cut_softmax)]
@@ -120,7 +136,8 @@ def traced_step(
     return TracedStep(
         traced=graph,
         composite=composite,
-        items=shape[0],
+        shape=shape,
+        device=tensors[0].device,
         shapes={name: tuple(tensor.shape) for name, tensor in inputs.items()},
         sites=sites,
         amplifies=amplifies,

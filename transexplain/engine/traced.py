@@ -48,38 +48,38 @@ def fixed_shapes() -> Iterator[None]:
         _SHAPES.fixed = before
 
 
+Part = Callable[..., Sequence[Tensor]]  #: of a graph: its inputs -> its outputs
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A traced function in two parts, cut where its last input is first needed.
+    """A traced function in parts, cut where its last input is first needed.
 
     The last input of a step is the seed: the first part is the forward pass, and the second the
     backward pass, which may be called for several seeds.
     """
 
-    first: torch.fx.GraphModule  #: inputs but the last -> outputs, guards and what `second` needs
-    second: torch.fx.GraphModule  #: what it needs and the last input -> outputs
+    check: Part  #: inputs but the last -> what the guards read
+    first: Part  #: inputs but the last -> outputs and what `second` needs
+    second: Part  #: what it needs and the last input -> outputs
     early: tuple[int, ...]  #: places of the outputs that `first` gives
     late: tuple[int, ...]  #: and of those that `second` gives
     guards: tuple[Tensor, ...]  #: what was read while it was traced
+    operators: int  #: that a replay calls
 
-    def begin(self, *inputs: Tensor) -> "Begun | None":
-        """Run the first part; None where a guard reads otherwise, so the graph does not apply."""
+    def applies(self, *inputs: Tensor) -> bool:
+        """Whether every guard reads what it read while this was traced."""
+        if not self.guards:
+            return True
+        with torch.no_grad():
+            return all(map(torch.equal, self.check(*inputs), self.guards))
+
+    def begin(self, *inputs: Tensor) -> "Begun":
+        """Run the first part; only for inputs that it `applies` to."""
         with torch.no_grad():
             found = self.first(*inputs)
-        outputs, rest = found[: len(self.early)], found[len(self.early) :]
-        guards, needed = rest[: len(self.guards)], rest[len(self.guards) :]
-        if not all(map(torch.equal, guards, self.guards)):
-            return None
-        return Begun(self, dict(zip(self.early, outputs, strict=True)), tuple(needed))
-
-    @property
-    def operators(self) -> int:
-        """How many operators a replay calls."""
-        return sum(
-            node.op == "call_function"
-            for part in (self.first, self.second)
-            for node in part.graph.nodes
-        )
+        outputs = dict(zip(self.early, found[: len(self.early)], strict=True))
+        return Begun(self, outputs, tuple(found[len(self.early) :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +206,11 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
     early = [place for place, one in enumerate(given) if one not in late]
     behind = [place for place, one in enumerate(given) if one in late]
-    first = [*(given[place] for place in early), *(one for one, _ in kept), *needed]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
+    asked = [one for one, _ in kept]
     return Traced(
-        first=_part(graph, [], before, first),
+        check=_part(graph, [], _needed_for(asked, inputs[:-1], before), asked),
+        first=_part(graph, [], before, [*(given[place] for place in early), *needed]),
         second=_part(
             graph,
             [*needed, last],
@@ -220,7 +221,24 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
         early=tuple(early),
         late=tuple(behind),
         guards=tuple(value.detach().clone() for _, value in kept),
+        operators=sum(node.op == "call_function" for node in graph.graph.nodes),
     )
+
+
+def _needed_for(
+    asked: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
+) -> list[torch.fx.Node]:
+    """Those of `nodes` that `asked` are computed from, and all inputs, in order."""
+    found, ahead = dict.fromkeys(inputs), list(asked)
+    while ahead:
+        node = ahead.pop()
+        if node not in found:
+            found[node] = None
+            ahead.extend(node.all_input_nodes)
+    memory = {_memory(node) for node in found}
+    if any(_memory(one) in memory for node in nodes for one in _targets(node)):
+        return list(nodes)  # what is written in place is needed where nobody names it
+    return [node for node in nodes if node in found]
 
 
 def _refuse_shapes_of_numbers(

@@ -4,11 +4,16 @@ memory of the device.
 
 import gc
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
+from transexplain.engine.steps import bucket_of, power_of_two
+from transexplain.methods.relevance import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.types.plans import USUAL_BATCH
 
 
 def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> list[list[int]]:
@@ -19,7 +24,8 @@ def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> l
     there is a batch that it matters for.
     """
     lengths = [one.length for one in encoded]
-    batches = token_batches(lengths, budget)
+    few = steps_of(model).buckets(model.ref.device)
+    batches = token_batches(lengths, budget, few_shapes=few)
     if all(len(batch) == 1 for batch in batches):
         return batches
     ragged = any(len({lengths[index] for index in batch}) > 1 for batch in batches)
@@ -28,19 +34,25 @@ def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> l
     if not found.batch:
         return [[index] for batch in batches for index in batch]
     if ragged and not found.padding:
-        return token_batches(lengths, budget, equal=True)
+        return token_batches(lengths, budget, equal=True, few_shapes=few)
     return batches
 
 
-def token_batches(lengths: Sequence[int], budget: int, *, equal: bool = False) -> list[list[int]]:
+def token_batches(
+    lengths: Sequence[int], budget: int, *, equal: bool = False, few_shapes: bool = False
+) -> list[list[int]]:
     """Indices of items grouped so that (items x longest length) stays within `budget`.
 
     Items are sorted by length (stable), so that little is padded; an item longer than the
-    budget is alone in its batch. With `equal` the items of a batch are of one length.
+    budget is alone in its batch. With `equal` the items of a batch are of one length; for
+    `few_shapes` lengths count as those of their buckets, and full batches have 2^n items.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        fits = batches and (len(batches[-1]) + 1) * lengths[index] <= budget
+        most = budget // (bucket_of(lengths[index]) if few_shapes else lengths[index])
+        if few_shapes:
+            most = power_of_two(max(1, most), above=False)
+        fits = batches and len(batches[-1]) < most
         if fits and not (equal and lengths[batches[-1][0]] != lengths[index]):
             batches[-1].append(index)
         else:
@@ -71,14 +83,70 @@ def free_caches() -> None:
         torch.mps.empty_cache()
 
 
+class BudgetSearch:
+    """The smallest budget of positions that makes the best of a card, found while it works.
+
+    It is doubled from batch to batch, until a doubling gains less than 5 % or the next may need
+    more than 80 % of the memory.
+    """
+
+    def __init__(self) -> None:
+        self.positions = USUAL_BATCH
+        self.done = False
+        self._rates: list[float] = []  #: positions per second, at this budget
+        self._before = 0.0  #: the best rate at half of it
+
+    def took(self, positions: int, seconds: float, memory: float) -> None:
+        """Note a batch: its positions, its seconds, and the share of the memory at its peak."""
+        if self.done or positions <= self.positions // 2:
+            return
+        self._rates.append(positions / seconds)
+        if len(self._rates) < _BATCHES_TIMED:
+            return
+        rate = max(self._rates[1:])  # the first is slow: libraries choose and load kernels
+        if rate < _GAIN * self._before:
+            self.positions //= 2
+            self.done = True
+        elif 2 * memory > _MEMORY or self.positions >= _MOST:
+            self.done = True
+        else:
+            self.positions *= 2
+        self._rates, self._before = [], rate
+
+
+_BATCHES_TIMED, _GAIN, _MEMORY, _MOST = 4, 1.05, 0.8, 2**18
+
+
 class Room:
     """The positions that a batch may have; less once one was too large, for the rest of the work.
 
-    A shard therefore meets the same shortage once, not in every batch.
+    A shard therefore meets the same shortage once, not in every batch. Without a number it is
+    2,048 on a CPU, and found by a search on a card, once for a model.
     """
 
-    def __init__(self, positions: int) -> None:
-        self.positions = positions
+    def __init__(self, positions: int | None, model: LoadedModel) -> None:
+        self.model = model
+        self.search: BudgetSearch | None = None
+        if positions is None and model.ref.device.startswith("cuda"):
+            self.search = model.steps.setdefault("budget", BudgetSearch())
+            positions = self.search.positions
+        self.positions = USUAL_BATCH if positions is None else positions
+
+    @contextmanager
+    def timed(self, batch: Sequence[Encoded]) -> Iterator[None]:
+        """Explain a batch in here: what it takes says whether larger ones are better."""
+        if self.search is None or self.search.done:
+            yield
+            return
+        device = torch.device(self.model.ref.device)
+        torch.cuda.reset_peak_memory_stats(device)
+        begun = time.perf_counter()
+        yield
+        took = time.perf_counter() - begun  # results are in the host's memory by now
+        peak = torch.cuda.max_memory_allocated(device)
+        total = torch.cuda.get_device_properties(device).total_memory
+        self.search.took(_size(batch), took, peak / total)
+        self.positions = self.search.positions
 
     def holds(self, batch: Sequence[Encoded]) -> bool:
         """Whether no batch as large as this was too large; an item alone always has a try."""
@@ -87,6 +155,9 @@ class Room:
     def was_too_small_for(self, batch: Sequence[Encoded]) -> None:
         """Allow half of this batch from now on."""
         self.positions = min(self.positions, max(1, _size(batch) // 2))
+        if self.search is not None:
+            self.search.positions, self.search.done = self.positions, True
+        steps_of(self.model).forget()
         free_caches()
 
 

@@ -41,7 +41,7 @@ class Request:
     window: int | None = None
     stride: int | None = None
     long_text_join: Join = "mean"
-    batch_tokens: int = 2048
+    batch_tokens: int | None = None  #: None: see `AuditPlan.batch_budget`
 
     def __post_init__(self) -> None:
         """Refuse a wrong request before anything is computed."""
@@ -68,7 +68,7 @@ class Request:
             window=plan.window,
             stride=plan.stride,
             long_text_join=plan.long_text_join,
-            batch_tokens=plan.batch_tokens,
+            batch_tokens=plan.batch_budget,
         )
 
     def class_of(self, item: Item) -> int | None:

@@ -76,6 +76,14 @@ def _item_of(entry: Entry) -> Item | None:
 
 #: items that are read and sorted by length together; pictures are large and all of one length
 READ_TOGETHER: Mapping[Modality, int] = {"text": 256, "image": 32, "nodes": 32}
+#: the same on a card, whose batches are larger
+READ_FOR_A_CARD: Mapping[Modality, int] = {"text": 4096, "image": 256, "nodes": 32}
+
+
+def read_together(model: LoadedModel) -> int:
+    """How many items are read and sorted by length before the first of them is explained."""
+    on_a_card = model.ref.device.startswith("cuda")
+    return (READ_FOR_A_CARD if on_a_card else READ_TOGETHER)[model.modality]
 
 
 class Silent:
@@ -113,8 +121,8 @@ def explain_items(
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
     _check_modality(model, request)
-    room = Room(request.batch_tokens)
-    for given in portions(items, READ_TOGETHER[model.modality], alone):
+    room = Room(request.batch_tokens, model)
+    for given in portions(items, read_together(model), alone):
         yield from _explain_some(model, given, request, observer or Silent(), room)
 
 
@@ -187,19 +195,29 @@ def _explain_whole(
     room: Room,
 ) -> Iterator[tuple[Member, Explained]]:
     """Items that the model reads in one pass, several in a batch."""
-    planned = batches_of(model, [one.encoded for one in accepted], room.positions)
-    batches = deque([accepted[index] for index in batch] for batch in planned)
+    budget = room.positions
+    batches = _planned(model, accepted, budget)
     while batches:
+        if room.positions > budget:
+            budget = room.positions
+            batches = _planned(model, [one for batch in batches for one in batch], budget)
         members = batches.popleft()
         if not room.holds([member.encoded for member in members]):
             batches.extendleft(reversed(_halves(members)))
             continue
         if watch.should_stop():
             raise Stopped
-        results = _explain_batch(model, members, request, watch, room)
+        with room.timed([member.encoded for member in members]):
+            results = _explain_batch(model, members, request, watch, room)
         for member, result in zip(members, results, strict=True):
             watch.item_done(member.encoded.item.id)
             yield member, result
+
+
+def _planned(model: LoadedModel, members: Sequence[Member], budget: int) -> deque[list[Member]]:
+    """The batches that a budget of positions allows."""
+    planned = batches_of(model, [one.encoded for one in members], budget)
+    return deque([members[index] for index in batch] for batch in planned)
 
 
 def _explain_batch(

@@ -1,11 +1,13 @@
 """Layer-wise relevance propagation and gradient x input: every composite of the engine."""
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from transexplain.engine.composites import (
     ChefersRules,
@@ -17,7 +19,8 @@ from transexplain.engine.composites import (
     parsed_overrides,
     tuned,
 )
-from transexplain.engine.propagate import Propagation, propagate
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.steps import Passes, Step, Steps, bucket_of, power_of_two
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, sum_hidden
 from transexplain.methods.batch_explanation import (
@@ -31,6 +34,9 @@ from transexplain.methods.batch_explanation import (
     parts,
 )
 from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.models.text_encoder import TextEncoder
+from transexplain.settings import step_policy
+from transexplain.types.items import PatchGrid
 
 InputLayer = Literal["encoder", "words", "pixels", "nodes"]
 
@@ -165,34 +171,88 @@ def explain_by(
     `method` is the name to record, where it is not the composite's.
     """
     input_layer = at or model.default_at
-    items = len(batch.encoded)
-    passes = propagate(
-        lambda taps: model.run(batch, at=input_layer, taps=taps), rules, items, module=model.module
-    )
-    logits = passes.logits.detach().double().cpu().numpy()
     places = [features_at(input_layer, encoded) for encoded in batch.encoded]
-    mark = CommonFields(
-        method=method or rules.name,
-        at=input_layer,
-        unit=rules.unit,
-        double=passes.logits.dtype == torch.float64,
+    steps, rows = steps_of(model), None
+    if steps.buckets(model.ref.device):
+        batch, rows = in_bucket(model, batch)
+    step = dataclasses.replace(step_of(model, batch, rules, input_layer, places[0]), rows=rows)
+    with steps.passes(step) as passes:
+        logits = passes.logits.detach().double().cpu().numpy()
+        mark = CommonFields(
+            method=method or rules.name,
+            at=input_layer,
+            unit=rules.unit,
+            double=passes.logits.dtype == torch.float64,
+        )
+        take = partial(_one_pass, passes, places)
+        return explain_targets(batch, logits, resolve, take, mark)
+
+
+def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
+    """The batch, padded to the length of a bucket, and the rows that it may be filled up to.
+
+    Only where the model's logits were measured to depend on neither.
+    """
+    found = model.invariance(max(batch.encoded, key=lambda one: one.length))
+    encoder = model.encoder
+    if found.padding and isinstance(encoder, TextEncoder):
+        wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
+        wide = wide if encoder.limit is None else max(width, min(wide, encoder.limit))
+        batch = encoder.widened(batch, wide)
+    rows = power_of_two(len(batch.encoded), above=True) if found.batch else None
+    return batch, rows
+
+
+def step_of(
+    model: LoadedModel, batch: Batch, rules: Composite, input_layer: str, features: Features
+) -> Step:
+    """What an explanation of this batch computes; `features` are one item's."""
+
+    def forward(inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
+        more = next(iter(inputs.values())).shape[0] - len(batch.encoded)  # rows that fill it up
+        given = Batch(
+            encoded=batch.encoded + batch.encoded[:1] * more,
+            inputs=dict(inputs),
+            lengths=torch.cat([batch.lengths, batch.lengths[:1].expand(more)]),
+        )
+        return model.run(given, at=input_layer, taps=taps)
+
+    grid = (features.rows, features.cols) if isinstance(features, PatchGrid) else None
+    return Step(
+        forward=forward,
+        composite=rules,
+        inputs=batch.inputs,
+        shape=(len(batch.encoded), len(model.classes)),
+        module=model.module,
+        summed=partial(sum_hidden, features=features),
+        at=(input_layer, grid),
     )
-    take = partial(_one_pass, passes, places)
-    return explain_targets(batch, logits, resolve, take, mark)
 
 
-def _one_pass(
-    passes: Propagation, places: list[Features], seed: Array, last: bool
-) -> SeedRelevance:
-    product = passes.relevance(torch.from_numpy(seed), last=last)
-    positions = sum_hidden(product, places[0]).cpu().numpy()
+_MAKING = threading.Lock()
+
+
+def steps_of(model: LoadedModel) -> Steps:
+    """The recurring steps of `model`, kept as long as it.
+
+    Raises ConfigurationError for a value of `TRANSEXPLAIN_STEPS` that is not known.
+    """
+    with _MAKING:
+        found: Steps | None = model.steps.get("steps")
+        if found is None:
+            found = model.steps["steps"] = Steps(step_policy())
+        return found
+
+
+def _one_pass(passes: Passes, places: list[Features], seed: Array, last: bool) -> SeedRelevance:
+    positions = passes.relevance(torch.from_numpy(seed), last=last).cpu().numpy()
     inputs, special = parts(positions.shape[1], places)
     ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
     notes = [_notes(passes, item) for item in range(len(places))]
     return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
 
 
-def _notes(passes: Propagation, item: int) -> tuple[str, ...]:
+def _notes(passes: Passes, item: int) -> tuple[str, ...]:
     """What a reader of one item's attribution has to know besides its numbers."""
     notes = []
     if passes.cut_softmax:

@@ -215,6 +215,8 @@ class LoadedModel:
     heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     #: changed copies of this model, by what they are for; see `variants.kept`
     variants: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    #: what recurs in explanations of this model; see `methods.relevance.steps_of`
+    steps: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
         named = ", ".join(self.classes[:_NAMED]) + (", ..." if len(self.classes) > _NAMED else "")

@@ -198,7 +198,8 @@ def _items(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Item | 
 def _explained_again(
     plan: AuditPlan, model: "LoadedModel", rows: Sequence[tuple[int, str]], request: VerifyRequest
 ) -> Iterator[Explained]:
-    plan = replace(plan, batch_tokens=request.batch_tokens or plan.batch_tokens)
+    if request.batch_tokens is not None:
+        plan = replace(plan, batch_tokens=request.batch_tokens, batch_fixed=True)
     if plan.task != "evaluation":
         wanted = [(item, None) for item in _items(plan, rows)]
         yield from explain_again(model, Request.from_plan(plan), wanted)

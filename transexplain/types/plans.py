@@ -183,6 +183,9 @@ class PrivacyPlan:
     redact_sha256: str = ""  #: of that file
 
 
+USUAL_BATCH = 2048  #: positions of a batch on a CPU
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditPlan:
     """A resolved audit: everything a worker needs besides the shard, and nothing else."""
@@ -199,7 +202,7 @@ class AuditPlan:
     window: int | None = None  #: positions of a window; default: where texts would be cut
     stride: int | None = None  #: positions of text between windows; default: no overlap
     long_text_join: Join = "mean"  #: of the windows' logits
-    batch_tokens: int = 2048  #: positions per batch, padding included
+    batch_tokens: int = USUAL_BATCH  #: positions per batch, padding included; see `batch_budget`
     shard_size: int = 256
     payload: Payload = "float16"  #: stored relevance
     groups: tuple[EntityGroup, ...] = ()
@@ -229,12 +232,13 @@ class AuditPlan:
     labels_by_name: bool = False
     scenario: tuple[Scenario, ...] = ()  #: the harms that the audit looks for
     impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
+    batch_fixed: bool = False  #: the usual `batch_tokens` were asked for, on a card too
 
     def document(self) -> dict[str, Any]:
         """As JSON values; without what is not asked and was not there before, so digests hold."""
         later = (
             *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
-            *("labels_by_name", "scenario", "impact"),
+            *("labels_by_name", "scenario", "impact", "batch_fixed"),
         )
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
@@ -246,6 +250,12 @@ class AuditPlan:
             for name in [name for name, value in usual.items() if check[name] == value]:
                 del check[name]
         return {n: value for n, value in found.items() if value or n not in later}
+
+    @property
+    def batch_budget(self) -> int | None:
+        """Positions per batch; None: the usual on a CPU, and what measuring finds on a card."""
+        usual = self.batch_tokens == USUAL_BATCH and not self.batch_fixed
+        return None if usual else self.batch_tokens
 
     @property
     def matters(self) -> Practical:

@@ -1,0 +1,269 @@
+"""Steps that recur are replayed where that is sound, and give what eager code gives."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures_measured import ready
+from torch import nn
+
+import transexplain as te
+from transexplain.engine import steps
+from transexplain.engine.composites import composite
+from transexplain.engine.replay import ReplayedPropagation
+from transexplain.engine.steps import Step, Steps
+from transexplain.errors import ConfigurationError
+from transexplain.methods.at_input_layer import features_at
+from transexplain.methods.relevance import step_of, steps_of
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.items import Item
+
+AT_ONCE = {"cpu": 1e-9}  # seconds: the second batch of a shape is replayed
+
+
+@pytest.fixture
+def bert() -> Iterator[LoadedModel]:
+    """A model whose steps are traced when they come for the second time."""
+    model = ready("BERT").model
+    model.steps["steps"] = Steps(earned=AT_ONCE)
+    yield model
+    model.steps.clear()
+
+
+def batch_of(model: LoadedModel, *which: int, name: str = "BERT") -> Batch:
+    items = [
+        Item(id=str(at), index=at, content=content)
+        for at, content in enumerate(ready(name).items[one] for one in which)
+    ]
+    return model.collate([one for one in model.encode(items) if isinstance(one, Encoded)])
+
+
+def step_for(model: LoadedModel, batch: Batch, method: str = "lrp", **changed: Any) -> Step:
+    at = model.default_at
+    made = step_of(model, batch, composite(method), at, features_at(at, batch.encoded[0]))
+    return replace(made, **changed)
+
+
+def positions(kept: Steps, step: Step) -> tuple[torch.Tensor, bool]:
+    """Relevance (B, T) for the first class, and whether it was replayed."""
+    seed = torch.zeros(step.shape, dtype=torch.float64)
+    seed[:, 0] = 1.0
+    with kept.passes(step) as passes:
+        return passes.relevance(seed, last=True).clone(), isinstance(passes, ReplayedPropagation)
+
+
+def test_a_text_explained_again_is_replayed_with_the_same_result(bert: LoadedModel) -> None:
+    text = ready("BERT").items[0]
+    eager, first, second = (te.explain(bert, text, target="all") for _ in range(3))
+    assert not steps_of(bert).refusals()
+    for one, *others in zip(eager, first, second, strict=True):
+        assert one.ledger is not None
+        for other in others:
+            assert other.ledger is not None
+            assert other.relevance == pytest.approx(one.relevance, rel=1e-12)
+            assert other.ledger.biases_by_kind == pytest.approx(one.ledger.biases_by_kind)
+            assert abs(other.ledger.gap) <= 1e-12 * other.ledger.magnitude
+
+
+def test_the_second_time_is_a_replay(bert: LoadedModel) -> None:
+    kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
+    (eager, was), (replayed, again) = positions(kept, step), positions(kept, step)
+    assert (was, again) == (False, True)
+    assert torch.allclose(eager, replayed, rtol=1e-12, atol=0)
+
+
+def test_a_step_has_to_earn_its_trace(bert: LoadedModel) -> None:
+    kept, step = Steps(earned={"cpu": 1000.0}), step_for(bert, batch_of(bert, 0))
+    assert not any(positions(kept, step)[1] for _ in range(3))
+
+
+def test_the_environment_may_forbid_it(bert: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert.steps.clear()
+    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
+    kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0))
+    assert kept.policy == "eager"
+    kept.earned = AT_ONCE
+    assert not any(positions(kept, step)[1] for _ in range(3))
+    bert.steps.clear()
+    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "fast")
+    with pytest.raises(ConfigurationError, match="TRANSEXPLAIN_STEPS='fast' is none of auto, eag"):
+        te.explain(bert, ready("BERT").items[0])
+
+
+def test_large_batches_stay_eager_on_a_cpu(bert: LoadedModel) -> None:
+    kept, step = steps_of(bert), step_for(bert, batch_of(bert, *[0, 1] * 8))
+    assert step.inputs["input_ids"].numel() > 64
+    assert not any(positions(kept, step)[1] for _ in range(3))
+
+
+def test_a_mask_that_hides_something_gets_a_trace_of_its_own(bert: LoadedModel) -> None:
+    kept = steps_of(bert)
+    even = step_for(bert, batch_of(bert, 0, 1))
+    ragged = step_for(bert, batch_of(bert, 0, 2))
+    assert even.key == ragged.key
+    wanted, _ = positions(Steps("eager"), ragged)
+    found = [positions(kept, one)[1] for one in (even, even, ragged, ragged, even, ragged)]
+    assert found == [False, True, False, True, True, True]
+    assert torch.allclose(positions(kept, ragged)[0], wanted, rtol=1e-12, atol=1e-300)
+
+
+def test_rows_are_filled_up_and_left_out_again(bert: LoadedModel) -> None:
+    kept, batch = steps_of(bert), batch_of(bert, 0, 1, 2)
+    step = step_for(bert, batch, rows=4)
+    eager, _ = positions(kept, step)
+    replayed, was = positions(kept, step)
+    assert was
+    assert replayed.shape == eager.shape
+    assert torch.allclose(eager, replayed, rtol=1e-9, atol=1e-15)
+    whole, was = positions(kept, step_for(bert, batch_of(bert, 2, 1, 0, 1)))  # the same trace
+    assert was
+    assert torch.allclose(whole[[2, 1, 0]], eager, rtol=1e-9, atol=1e-15)
+
+
+class Scale(nn.Module):
+    """A small classifier whose weights a test may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(10, 4, dtype=torch.float64)
+        self.read = nn.Linear(4, 2, dtype=torch.float64)
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        return self.read(self.embed(input_ids).mean(dim=1))
+
+
+def scale() -> tuple[LoadedModel, Steps, Step]:
+    model = te.wrap(Scale(), modality="text", classes=("no", "yes"))
+    encoded = model.encode([Item(id="0", index=0, content={"input_ids": torch.tensor([1, 2, 3])})])
+    batch = model.collate([one for one in encoded if isinstance(one, Encoded)])
+    step = step_for(model, batch)
+    kept = Steps(earned=AT_ONCE)
+    assert [positions(kept, step)[1] for _ in range(2)] == [False, True]
+    return model, kept, step
+
+
+def test_weights_changed_in_place_count_and_others_in_their_place_end_a_trace() -> None:
+    model, kept, step = scale()
+    before, _ = positions(kept, step)
+    with torch.no_grad():
+        model.module.get_parameter("read.weight").mul_(2.0)
+    doubled, was = positions(kept, step)
+    assert was
+    assert torch.allclose(doubled, 2 * before, rtol=1e-12)
+    model.module.read = nn.Linear(4, 2, dtype=torch.float64)
+    other, was = positions(kept, step)
+    assert not was
+    assert torch.equal(other, positions(Steps("eager"), step)[0])
+
+
+def test_a_watched_module_stays_eager() -> None:
+    model, kept, step = scale()
+    seen: list[str] = []
+    handle = model.module.read.register_forward_hook(lambda *_: seen.append("called"))  # type: ignore[operator, union-attr]
+    assert not positions(kept, step)[1]
+    handle.remove()
+    assert positions(kept, step)[1]
+    assert seen == ["called"]
+
+
+def test_what_cannot_be_traced_is_said_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    model, _, step = scale()
+
+    def forward(inputs: Any, taps: Any) -> torch.Tensor:
+        rows = model.run(replace(batch, inputs=dict(inputs)), at="words", taps=taps)
+        return torch.stack([row[row > row.mean()].sum() * torch.ones(2) for row in rows]).double()
+
+    batch = batch_of_ids(model)
+    kept = Steps(earned=AT_ONCE)
+    refused = replace(step, forward=forward)
+    with caplog.at_level(logging.WARNING):
+        found = [positions(kept, refused)[1] for _ in range(4)]
+    assert found == [False] * 4
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("explained eagerly, for a step could not be traced: UntraceableError: ")
+    assert "depends on numbers" in kept.refusals()[0]
+
+
+def batch_of_ids(model: LoadedModel) -> Batch:
+    made = model.encode([Item(id="0", index=0, content={"input_ids": torch.tensor([1, 2, 3])})])
+    return model.collate([one for one in made if isinstance(one, Encoded)])
+
+
+def test_another_thread_runs_eagerly_meanwhile() -> None:
+    _, kept, step = scale()
+    wanted, _ = positions(kept, step)
+    found: list[tuple[torch.Tensor, bool]] = []
+    with kept.passes(step) as passes:
+        assert isinstance(passes, ReplayedPropagation)
+        other = threading.Thread(target=lambda: found.append(positions(kept, step)))
+        other.start()
+        other.join()
+    ((values, was),) = found
+    assert not was
+    assert torch.allclose(values, wanted, rtol=1e-12)
+
+
+def test_a_replay_that_is_slower_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, kept, step = scale()
+    clock = iter(range(10**6))
+    monkeypatch.setattr(steps.time, "perf_counter", lambda: float(next(clock)))
+    (known,) = kept._kept.values()
+    known.fastest = {"eager": 0.5}
+    assert [positions(kept, step)[1] for _ in range(6)] == [True] * 4 + [False] * 2
+    assert kept.refusals() == ["a replay is not faster"]
+
+
+def test_forgotten_steps_are_eager_again() -> None:
+    _, kept, step = scale()
+    kept.forget()
+    assert [positions(kept, step)[1] for _ in range(2)] == [False, True]
+
+
+def test_only_the_latest_steps_are_kept() -> None:
+    model, kept, _ = scale()
+    for length in range(1, 40):
+        ids = torch.ones(length, dtype=torch.long)
+        made = model.encode([Item(id="0", index=0, content={"input_ids": ids})])
+        batch = model.collate([one for one in made if isinstance(one, Encoded)])
+        positions(kept, step_for(model, batch))
+    assert len(kept._kept) == 32
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("method", ["lrp", "attnlrp", "chefer-lrp"])
+def test_a_compiled_step_gives_the_same_but_for_rounding(bert: LoadedModel, method: str) -> None:
+    from transexplain.engine.compiled import compiled
+
+    step = step_for(bert, batch_of(bert, 0, 1), method)
+    wanted, _ = positions(Steps("eager"), step)
+    made = compiled(step.traced(), step.inputs)
+    passes = made.propagation(step.inputs)
+    assert passes is not None
+    seed = torch.zeros(step.shape, dtype=torch.float64)
+    seed[:, 0] = 1.0
+    for _ in range(2):  # what a pass wrote is not there for the next one
+        found = passes.relevance(seed)
+        assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-12)
+    ledgers = passes.book.close(found.numpy(), 0 * found.numpy(), passes.explained(seed.numpy()))
+    assert all(abs(ledger.gap) <= 1e-10 * ledger.magnitude for ledger in ledgers)
+    with pytest.raises(TypeError, match="compiled once"):
+        compiled(made, step.inputs)
+
+
+def test_numbers_of_a_pass_are_the_callers_own(bert: LoadedModel) -> None:
+    kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
+    positions(kept, step)
+    seed = np.zeros(step.shape)
+    seed[:, 0] = 1.0
+    with kept.passes(step) as passes:
+        assert isinstance(passes, ReplayedPropagation)
+        first = passes.relevance(torch.from_numpy(seed))
+        other = passes.relevance(torch.from_numpy(-seed))
+        assert torch.allclose(first, -other, rtol=1e-12)
+        assert passes.explained(seed) == pytest.approx(passes.logits[:, 0].double().numpy())

@@ -1,0 +1,176 @@
+"""Which batches are made: few shapes where steps are traced, and as large as pays."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures_measured import ready
+
+import transexplain as te
+from transexplain.engine.steps import Steps, bucket_of, power_of_two
+from transexplain.explaining.batch_sizes import BudgetSearch, Room, batches_of, token_batches
+from transexplain.methods.relevance import in_bucket, steps_of
+from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.types.items import Item
+
+
+def test_buckets_are_16_apart_up_to_128_and_wider_beyond() -> None:
+    found = {length: bucket_of(length) for length in (1, 16, 17, 127, 128, 129, 257, 512, 513)}
+    assert found == {
+        1: 16,
+        16: 16,
+        17: 32,
+        127: 128,
+        128: 128,
+        129: 160,
+        257: 320,
+        512: 512,
+        513: 640,
+    }
+    for length in range(1, 3000):
+        assert length <= bucket_of(length) == bucket_of(bucket_of(length))
+        assert bucket_of(length) <= max(16, 1.25 * length + 16)
+    assert len({bucket_of(length) for length in range(1, 513)}) == 16
+
+
+@pytest.mark.parametrize(("number", "above", "power"), [(1, True, 1), (5, True, 8), (8, True, 8)])
+def test_powers_above(number: int, above: bool, power: int) -> None:
+    assert power_of_two(number, above=above) == power
+
+
+@pytest.mark.parametrize(("number", "power"), [(1, 1), (5, 4), (8, 8), (1023, 512)])
+def test_powers_below(number: int, power: int) -> None:
+    assert power_of_two(number, above=False) == power
+
+
+def test_few_shapes_in_a_corpus() -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(3, 128, 4096).tolist()
+    usual = token_batches(lengths, 8192)
+    few = token_batches(lengths, 8192, few_shapes=True)
+    assert sorted(i for batch in few for i in batch) == list(range(4096))
+
+    def shapes(batches: list[list[int]]) -> set[tuple[int, int]]:
+        return {
+            (power_of_two(len(b), above=True), bucket_of(max(lengths[i] for i in b)))
+            for b in batches
+        }
+
+    for batch in few:
+        width = bucket_of(max(lengths[i] for i in batch))
+        assert power_of_two(len(batch), above=True) * width <= 8192
+    assert len(shapes(few)) <= 16
+    assert len({(len(b), max(lengths[i] for i in b)) for b in usual}) > 30
+
+
+class Rates:
+    """Stands for a card: so many positions per second, by the size of a batch."""
+
+    def __init__(self, search: BudgetSearch, half: float, memory: float) -> None:
+        self.search, self.half, self.memory = search, half, memory
+        self.sizes: list[int] = []
+
+    def work(self, batches: int) -> int:
+        for _ in range(batches):
+            size = self.search.positions
+            self.sizes.append(size)
+            rate = 1e6 * size / (size + self.half)
+            self.search.took(size, size / rate, size * self.memory)
+        return self.search.positions
+
+
+def test_the_budget_grows_until_it_gains_less_than_5_percent() -> None:
+    rates = Rates(BudgetSearch(), half=3000.0, memory=1e-9)
+    # 2n / (2n + half) : n / (n + half) is less than 1.05 from n = 28,500 on
+    assert rates.work(100) == 32768
+    assert rates.search.done
+    assert max(rates.sizes) == 65536
+
+
+def test_the_budget_stops_before_the_memory_is_full() -> None:
+    rates = Rates(BudgetSearch(), half=1e9, memory=0.3 / 8192)
+    assert rates.work(100) == 16384  # 0.6 of the memory: twice that is more than there is
+    assert max(rates.sizes) == 16384
+
+
+def test_small_batches_say_nothing() -> None:
+    search = BudgetSearch()
+    for _ in range(20):
+        search.took(1024, 1.0, 0.0)
+    assert search.positions == 2048
+    assert not search.done
+
+
+@pytest.fixture
+def bert() -> Any:
+    model = ready("BERT").model
+    yield model
+    model.steps.clear()
+
+
+def test_on_a_cpu_the_budget_is_what_it_was(bert: LoadedModel) -> None:
+    assert Room(None, bert).positions == 2048
+    assert Room(7, bert).positions == 7
+    assert Room(None, bert).search is None
+
+
+def test_short_memory_forgets_the_traces(bert: LoadedModel) -> None:
+    kept = bert.steps["steps"] = Steps(earned={"cpu": 1e-9})
+    text = ready("BERT").items[0]
+    for _ in range(2):
+        te.explain(bert, text)
+    assert kept._kept
+    room = Room(64, bert)
+    (made,) = bert.encode([Item(id="0", index=0, content=text)])
+    assert isinstance(made, Encoded)
+    room.was_too_small_for([made, made])
+    assert room.positions == made.length
+    assert not kept._kept
+
+
+def in_buckets(model: LoadedModel) -> Steps:
+    """As on a card, but here."""
+    kept = Steps(earned={"cpu": 1e-9})
+    kept.in_buckets = frozenset({"cpu"})
+    model.steps["steps"] = kept
+    return kept
+
+
+def test_what_buckets_add_changes_nothing(bert: LoadedModel) -> None:
+    items = [ready("BERT").items[i] for i in (0, 1, 2)]
+    plain = te.explain(bert, items, target="all", batch_tokens=1000)
+    kept = in_buckets(bert)
+    assert steps_of(bert) is kept
+    for _ in range(3):
+        found = te.explain(bert, items, target="all", batch_tokens=1000)
+        for one, other in zip(plain, found, strict=True):
+            assert one.relevance.shape == other.relevance.shape
+            assert np.allclose(one.relevance, other.relevance, rtol=1e-9, atol=1e-14)
+            assert one.ledger is not None and other.ledger is not None
+            assert other.ledger.total == pytest.approx(one.ledger.total, rel=1e-10)
+            assert abs(other.ledger.gap) <= 1e-12 * other.ledger.magnitude
+    (known,) = kept._kept.values()
+    assert known.replays == 2
+    (key,) = kept._kept
+    assert "[4, 16]" in str(key)  # three texts of eight positions
+
+
+def test_a_model_that_mixes_what_shares_a_batch_is_not_filled_up() -> None:
+    model = ready("FNet").model
+    made = model.encode([Item(id="0", index=0, content=ready("FNet").items[0])])
+    batch = model.collate([one for one in made if isinstance(one, Encoded)])
+    found, rows = in_bucket(model, batch)
+    assert found.inputs["input_ids"].shape == batch.inputs["input_ids"].shape
+    assert rows == 1
+    assert torch.equal(found.inputs["input_ids"], batch.inputs["input_ids"])
+
+
+def test_buckets_stay_within_what_the_model_reads(bert: LoadedModel) -> None:
+    items = ready("BERT").items[:1]
+    made = list(bert.encode([Item(id="0", index=0, content=items[0])]))
+    batch = bert.collate([one for one in made if isinstance(one, Encoded)])
+    widened, _ = in_bucket(bert, batch)
+    limit = getattr(bert.encoder, "limit", None)
+    assert widened.inputs["input_ids"].shape[1] == min(16, limit or 16)
+    assert batches_of(bert, [one for one in made if isinstance(one, Encoded)], 10) == [[0]]

@@ -1,0 +1,312 @@
+"""Steps that recur: traced once and replayed; on a card compiled, and captured as CUDA graphs.
+
+A step is what an explanation of a batch of one shape computes. Eager code runs at first,
+and whenever nothing better is ready. Tracing takes seconds: a step has to have cost more by then.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from transexplain.engine.compiled import captured, compiled
+from transexplain.engine.composites import Composite
+from transexplain.engine.ledger import LedgerBook
+from transexplain.engine.propagate import propagate
+from transexplain.engine.replay import (
+    InputForward,
+    ReplayedPropagation,
+    Summed,
+    TracedStep,
+    traced_step,
+)
+from transexplain.settings import StepPolicy
+
+_LOG = logging.getLogger(__name__)
+
+#: seconds of eager work on one step before it is traced, by device. A trace takes some 3 s; on a
+#: card it saves nine tenths of a small step, on a CPU a third of a very small one
+_EARNED = {"cuda": 3.0, "cpu": 8.0}
+#: positions (B * T) above which Python's share of a step on a CPU is too small to save
+_SMALL_ON_CPU = 64
+_TRACES = 4  #: of one step, for guards that read differently
+_KEPT = 32  #: steps of one model; the one that was used least recently goes first
+#: devices on which batches are padded and filled up to few shapes: each shape is a trace
+_IN_BUCKETS = frozenset({"cuda"})
+_TIMED = 5  #: replays that are timed before a step is judged by the fastest
+
+
+def bucket_of(length: int) -> int:
+    """The next length that batches are padded to: 16, 32, ... 128, then 32, 64, ... apart."""
+    apart = 1 << max(4, (length - 1).bit_length() - 3)
+    return -(-length // apart) * apart
+
+
+def power_of_two(number: int, *, above: bool) -> int:
+    """The nearest power of two that is not below `number`, or not above it."""
+    power = (number - 1).bit_length() if above else number.bit_length() - 1
+    return 1 << power
+
+
+class Passes(Protocol):
+    """A forward pass, and backward passes through it: eager or replayed."""
+
+    @property
+    def logits(self) -> Tensor:
+        """(B, C)."""
+
+    @property
+    def book(self) -> LedgerBook:
+        """Constants and losses of the latest pass."""
+
+    @property
+    def cut_softmax(self) -> bool:
+        """Whether the model ends in a softmax, whose input is explained."""
+
+    def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
+        """Summed relevance of the input layer for seeds (B, C); `last` frees the graph."""
+
+    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(B,) what the relevances of a pass sum to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Step:
+    """What an explanation of one batch computes."""
+
+    forward: InputForward
+    composite: Composite
+    inputs: Mapping[str, Tensor]  #: (B, ...) by name
+    shape: tuple[int, int]  #: (B, C) of the logits
+    module: nn.Module
+    summed: Summed
+    at: Hashable  #: what `forward` and `summed` depend on besides the inputs: the input layer
+    rows: int | None = None  #: rows to fill the batch up to for a replay; None: it stays as it is
+
+    def eager(self) -> Passes:
+        """Run the forward pass as it is."""
+        return propagate(
+            lambda taps: self.forward(self.inputs, taps),
+            self.composite,
+            self.shape[0],
+            module=self.module,
+            summed=self.summed,
+        )
+
+    def traced(self) -> TracedStep:
+        """A trace of this step; see `traced_step`."""
+        return traced_step(
+            self.forward,
+            self.composite,
+            self.inputs,
+            self.shape,
+            module=self.module,
+            summed=self.summed,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        return next(iter(self.inputs.values())).device
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for steps that one trace may serve."""
+        inputs = tuple((name, one.shape, one.dtype) for name, one in self.inputs.items())
+        autocast = torch.is_autocast_enabled(self.device.type)
+        return self.composite, self.at, self.shape, inputs, self.device, autocast
+
+    def filled(self) -> "Step":
+        """The same step with its first row repeated until there are `rows`."""
+        more = (self.rows or 0) - self.shape[0]
+        if more <= 0:
+            return self
+        inputs = {
+            name: torch.cat([one, one[:1].expand(more, *one.shape[1:])])
+            for name, one in self.inputs.items()
+        }
+        return Step(
+            forward=self.forward,
+            composite=self.composite,
+            inputs=inputs,
+            shape=(self.shape[0] + more, self.shape[1]),
+            module=self.module,
+            summed=self.summed,
+            at=self.at,
+        )
+
+
+@dataclass(slots=True)
+class _Recurring:
+    """What is known of the steps of one key."""
+
+    eager: float = 0.0  #: seconds since the last trace
+    fastest: dict[str, float] = field(default_factory=dict)  #: seconds, eager and replayed
+    replays: int = 0
+    traces: list["_Trace"] = field(default_factory=list)
+    refused: str = ""  #: why it stays eager
+
+
+@dataclass(slots=True)
+class _Trace:
+    """A traced step, and what becomes of it on a card."""
+
+    step: TracedStep
+    compiled: TracedStep | None = None  #: set by the thread that compiles, until it is taken up
+
+    @classmethod
+    def of(cls, step: Step) -> "_Trace":
+        """A trace; on a card captured, and on its way to be compiled."""
+        plain = step.traced()
+        if step.device.type != "cuda":
+            return cls(plain)
+        trace = cls(captured(plain, step.inputs))
+        _in_background(trace, plain, step.inputs)
+        return trace
+
+    def latest(self, like: Step) -> TracedStep:
+        """The step, compiled as soon as that is done."""
+        done, self.compiled = self.compiled, None
+        if done is not None:
+            try:
+                self.step = captured(done, like.inputs)
+            except Exception as error:  # noqa: BLE001 - it stays what it is
+                _LOG.warning("replayed as traced, for the compiled step fails: %s", error)
+        return self.step
+
+
+#: one compilation at a time, whatever the number of models
+_COMPILING = threading.Lock()
+
+
+def _in_background(trace: _Trace, plain: TracedStep, inputs: Mapping[str, Tensor]) -> None:
+    """Compile while replays go on; where that fails they stay as they are."""
+    examples = {name: one.clone() for name, one in inputs.items()}
+
+    def compile_it() -> None:
+        with _COMPILING:
+            try:
+                trace.compiled = compiled(plain, examples)
+            except Exception as error:  # noqa: BLE001 - compilers raise anything
+                _LOG.warning("replayed as traced, for compiling failed: %s", error)
+
+    threading.Thread(target=compile_it, name="compile-step", daemon=True).start()
+
+
+class Steps:
+    """The recurring steps of one model.
+
+    One thread replays at a time, for a captured graph has one memory; others run eagerly
+    meanwhile. A change of the module's weights (other tensors in their places) or hooks on it make
+    every trace void.
+    """
+
+    def __init__(
+        self, policy: StepPolicy = "auto", earned: Mapping[str, float] | None = None
+    ) -> None:
+        self.policy = policy
+        self.earned = earned or _EARNED
+        self.in_buckets = _IN_BUCKETS
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Recurring] = OrderedDict()
+        self._weights: tuple[int, ...] = ()
+
+    @contextmanager
+    def passes(self, step: Step) -> Iterator[Passes]:
+        """Passes over one batch, replayed where that is ready; they end with the block."""
+        if not self._may_recur(step) or not self._lock.acquire(blocking=False):
+            yield step.eager()
+            return
+        try:
+            filled = step.filled()
+            found = self._of(filled)
+            begun = time.perf_counter()
+            replayed = self._replayed(filled, step.shape[0], found)
+            yield replayed or step.eager()
+            self._took(found, time.perf_counter() - begun, replayed is not None)
+        finally:
+            self._lock.release()
+
+    def buckets(self, device: str) -> bool:
+        """Whether batches on this device, such as `cuda:0`, shall come in few shapes."""
+        return self.policy == "auto" and device.partition(":")[0] in self.in_buckets
+
+    def refusals(self) -> list[str]:
+        """Why steps that recurred were left to eager code."""
+        return [one.refused for one in self._kept.values() if one.refused]
+
+    def forget(self) -> None:
+        """Give back the memory of all traces: somebody else needs it."""
+        with self._lock:
+            self._kept.clear()
+
+    def _may_recur(self, step: Step) -> bool:
+        device = step.device.type
+        if self.policy == "eager" or device not in self.earned or _has_hooks(step.module):
+            return False
+        return device != "cpu" or _positions(step) <= _SMALL_ON_CPU
+
+    def _of(self, step: Step) -> _Recurring:
+        weights = _places(step.module)
+        if weights != self._weights:
+            self._kept.clear()
+            self._weights = weights
+        found = self._kept.setdefault(step.key, _Recurring())
+        self._kept.move_to_end(step.key)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    def _replayed(self, step: Step, items: int, found: _Recurring) -> ReplayedPropagation | None:
+        if found.refused:
+            return None
+        for trace in found.traces:
+            passes = trace.latest(step).propagation(step.inputs, items)
+            if passes is not None:
+                return passes
+        if found.eager < self.earned[step.device.type] or len(found.traces) == _TRACES:
+            return None
+        try:
+            trace = _Trace.of(step)
+        except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
+            found.refused = f"{type(error).__name__}: {error}"
+            _LOG.warning("explained eagerly, for a step could not be traced: %s", found.refused)
+            return None
+        found.eager = 0.0
+        found.traces.append(trace)
+        return trace.step.propagation(step.inputs, items)
+
+    def _took(self, found: _Recurring, seconds: float, replayed: bool) -> None:
+        name = "replayed" if replayed else "eager"
+        found.fastest[name] = min(seconds, found.fastest.get(name, seconds))
+        found.eager += 0.0 if replayed else seconds
+        found.replays += replayed
+        slower = found.fastest.get("replayed", 0.0) > found.fastest.get("eager", seconds)
+        if found.replays == _TIMED and slower:
+            found.refused, found.traces = "a replay is not faster", []
+
+
+def _positions(step: Step) -> int:
+    """B * T; of pictures B * H, or more."""
+    return max(
+        one[..., 0].numel() if one.dim() > 2 else one.numel() for one in step.inputs.values()
+    )
+
+
+def _places(module: nn.Module) -> tuple[int, ...]:
+    """Where the weights are: their values may change in place, for a trace reads them there."""
+    return tuple(one.data_ptr() for kind in (module.parameters(), module.buffers()) for one in kind)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether something else watches the module (or moves it): a replay would not call it."""
+    return any(one._forward_hooks or one._forward_pre_hooks for one in module.modules())
