@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -25,9 +26,13 @@ def planned_here() -> dict[str, Any]:
     return {**saved_here(), "git": git_state(Path.cwd())}
 
 
-def saved_here() -> dict[str, Any]:
-    """What is recorded with a shard when it is saved: `software` and `hardware`."""
-    return {"software": software(), "hardware": {**_machine(), "gpus": gpus()}}
+def saved_here(steps: Sequence[str] = ()) -> dict[str, Any]:
+    """What is recorded with a shard when it is saved: `software` and `hardware`.
+
+    `steps` says how explanations ran; where all of them ran eagerly that is left out.
+    """
+    ran = {} if set(steps) <= {"eager"} else {"steps": list(steps)}
+    return {"software": software(), "hardware": {**_machine(), "gpus": gpus()}, **ran}
 
 
 @cache

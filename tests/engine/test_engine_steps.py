@@ -256,6 +256,59 @@ def test_a_compiled_step_gives_the_same_but_for_rounding(bert: LoadedModel, meth
         compiled(made, step.inputs)
 
 
+def compiling(model: LoadedModel) -> Steps:
+    """As on a card, where steps are compiled beside the work, but here."""
+    kept = model.steps["steps"] = Steps(earned=AT_ONCE)
+    kept.compiling = frozenset({"cpu"})
+    return kept
+
+
+def end_of_compilation() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "compile-step":
+            thread.join()
+
+
+@pytest.mark.exhaustive
+def test_compiled_beside_the_work_and_then_taken_up(bert: LoadedModel) -> None:
+    kept, text = compiling(bert), ready("BERT").items[0]
+    (eager,), (replayed,) = te.explain(bert, text), te.explain(bert, text)
+    end_of_compilation()
+    assert "compiled" not in kept.ran()
+    (found,) = te.explain(bert, text)
+    assert kept.ran() == ("compiled",)
+    for one in (replayed, found):
+        assert one.relevance == pytest.approx(eager.relevance, rel=1e-9, abs=1e-14)
+        assert abs(one.ledger.gap) <= 1e-12 * one.ledger.magnitude
+
+
+@pytest.mark.parametrize("part", ["compiled", "_captured"])
+def test_a_broken_compiler_costs_nothing_but_speed(
+    bert: LoadedModel, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise ImportError("Cannot find a working triton installation")
+
+    kept, text = compiling(bert), ready("BERT").items[0]
+    (wanted,) = te.explain(bert, text)
+    if part == "compiled":
+        monkeypatch.setattr(steps, "compiled", missing)
+    else:
+        monkeypatch.setattr(steps, "compiled", lambda step, _: step)
+    with caplog.at_level(logging.WARNING):
+        te.explain(bert, text)
+        end_of_compilation()
+        if part == "_captured":
+            monkeypatch.setattr(steps, "_captured", missing)
+        for _ in range(2):
+            (found,) = te.explain(bert, text)
+            assert found.relevance == pytest.approx(wanted.relevance, rel=1e-12)
+    assert kept.ran() == ("eager", "replayed")
+    (said,) = [one.getMessage() for one in caplog.records if one.name == steps.__name__]
+    assert said.startswith("replayed as traced, for ")
+    assert said.endswith("Cannot find a working triton installation")
+
+
 def test_numbers_of_a_pass_are_the_callers_own(bert: LoadedModel) -> None:
     kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
     positions(kept, step)

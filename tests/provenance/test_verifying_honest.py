@@ -16,6 +16,7 @@ from report_samples import explained_text
 from tiny_audit import make_audit
 from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
 
+from transexplain.engine import steps
 from transexplain.errors import ConfigurationError
 from transexplain.explaining import Explained
 from transexplain.provenance.explained_again import Largest, differences
@@ -58,6 +59,17 @@ def test_whatever_the_batch_size(run: Run, requested: dict[str, Any]) -> None:
     assert {one.status for one in found.values()} == {"PASS"}
     assert "20 items" in found["explained again"].text
     assert "40 attributions" in found["explained again"].text, "two targets each"
+
+
+def test_whatever_ran_traced_or_eagerly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_EARNED", {"cpu": 1e-9})
+    replayed = audited(tmp_path, batch_tokens=1)  # one text at a time: few lengths, often met
+    with open_database(replayed.url) as db:
+        computed = manifest_of(db, replayed.id).execution["computed"]
+    assert ["eager", "replayed"] in [one["steps"] for one in computed]
+    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
+    found = replayed.checks(items=20)
+    assert {one.status for one in found.values()} == {"PASS"}, found
 
 
 @pytest.mark.exhaustive

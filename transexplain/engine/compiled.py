@@ -33,7 +33,7 @@ def compiled(step: TracedStep, inputs: Mapping[str, Tensor]) -> TracedStep:
         needed = list(parts.begin(*tensors).needed)
         first = _by_inductor(parts.first, tensors)
         second = _by_inductor(parts.second, [*needed, seed])
-    return replace(step, traced=replace(parts, first=first, second=second))
+    return replace(step, traced=replace(parts, first=first, second=second), kind="compiled")
 
 
 def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:

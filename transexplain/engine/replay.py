@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ class TracedStep:
     sites: tuple[tuple[Entry, str, int], ...]  #: of the ledger, in the order of the outputs
     amplifies: bool  #: whether a rule may amplify relevance
     cut_softmax: bool
+    kind: Literal["replayed", "compiled"] = "replayed"
 
     def propagation(
         self, inputs: Mapping[str, Tensor], items: int | None = None

@@ -40,8 +40,9 @@ _EARNED = {"cuda": 3.0, "cpu": 8.0}
 _SMALL_ON_CPU = 64
 _TRACES = 4  #: of one step, for guards that read differently
 _KEPT = 32  #: steps of one model; the one that was used least recently goes first
-#: devices on which batches are padded and filled up to few shapes: each shape is a trace
-_IN_BUCKETS = frozenset({"cuda"})
+#: devices on which steps are compiled, and on which batches are padded and filled up to few
+#: shapes, for each is a trace
+_CARDS = frozenset({"cuda"})
 _TIMED = 5  #: replays that are timed before a step is judged by the fastest
 
 
@@ -164,13 +165,12 @@ class _Trace:
     compiled: TracedStep | None = None  #: set by the thread that compiles, until it is taken up
 
     @classmethod
-    def of(cls, step: Step) -> "_Trace":
-        """A trace; on a card captured, and on its way to be compiled."""
+    def of(cls, step: Step, *, compiling: bool) -> "_Trace":
+        """A trace; on a card captured; where it is `compiling`, on its way to be compiled."""
         plain = step.traced()
-        if step.device.type != "cuda":
-            return cls(plain)
-        trace = cls(captured(plain, step.inputs))
-        _in_background(trace, plain, step.inputs)
+        trace = cls(_captured(plain, step.inputs))
+        if compiling:
+            _in_background(trace, plain, step.inputs)
         return trace
 
     def latest(self, like: Step) -> TracedStep:
@@ -178,10 +178,15 @@ class _Trace:
         done, self.compiled = self.compiled, None
         if done is not None:
             try:
-                self.step = captured(done, like.inputs)
+                self.step = _captured(done, like.inputs)
             except Exception as error:  # noqa: BLE001 - it stays what it is
                 _LOG.warning("replayed as traced, for the compiled step fails: %s", error)
         return self.step
+
+
+def _captured(step: TracedStep, inputs: Mapping[str, Tensor]) -> TracedStep:
+    """The step as CUDA graphs; on another device as it is."""
+    return captured(step, inputs) if step.device.type == "cuda" else step
 
 
 #: one compilation at a time, whatever the number of models
@@ -215,7 +220,8 @@ class Steps:
     ) -> None:
         self.policy = policy
         self.earned = earned or _EARNED
-        self.in_buckets = _IN_BUCKETS
+        self.in_buckets = self.compiling = _CARDS
+        self._ran: set[str] = set()
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Recurring] = OrderedDict()
         self._weights: tuple[int, ...] = ()
@@ -224,6 +230,7 @@ class Steps:
     def passes(self, step: Step) -> Iterator[Passes]:
         """Passes over one batch, replayed where that is ready; they end with the block."""
         if not self._may_recur(step) or not self._lock.acquire(blocking=False):
+            self._ran.add("eager")
             yield step.eager()
             return
         try:
@@ -231,10 +238,16 @@ class Steps:
             found = self._of(filled)
             begun = time.perf_counter()
             replayed = self._replayed(filled, step.shape[0], found)
+            self._ran.add("eager" if replayed is None else replayed.step.kind)
             yield replayed or step.eager()
             self._took(found, time.perf_counter() - begun, replayed is not None)
         finally:
             self._lock.release()
+
+    def ran(self) -> tuple[str, ...]:
+        """How steps ran since this was last asked: some of compiled, eager, replayed."""
+        found, self._ran = self._ran, set()
+        return tuple(sorted(found))
 
     def buckets(self, device: str) -> bool:
         """Whether batches on this device, such as `cuda:0`, shall come in few shapes."""
@@ -267,16 +280,15 @@ class Steps:
         return found
 
     def _replayed(self, step: Step, items: int, found: _Recurring) -> ReplayedPropagation | None:
-        if found.refused:
-            return None
         for trace in found.traces:
             passes = trace.latest(step).propagation(step.inputs, items)
             if passes is not None:
                 return passes
-        if found.eager < self.earned[step.device.type] or len(found.traces) == _TRACES:
+        soon = found.eager < self.earned[step.device.type]
+        if found.refused or soon or len(found.traces) == _TRACES:
             return None
         try:
-            trace = _Trace.of(step)
+            trace = _Trace.of(step, compiling=step.device.type in self.compiling)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
             found.refused = f"{type(error).__name__}: {error}"
             _LOG.warning("explained eagerly, for a step could not be traced: %s", found.refused)

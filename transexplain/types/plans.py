@@ -135,6 +135,7 @@ class ShardResult:
     aggregate: Mapping[str, Any]  #: JSON-able; see bias.aggregates
     seconds: float  #: wall clock inside explain_shard
     scores: tuple[MetricScore, ...] = ()  #: of the items that were evaluated
+    steps: tuple[str, ...] = ()  #: how explanations ran: some of compiled, eager, replayed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,7 +41,7 @@ def provenance_of(manifest: Manifest) -> Provenance:
     software = {name: one for part in made for name, one in part.get("software", {}).items()}
     return Provenance(
         software=tuple(sorted(software.items())),
-        machines=tuple(dict.fromkeys(_machine(part.get("hardware", {})) for part in made if part)),
+        machines=tuple(dict.fromkeys(_machine(part) for part in made if part)),
         attention=inputs["model"].get("attention") or "",
         git=_git(execution["planned"] or {}),
         seeds=tuple(inputs["seeds"].items()),
@@ -64,11 +64,13 @@ def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
         yield HashedFile(part="explainer", name=one["name"], sha256=one["sha256"])
 
 
-def _machine(hardware: Mapping[str, Any]) -> str:
+def _machine(environment: Mapping[str, Any]) -> str:
+    hardware = environment.get("hardware", {})
     devices = hardware.get("gpus") or [hardware.get("cpu") or "unknown processor"]
     shown = ", ".join(dict.fromkeys(one if isinstance(one, str) else str(one) for one in devices))
     cores = hardware.get("cores")
-    return f"{shown}{f', {cores} cores' if cores else ''}"
+    steps = ", ".join(environment.get("steps", ()))
+    return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"
 
 
 def _git(planned: Mapping[str, Any]) -> str:
