@@ -13,6 +13,7 @@ from architectures_measured import ready
 from torch import nn
 
 import transexplain as te
+from transexplain.engine import compiled as compiling_module
 from transexplain.engine import steps
 from transexplain.engine.composites import composite
 from transexplain.engine.replay import ReplayedPropagation
@@ -242,7 +243,8 @@ def test_a_compiled_step_gives_the_same_but_for_rounding(bert: LoadedModel, meth
 
     step = step_for(bert, batch_of(bert, 0, 1), method)
     wanted, _ = positions(Steps("eager"), step)
-    made = compiled(step.traced(), step.inputs)
+    traced = step.traced()
+    made = replace(traced, traced=compiled(traced.traced, step.examples))
     passes = made.propagation(step.inputs)
     assert passes is not None
     seed = torch.zeros(step.shape, dtype=torch.float64)
@@ -253,7 +255,7 @@ def test_a_compiled_step_gives_the_same_but_for_rounding(bert: LoadedModel, meth
     ledgers = passes.book.close(found.numpy(), 0 * found.numpy(), passes.explained(seed.numpy()))
     assert all(abs(ledger.gap) <= 1e-10 * ledger.magnitude for ledger in ledgers)
     with pytest.raises(TypeError, match="compiled once"):
-        compiled(made, step.inputs)
+        compiled(made.traced, step.examples)
 
 
 def compiling(model: LoadedModel) -> Steps:
@@ -282,7 +284,7 @@ def test_compiled_beside_the_work_and_then_taken_up(bert: LoadedModel) -> None:
         assert abs(one.ledger.gap) <= 1e-12 * one.ledger.magnitude
 
 
-@pytest.mark.parametrize("part", ["compiled", "_captured"])
+@pytest.mark.parametrize("part", ["compiled", "on_device"])
 def test_a_broken_compiler_costs_nothing_but_speed(
     bert: LoadedModel, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,19 +294,19 @@ def test_a_broken_compiler_costs_nothing_but_speed(
     kept, text = compiling(bert), ready("BERT").items[0]
     (wanted,) = te.explain(bert, text)
     if part == "compiled":
-        monkeypatch.setattr(steps, "compiled", missing)
+        monkeypatch.setattr(compiling_module, "compiled", missing)
     else:
-        monkeypatch.setattr(steps, "compiled", lambda step, _: step)
+        monkeypatch.setattr(compiling_module, "compiled", lambda step, _: step)
     with caplog.at_level(logging.WARNING):
         te.explain(bert, text)
         end_of_compilation()
-        if part == "_captured":
-            monkeypatch.setattr(steps, "_captured", missing)
+        if part == "on_device":
+            monkeypatch.setattr(compiling_module, "on_device", missing)
         for _ in range(2):
             (found,) = te.explain(bert, text)
             assert found.relevance == pytest.approx(wanted.relevance, rel=1e-12)
     assert kept.ran() == ("eager", "replayed")
-    (said,) = [one.getMessage() for one in caplog.records if one.name == steps.__name__]
+    (said,) = [one.getMessage() for one in caplog.records if one.name == compiling_module.__name__]
     assert said.startswith("replayed as traced, for ")
     assert said.endswith("Cannot find a working triton installation")
 

@@ -1,39 +1,95 @@
-"""A traced step compiled by Inductor and, on a CUDA device, captured as graphs.
+"""A traced function compiled by Inductor and, on a CUDA device, captured as graphs.
 
 What is compiled gives the numbers of the trace but for rounding: Inductor computes several
 operators in one kernel and does not round in between. A captured graph launches all kernels at
 once, from and into memory that stays its own.
 """
 
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transexplain.engine.replay import TracedStep
-from transexplain.engine.traced import Part
+from transexplain.engine.traced import Part, Traced
 
 #: of Inductor. In bfloat16 its patterns made products of mixed types (torch 2.11)
 OPTIONS: Mapping[str, Any] = {"pattern_matcher": False}
 _WARM_UP = 3  # calls before a capture, in which libraries allocate what they keep
 
 
-def compiled(step: TracedStep, inputs: Mapping[str, Tensor]) -> TracedStep:
-    """The same step with both of its parts compiled, which takes 10 to 30 seconds for 12 layers.
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Replay:
+    """A trace that is replayed at once, and compiled beside the work where that is wanted."""
+
+    traced: Traced
+    examples: Sequence[Tensor]  #: inputs of its shapes
+    _compiled: Traced | None = None  #: set by the thread that compiles, until it is taken up
+
+    @classmethod
+    def of(cls, traced: Traced, examples: Sequence[Tensor], *, compiling: bool) -> "Replay":
+        """On a card captured; where it is `compiling`, on its way to be compiled."""
+        own = [one.clone() for one in examples]
+        made = cls(on_device(traced, own), own)
+        if compiling:
+            work = threading.Thread(target=made.compile, args=(traced,), daemon=True)
+            work.name = "compile-step"
+            work.start()
+        return made
+
+    def compile(self, traced: Traced) -> None:
+        """Compile while replays go on; where that fails they stay as they are."""
+        with _COMPILING:
+            try:
+                self._compiled = compiled(traced, self.examples)
+            except Exception as error:  # noqa: BLE001 - compilers raise anything
+                _LOG.warning("replayed as traced, for compiling failed: %s", error)
+
+    def take_up(self) -> None:
+        """From here on use what was compiled, where that is done."""
+        done, self._compiled = self._compiled, None
+        if done is not None:
+            try:
+                self.traced = on_device(done, self.examples)
+            except Exception as error:  # noqa: BLE001 - it stays what it is
+                _LOG.warning("replayed as traced, for what was compiled fails: %s", error)
+
+
+#: one compilation at a time, whatever the number of models
+_COMPILING = threading.Lock()
+
+
+def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
+    """As CUDA graphs on a card; on another device as it is."""
+    return captured(traced, inputs) if inputs[0].device.type == "cuda" else traced
+
+
+def compiled(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
+    """The same function with both of its parts compiled; 10 to 30 seconds for a step of 12 layers.
 
     Compiled kernels are kept on disk, in the folder that `TORCHINDUCTOR_CACHE_DIR` names.
 
+    Args:
+        traced: what `engine.traced.traced` gave.
+        inputs: as it was traced with, the last one included.
+
     Raises whatever the compiler raises: there may be none, or none for this device.
     """
-    tensors, seed = list(inputs.values()), _seed(step)
-    parts = step.traced
+    *first, last = inputs
     with torch.no_grad():
-        needed = list(parts.begin(*tensors).needed)
-        first = _by_inductor(parts.first, tensors)
-        second = _by_inductor(parts.second, [*needed, seed])
-    return replace(step, traced=replace(parts, first=first, second=second), kind="compiled")
+        needed = traced.begin(*first).needed
+        return replace(
+            traced,
+            first=_by_inductor(traced.first, first),
+            second=_by_inductor(traced.second, [*needed, last]),
+            kind="compiled",
+        )
 
 
 def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
@@ -45,17 +101,12 @@ def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
     return found
 
 
-def captured(step: TracedStep, inputs: Mapping[str, Tensor]) -> TracedStep:
-    """The same step as two CUDA graphs; each call writes over what the call before gave."""
-    first = _Captured(step.traced.first, [tensor.clone() for tensor in inputs.values()])
-    needed = first.outputs[len(step.traced.early) :]
-    second = _Captured(step.traced.second, [*needed, _seed(step)])
-    return replace(step, traced=replace(step.traced, first=first, second=second))
-
-
-def _seed(step: TracedStep) -> Tensor:
-    """A seed (B, C) as replays are given it."""
-    return torch.ones(step.shape, dtype=torch.float64, device=step.device)
+def captured(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
+    """The same function as two CUDA graphs; each call writes over what the call before gave."""
+    *others, last = [tensor.clone() for tensor in inputs]
+    first = _Captured(traced.first, others)
+    needed = first.outputs[len(traced.early) :]
+    return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 
 
 class _Captured:

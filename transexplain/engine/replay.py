@@ -4,7 +4,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -37,7 +36,6 @@ class TracedStep:
     sites: tuple[tuple[Entry, str, int], ...]  #: of the ledger, in the order of the outputs
     amplifies: bool  #: whether a rule may amplify relevance
     cut_softmax: bool
-    kind: Literal["replayed", "compiled"] = "replayed"
 
     def propagation(
         self, inputs: Mapping[str, Tensor], items: int | None = None
@@ -51,11 +49,12 @@ class TracedStep:
         shapes = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
         if shapes != self.shapes:
             raise EngineError(f"the step was traced for inputs of {self.shapes}, not {shapes}")
-        tensors = tuple(inputs.values())
-        if not self.traced.applies(*tensors):
-            return None
-        items = self.shape[0] if items is None else items
-        return ReplayedPropagation(self, self.traced.begin(*tensors), LedgerBook(items))
+        applies = self.traced.applies(*inputs.values())
+        return self.replayed(inputs, items or self.shape[0]) if applies else None
+
+    def replayed(self, inputs: Mapping[str, Tensor], items: int) -> "ReplayedPropagation":
+        """The same for inputs that the trace is known to apply to."""
+        return ReplayedPropagation(self, self.traced.begin(*inputs.values()), LedgerBook(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,11 @@ class ReplayedPropagation:
     def cut_softmax(self) -> bool:
         """Whether the model ends in a softmax, whose input is explained."""
         return self.step.cut_softmax
+
+    @property
+    def kind(self) -> str:
+        """`replayed`, or `compiled`."""
+        return self.step.traced.kind
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """As `Propagation.relevance`, for a seed (B, C); what was kept for it stays either way."""

@@ -8,9 +8,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,17 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transexplain.engine.compiled import captured, compiled
+from transexplain.engine.compiled import Replay
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.propagate import propagate
-from transexplain.engine.replay import (
-    InputForward,
-    ReplayedPropagation,
-    Summed,
-    TracedStep,
-    traced_step,
-)
+from transexplain.engine.replay import InputForward, Summed, TracedStep, traced_step
+from transexplain.engine.traced import Traced, traced
 from transexplain.settings import StepPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -120,11 +115,19 @@ class Step:
         return next(iter(self.inputs.values())).device
 
     @property
+    def given(self) -> list[Tensor]:
+        """The inputs in order."""
+        return list(self.inputs.values())
+
+    @property
+    def examples(self) -> list[Tensor]:
+        """What its trace is given: the inputs, and a seed (B, C)."""
+        return [*self.given, torch.ones(self.shape, dtype=torch.float64, device=self.device)]
+
+    @property
     def key(self) -> Hashable:
         """Equal for steps that one trace may serve."""
-        inputs = tuple((name, one.shape, one.dtype) for name, one in self.inputs.items())
-        autocast = torch.is_autocast_enabled(self.device.type)
-        return self.composite, self.at, self.shape, inputs, self.device, autocast
+        return self.composite, self.at, tuple(self.inputs), self.shape, _kinds(self.given)
 
     def filled(self) -> "Step":
         """The same step with its first row repeated until there are `rows`."""
@@ -146,6 +149,42 @@ class Step:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TensorFunction:
+    """A plain function of tensors that recurs: logits, or their gradient."""
+
+    function: Callable[..., Sequence[Tensor]]  #: of `examples`
+    examples: Sequence[Tensor]  #: what it is called with
+    module: nn.Module
+    at: Hashable  #: what it depends on besides
+
+    @property
+    def given(self) -> Sequence[Tensor]:
+        """All inputs but the last."""
+        return self.examples[:-1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        return self.examples[0].device
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for functions that one trace may serve."""
+        return self.at, _kinds(self.examples)
+
+    def traced(self) -> Traced:
+        """A trace; see `engine.traced.traced`."""
+        return traced(self.function, self.examples)
+
+
+def _kinds(tensors: Sequence[Tensor]) -> Hashable:
+    """Shapes and types, the device, and whether it computes in mixed precision."""
+    device = tensors[0].device
+    found = tuple((one.shape, one.dtype) for one in tensors)
+    return found, device, torch.is_autocast_enabled(device.type)
+
+
 @dataclass(slots=True)
 class _Recurring:
     """What is known of the steps of one key."""
@@ -157,54 +196,20 @@ class _Recurring:
     refused: str = ""  #: why it stays eager
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Trace:
-    """A traced step, and what becomes of it on a card."""
+    """A trace of a step or of a function."""
 
-    step: TracedStep
-    compiled: TracedStep | None = None  #: set by the thread that compiles, until it is taken up
+    replay: Replay
+    step: TracedStep | None = None  #: what the outputs are, of a step
 
     @classmethod
-    def of(cls, step: Step, *, compiling: bool) -> "_Trace":
-        """A trace; on a card captured; where it is `compiling`, on its way to be compiled."""
-        plain = step.traced()
-        trace = cls(_captured(plain, step.inputs))
-        if compiling:
-            _in_background(trace, plain, step.inputs)
-        return trace
-
-    def latest(self, like: Step) -> TracedStep:
-        """The step, compiled as soon as that is done."""
-        done, self.compiled = self.compiled, None
-        if done is not None:
-            try:
-                self.step = _captured(done, like.inputs)
-            except Exception as error:  # noqa: BLE001 - it stays what it is
-                _LOG.warning("replayed as traced, for the compiled step fails: %s", error)
-        return self.step
-
-
-def _captured(step: TracedStep, inputs: Mapping[str, Tensor]) -> TracedStep:
-    """The step as CUDA graphs; on another device as it is."""
-    return captured(step, inputs) if step.device.type == "cuda" else step
-
-
-#: one compilation at a time, whatever the number of models
-_COMPILING = threading.Lock()
-
-
-def _in_background(trace: _Trace, plain: TracedStep, inputs: Mapping[str, Tensor]) -> None:
-    """Compile while replays go on; where that fails they stay as they are."""
-    examples = {name: one.clone() for name, one in inputs.items()}
-
-    def compile_it() -> None:
-        with _COMPILING:
-            try:
-                trace.compiled = compiled(plain, examples)
-            except Exception as error:  # noqa: BLE001 - compilers raise anything
-                _LOG.warning("replayed as traced, for compiling failed: %s", error)
-
-    threading.Thread(target=compile_it, name="compile-step", daemon=True).start()
+    def of(cls, work: "Step | TensorFunction", *, compiling: bool) -> "_Trace":
+        """Traced now; where it is `compiling`, on its way to be compiled."""
+        made = work.traced()
+        step = made if isinstance(made, TracedStep) else None
+        plain = made.traced if isinstance(made, TracedStep) else made
+        return cls(Replay.of(plain, work.examples, compiling=compiling), step)
 
 
 class Steps:
@@ -229,18 +234,36 @@ class Steps:
     @contextmanager
     def passes(self, step: Step) -> Iterator[Passes]:
         """Passes over one batch, replayed where that is ready; they end with the block."""
-        if not self._may_recur(step) or not self._lock.acquire(blocking=False):
+        filled = step.filled()
+        with self._turn(filled) as turn:
+            trace = turn.trace()
+            if trace is None or trace.step is None:
+                yield step.eager()
+            else:
+                current = replace(trace.step, traced=trace.replay.traced)
+                yield current.replayed(filled.inputs, step.shape[0])
+
+    def called(self, work: TensorFunction) -> list[Tensor]:
+        """What the function gives, replayed where that is ready."""
+        with self._turn(work) as turn:
+            trace = turn.trace()
+            if trace is None:
+                return list(work.function(*work.examples))
+            begun = trace.replay.traced.begin(*work.given)
+            # the next replay writes over what this one gave
+            return [one.clone() for one in begun.end(work.examples[-1])]
+
+    @contextmanager
+    def _turn(self, work: Step | TensorFunction) -> Iterator["_Turn"]:
+        if not self._may_recur(work) or not self._lock.acquire(blocking=False):
             self._ran.add("eager")
-            yield step.eager()
+            yield _Turn(self, work, None)
             return
         try:
-            filled = step.filled()
-            found = self._of(filled)
+            turn = _Turn(self, work, self._of(work))
             begun = time.perf_counter()
-            replayed = self._replayed(filled, step.shape[0], found)
-            self._ran.add("eager" if replayed is None else replayed.step.kind)
-            yield replayed or step.eager()
-            self._took(found, time.perf_counter() - begun, replayed is not None)
+            yield turn
+            turn.took(time.perf_counter() - begun)
         finally:
             self._lock.release()
 
@@ -262,42 +285,69 @@ class Steps:
         with self._lock:
             self._kept.clear()
 
-    def _may_recur(self, step: Step) -> bool:
-        device = step.device.type
-        if self.policy == "eager" or device not in self.earned or _has_hooks(step.module):
+    def _may_recur(self, work: Step | TensorFunction) -> bool:
+        device = work.device.type
+        if self.policy == "eager" or device not in self.earned or _has_hooks(work.module):
             return False
-        return device != "cpu" or _positions(step) <= _SMALL_ON_CPU
+        return device != "cpu" or _positions(work) <= _SMALL_ON_CPU
 
-    def _of(self, step: Step) -> _Recurring:
-        weights = _places(step.module)
+    def _of(self, work: Step | TensorFunction) -> _Recurring:
+        weights = _places(work.module)
         if weights != self._weights:
             self._kept.clear()
             self._weights = weights
-        found = self._kept.setdefault(step.key, _Recurring())
-        self._kept.move_to_end(step.key)
+        found = self._kept.setdefault(work.key, _Recurring())
+        self._kept.move_to_end(work.key)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return found
 
-    def _replayed(self, step: Step, items: int, found: _Recurring) -> ReplayedPropagation | None:
+
+@dataclass(slots=True)
+class _Turn:
+    """One time that something recurs."""
+
+    steps: Steps
+    work: Step | TensorFunction
+    found: _Recurring | None  #: None: it runs eagerly
+    kind: str = "eager"
+
+    def trace(self) -> _Trace | None:
+        """What applies to these inputs; None where eager code has to run."""
+        if self.found is None:
+            return None
+        made = self._fitting(self.found) or self._made(self.found)
+        self.kind = "eager" if made is None else made.replay.traced.kind
+        self.steps._ran.add(self.kind)
+        return made
+
+    def _fitting(self, found: _Recurring) -> _Trace | None:
         for trace in found.traces:
-            passes = trace.latest(step).propagation(step.inputs, items)
-            if passes is not None:
-                return passes
-        soon = found.eager < self.earned[step.device.type]
+            trace.replay.take_up()
+            if trace.replay.traced.applies(*self.work.given):
+                return trace
+        return None
+
+    def _made(self, found: _Recurring) -> _Trace | None:
+        device = self.work.device.type
+        soon = found.eager < self.steps.earned[device]
         if found.refused or soon or len(found.traces) == _TRACES:
             return None
         try:
-            trace = _Trace.of(step, compiling=step.device.type in self.compiling)
+            trace = _Trace.of(self.work, compiling=device in self.steps.compiling)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
             found.refused = f"{type(error).__name__}: {error}"
             _LOG.warning("explained eagerly, for a step could not be traced: %s", found.refused)
             return None
         found.eager = 0.0
         found.traces.append(trace)
-        return trace.step.propagation(step.inputs, items)
+        return trace
 
-    def _took(self, found: _Recurring, seconds: float, replayed: bool) -> None:
+    def took(self, seconds: float) -> None:
+        """Note how long it took: it says whether replays are worth it."""
+        found, replayed = self.found, self.kind != "eager"
+        if found is None:
+            return
         name = "replayed" if replayed else "eager"
         found.fastest[name] = min(seconds, found.fastest.get(name, seconds))
         found.eager += 0.0 if replayed else seconds
@@ -307,11 +357,9 @@ class Steps:
             found.refused, found.traces = "a replay is not faster", []
 
 
-def _positions(step: Step) -> int:
+def _positions(work: Step | TensorFunction) -> int:
     """B * T; of pictures B * H, or more."""
-    return max(
-        one[..., 0].numel() if one.dim() > 2 else one.numel() for one in step.inputs.values()
-    )
+    return max(one[..., 0].numel() if one.dim() > 2 else one.numel() for one in work.given)
 
 
 def _places(module: nn.Module) -> tuple[int, ...]:

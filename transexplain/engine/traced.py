@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class Traced:
     late: tuple[int, ...]  #: and of those that `second` gives
     guards: tuple[Tensor, ...]  #: what was read while it was traced
     operators: int  #: that a replay calls
+    kind: Literal["replayed", "compiled"] = "replayed"
 
     def applies(self, *inputs: Tensor) -> bool:
         """Whether every guard reads what it read while this was traced."""
