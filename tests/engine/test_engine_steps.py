@@ -19,8 +19,8 @@ from transexplain.engine.composites import composite
 from transexplain.engine.replay import ReplayedPropagation
 from transexplain.engine.steps import Step, Steps
 from transexplain.errors import ConfigurationError
-from transexplain.methods.at_input_layer import features_at
-from transexplain.methods.relevance import step_of, steps_of
+from transexplain.methods.at_input_layer import features_at, steps_of
+from transexplain.methods.relevance import step_of
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import Item
 
@@ -322,3 +322,43 @@ def test_numbers_of_a_pass_are_the_callers_own(bert: LoadedModel) -> None:
         other = passes.relevance(torch.from_numpy(-seed))
         assert torch.allclose(first, -other, rtol=1e-12)
         assert passes.explained(seed) == pytest.approx(passes.logits[:, 0].double().numpy())
+
+
+#: parameters by which a pass has few positions, so that it is replayed on a CPU
+SMALL: dict[str, dict[str, Any]] = {
+    "integrated-gradients": {"steps": 4},
+    "saliency": {},
+    "smoothgrad": {"samples": 4},
+    "occlusion": {"baseline": 3},
+    "shapley-sampling": {"baseline": 3},
+}
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_other_methods_are_replayed_with_the_same_result(bert: LoadedModel, method: str) -> None:
+    text = ready("BERT").items[2]
+    params = SMALL[method]
+    bert.steps["steps"] = Steps("eager")
+    (wanted,) = te.explain(bert, text, method, **params)
+    kept = bert.steps["steps"] = Steps(earned=AT_ONCE)
+    found = [te.explain(bert, text, method, **params)[0] for _ in range(3)]
+    assert kept.ran() == ("eager", "replayed")
+    assert not kept.refusals()
+    for one in found:
+        assert one.relevance == pytest.approx(wanted.relevance, rel=1e-10, abs=1e-14)
+        assert one.logit == pytest.approx(wanted.logit, rel=1e-12)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("method", ["integrated-gradients", "occlusion"])
+def test_other_methods_are_compiled_too(bert: LoadedModel, method: str) -> None:
+    text = ready("BERT").items[2]
+    kept = compiling(bert)
+    (wanted,) = te.explain(bert, text, method, **SMALL[method])
+    for _ in range(2):
+        te.explain(bert, text, method, **SMALL[method])
+        end_of_compilation()
+    kept.ran()
+    (found,) = te.explain(bert, text, method, **SMALL[method])
+    assert "compiled" in kept.ran()
+    assert found.relevance == pytest.approx(wanted.relevance, rel=1e-9, abs=1e-12)

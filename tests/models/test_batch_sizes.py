@@ -10,7 +10,8 @@ from architectures_measured import ready
 import transexplain as te
 from transexplain.engine.steps import Steps, bucket_of, power_of_two
 from transexplain.explaining.batch_sizes import BudgetSearch, Room, batches_of, token_batches
-from transexplain.methods.relevance import in_bucket, steps_of
+from transexplain.methods.at_input_layer import steps_of
+from transexplain.methods.relevance import in_bucket
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item
 

@@ -21,7 +21,7 @@ from transexplain.evaluating.metrics.class_sensitivity import sensitivity_betwee
 from transexplain.explaining import Explained, Request, Stopped, explain_items
 from transexplain.explaining.item_loop import screened
 from transexplain.methods import facts_of
-from transexplain.methods.relevance import steps_of
+from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.randomness import generator, row_number
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Mention

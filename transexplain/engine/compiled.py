@@ -84,12 +84,9 @@ def compiled(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
     *first, last = inputs
     with torch.no_grad():
         needed = traced.begin(*first).needed
-        return replace(
-            traced,
-            first=_by_inductor(traced.first, first),
-            second=_by_inductor(traced.second, [*needed, last]),
-            kind="compiled",
-        )
+        second = _by_inductor(traced.second, [*needed, last]) if traced.late else traced.second
+        first_part = _by_inductor(traced.first, first)
+        return replace(traced, first=first_part, second=second, kind="compiled")
 
 
 def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
@@ -105,6 +102,8 @@ def captured(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
     """The same function as two CUDA graphs; each call writes over what the call before gave."""
     *others, last = [tensor.clone() for tensor in inputs]
     first = _Captured(traced.first, others)
+    if not traced.late:
+        return replace(traced, first=first)
     needed = first.outputs[len(traced.early) :]
     return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from transexplain.evaluating.metrics.metric_table import Array, Masks
 from transexplain.explaining.batch_sizes import batches_of
 from transexplain.explaining.long_texts import window_weights
-from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array
+from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array, logits_again
 from transexplain.methods.presence import Baseline, Over, Presence, owners_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.plans import Join
@@ -57,8 +56,7 @@ class PerturbedLogits:
         logits: dict[int, Array] = {}
         for rows in batches:
             beat()
-            with torch.no_grad():
-                found = model.logits(model.collate([parts[row].encoded for row in rows]))
+            found = logits_again(model, model.collate([parts[row].encoded for row in rows]))
             logits.update(zip(rows, as_array(found), strict=True))
         whole = tuple(np.zeros(len(model.classes)) for _ in encoded)
         for row, part in enumerate(parts):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from transexplain.engine.steps import bucket_of, power_of_two
-from transexplain.methods.relevance import steps_of
+from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.plans import USUAL_BATCH
 

@@ -3,6 +3,7 @@ positions, completeness.
 """
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transexplain.engine.steps import Steps, TensorFunction
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,
@@ -23,6 +25,7 @@ from transexplain.methods.batch_explanation import (
     explain_targets,
 )
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.settings import step_policy
 from transexplain.types.items import PatchGrid, Unit
 
 #: positions that one forward pass holds at once, where a method runs many points
@@ -41,6 +44,38 @@ class _Swap:
 
     def encoder_begins(self) -> None:
         """Nothing depends on where the encoder begins."""
+
+
+_MAKING = threading.Lock()
+
+
+def steps_of(model: LoadedModel) -> Steps:
+    """The recurring steps of `model`, kept as long as it.
+
+    Raises ConfigurationError for a value of `TRANSEXPLAIN_STEPS` that is not known.
+    """
+    with _MAKING:
+        found: Steps | None = model.steps.get("steps")
+        if found is None:
+            found = model.steps["steps"] = Steps(step_policy())
+        return found
+
+
+def logits_again(model: LoadedModel, batch: Batch) -> Tensor:
+    """Logits (B, C) of a plain forward pass, replayed where batches of this shape recur."""
+    names = list(batch.inputs)
+
+    def function(*tensors: Tensor) -> list[Tensor]:
+        given = dict(zip(names, tensors, strict=False))
+        return [model.logits(dataclasses.replace(batch, inputs=given))]
+
+    # nothing of a forward pass waits for a last input
+    examples = [*batch.inputs.values(), torch.zeros(1, device=batch.lengths.device)]
+    work = TensorFunction(
+        function=function, examples=examples, module=model.module, at=("logits", *names)
+    )
+    with torch.no_grad():
+        return steps_of(model).called(work)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,10 +110,25 @@ class InputLayerForward:
 
     def gradients(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
         """(N, ...) the gradient of the seeded sum of logits at `values`."""
-        with torch.enable_grad():
-            points = values.detach().requires_grad_(True)
-            total = self.explained(points, rows, seed).sum()
-            return torch.autograd.grad(total, points)[0].detach()
+        some = repeated(self.batch, rows)
+        names = list(some.inputs)
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            *inputs, start, coefficients = tensors
+            given = dataclasses.replace(some, inputs=dict(zip(names, inputs, strict=True)))
+            with torch.enable_grad():
+                points = start.detach().requires_grad_(True)
+                logits = self.model.run(given, at=self.at, taps=_Swap(points))
+                total = (logits * coefficients.to(logits)).sum()
+                return [torch.autograd.grad(total, points)[0].detach()]
+
+        work = TensorFunction(
+            function=function,
+            examples=[*some.inputs.values(), values.detach(), seed[rows]],
+            module=self.model.module,
+            at=("gradient", self.at, *names),
+        )
+        return steps_of(self.model).called(work)[0]
 
     def chunks(self, rows: Tensor) -> Iterator[slice]:
         """Slices of `rows` (N,) that are few enough for one pass."""

@@ -13,7 +13,12 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array, repeated
+from transexplain.methods.at_input_layer import (
+    POSITIONS_AT_ONCE,
+    as_array,
+    logits_again,
+    repeated,
+)
 from transexplain.methods.batch_explanation import Array
 from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
@@ -284,8 +289,7 @@ class Presence:
         there = self._there(rows, masks, given.shape).to(given.device)
         swapped = torch.where(there, given, self.absent.values[where])
         inputs = _trimmed({**some.inputs, self.absent.name: swapped}, some, self.model)
-        with torch.no_grad():
-            logits = self.model.logits(dataclasses.replace(some, inputs=inputs))
+        logits = logits_again(self.model, dataclasses.replace(some, inputs=inputs))
         found = as_array(logits)[:, self.classes]
         for row, answer in zip(rows, found, strict=True):
             if not np.isfinite(answer).all():

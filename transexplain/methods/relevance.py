@@ -1,7 +1,6 @@
 """Layer-wise relevance propagation and gradient x input: every composite of the engine."""
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -20,9 +19,9 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.steps import Passes, Step, Steps, bucket_of, power_of_two
+from transexplain.engine.steps import Passes, Step, bucket_of, power_of_two
 from transexplain.errors import ConfigurationError
-from transexplain.methods.at_input_layer import features_at, sum_hidden
+from transexplain.methods.at_input_layer import features_at, steps_of, sum_hidden
 from transexplain.methods.batch_explanation import (
     Array,
     BatchExplanation,
@@ -35,7 +34,6 @@ from transexplain.methods.batch_explanation import (
 )
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
-from transexplain.settings import step_policy
 from transexplain.types.items import PatchGrid
 
 InputLayer = Literal["encoder", "words", "pixels", "nodes"]
@@ -227,21 +225,6 @@ def step_of(
         summed=partial(sum_hidden, features=features),
         at=(input_layer, grid),
     )
-
-
-_MAKING = threading.Lock()
-
-
-def steps_of(model: LoadedModel) -> Steps:
-    """The recurring steps of `model`, kept as long as it.
-
-    Raises ConfigurationError for a value of `TRANSEXPLAIN_STEPS` that is not known.
-    """
-    with _MAKING:
-        found: Steps | None = model.steps.get("steps")
-        if found is None:
-            found = model.steps["steps"] = Steps(step_policy())
-        return found
 
 
 def _one_pass(passes: Passes, places: list[Features], seed: Array, last: bool) -> SeedRelevance:

@@ -215,7 +215,7 @@ class LoadedModel:
     heads: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     #: changed copies of this model, by what they are for; see `variants.kept`
     variants: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
-    #: what recurs in explanations of this model; see `methods.relevance.steps_of`
+    #: what recurs in explanations of this model; see `methods.at_input_layer.steps_of`
     steps: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
