@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transexplain.engine.attention_parts import arriving
 from transexplain.engine.census import Census
 from transexplain.engine.composites import Composite
+from transexplain.engine.experts import every_expert
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import LinearValues
@@ -130,7 +131,7 @@ def propagate(
     mode.known_values = known_values
     if record_attention:
         mode.attention = []
-    with torch.enable_grad(), mode:
+    with torch.enable_grad(), every_expert(module), mode:
         logits = forward(mode)
     return replace(_propagation(mode, logits), summed=summed)
 

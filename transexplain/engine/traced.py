@@ -17,6 +17,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from transexplain.engine.graph_nodes import (
+    behind,
+    is_computed_number,
+    memory,
+    settle_shapes,
+    targets,
+)
 from transexplain.errors import EngineError
 
 Function = Callable[..., Sequence[Tensor]]
@@ -117,6 +124,7 @@ def traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
         return [*outputs, *seen.values, *seen.shaping]
 
     graph = make_fx(whole, tracing_mode="real")(*inputs)
+    settle_shapes(graph)
     graph.graph.eliminate_dead_code()
     return _parted(graph, seen)
 
@@ -201,12 +209,12 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     moving, late = _depending(graph, inputs), _depending(graph, [last])
     if any(one in late for one in guards):
         raise UntraceableError("what is computed depends on numbers that are read from the seed")
-    _refuse_shapes_of_numbers(guards[len(seen.values) :], moving)
+    _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
     kept = [(one, value) for one, value in zip(guards, read, strict=True) if one in moving]
     after = [node for node in late if node not in (last, end)]
     needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
     early = [place for place, one in enumerate(given) if one not in late]
-    behind = [place for place, one in enumerate(given) if one in late]
+    afterwards = [place for place, one in enumerate(given) if one in late]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
     asked = [one for one, _ in kept]
     return Traced(
@@ -216,11 +224,11 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
             graph,
             [*needed, last],
             after,
-            [given[place] for place in behind],
+            [given[place] for place in afterwards],
             _written(after, needed),
         ),
         early=tuple(early),
-        late=tuple(behind),
+        late=tuple(afterwards),
         guards=tuple(value.detach().clone() for _, value in kept),
         operators=sum(node.op == "call_function" for node in graph.graph.nodes),
     )
@@ -230,66 +238,35 @@ def _needed_for(
     asked: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
 ) -> list[torch.fx.Node]:
     """Those of `nodes` that `asked` are computed from, and all inputs, in order."""
-    found, ahead = dict.fromkeys(inputs), list(asked)
-    while ahead:
-        node = ahead.pop()
-        if node not in found:
-            found[node] = None
-            ahead.extend(node.all_input_nodes)
-    memory = {_memory(node) for node in found}
-    if any(_memory(one) in memory for node in nodes for one in _targets(node)):
+    found = dict.fromkeys([*inputs, *behind(asked)])
+    places = {memory(node) for node in found}
+    if any(memory(one) in places for node in nodes for one in targets(node)):
         return list(nodes)  # what is written in place is needed where nobody names it
     return [node for node in nodes if node in found]
 
 
 def _refuse_shapes_of_numbers(
-    masks: Sequence[torch.fx.Node], moving: Mapping[torch.fx.Node, None]
+    graph: torch.fx.GraphModule,
+    masks: Sequence[torch.fx.Node],
+    moving: Mapping[torch.fx.Node, None],
 ) -> None:
     """Masks of the inputs (padding, separators) are alike in many batches; routing never is."""
-    for mask in masks:
-        ahead, met = [mask], set()
-        while ahead:
-            node = ahead.pop()
-            if node in met or node not in moving:
-                continue
-            met.add(node)
-            meta = node.meta.get("tensor_meta")
-            # of an operator with several outputs there is none
-            if meta is not None and meta.dtype.is_floating_point:
-                raise UntraceableError(
-                    f"how large a tensor is depends on numbers that the model computes ({node})"
-                )
-            ahead.extend(node.all_input_nodes)
+    for node in behind(mask for mask in masks if mask in moving):
+        if node in moving and is_computed_number(graph, node):
+            raise UntraceableError(
+                f"how large a tensor is depends on numbers that the model computes ({node})"
+            )
 
 
 def _written(
     nodes: Sequence[torch.fx.Node], given: Mapping[torch.fx.Node, None]
 ) -> list[torch.fx.Node]:
     """Those of `given` that `nodes` write into; raises where another would see it."""
-    found = dict.fromkeys(one for node in nodes for one in _targets(node) if one in given)
+    found = dict.fromkeys(one for node in nodes for one in targets(node) if one in given)
     for one in found:
-        if any(other is not one and _memory(other) is _memory(one) for other in given):
+        if any(other is not one and memory(other) is memory(one) for other in given):
             raise UntraceableError(f"the backward pass writes into a view of {one}")
     return list(found)
-
-
-def _targets(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """What an operator writes into."""
-    schema = getattr(node.target, "_schema", None)
-    for place, argument in enumerate(schema.arguments if schema else ()):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-        if isinstance(value, torch.fx.Node):
-            yield value
-
-
-def _memory(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose memory a view, or what was written in place, is of."""
-    schema = getattr(node.target, "_schema", None)
-    first = node.args[0] if node.args else None
-    shares = bool(schema and schema.arguments and schema.arguments[0].alias_info)
-    return _memory(first) if shares and isinstance(first, torch.fx.Node) else node
 
 
 def _part(
@@ -307,5 +284,6 @@ def _part(
     for node in nodes:
         copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(tuple(copies[one] for one in results))
+    part.eliminate_dead_code()  # such as what only a guard needed that always holds
     part.lint()
     return torch.fx.GraphModule(graph, part)
