@@ -94,3 +94,15 @@ def test_what_is_no_classifier_is_refused() -> None:
         wrap(nn.Identity(), modality="image", input_size=(3, 4, 4))
     with pytest.raises(ModelLoadError, match="classes="):
         wrap(nn.Conv2d(1, 2, 3), modality="image", input_size=(3, 4, 4))
+
+
+@pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "torchao.quantization"])
+def test_packed_weights_are_refused_by_name(package: str) -> None:
+    class Linear4bit(nn.Linear):
+        pass
+
+    Linear4bit.__module__ = package
+    module = nn.Sequential(nn.Embedding(9, 4), Linear4bit(4, 2))
+    expected = f"1 is a Linear4bit of {package.partition('.')[0]}, whose weights are packed"
+    with pytest.raises(ModelLoadError, match=expected):
+        wrap(module, modality="text", classes=("no", "yes"))

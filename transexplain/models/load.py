@@ -157,6 +157,7 @@ def wrap(
         raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")
     if isinstance(classes, str):
         raise ModelLoadError(f"classes is the text {classes!r}; give a list of names, by index")
+    _refuse_packed(module)
     modality = modality or _modality(module, tokenizer, transform)
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
     _, device = placed(module)
@@ -175,6 +176,22 @@ def wrap(
     if modality == "nodes":
         return assemble_nodes(module, classes=_given_names(module, classes), origin=origin)
     raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
+
+
+#: packages whose layers keep weights in 4 or 8 bits and multiply in code of their own
+_PACKED = ("bitsandbytes", "auto_gptq", "gptqmodel", "awq", "torchao", "hqq")
+
+
+def _refuse_packed(module: nn.Module) -> None:
+    """Raise ModelLoadError where a layer's weights are packed: no rule knows such a product."""
+    for name, part in module.named_modules():
+        package = type(part).__module__.partition(".")[0]
+        if package in _PACKED:
+            raise ModelLoadError(
+                f"{name or 'the module'} is a {type(part).__name__} of {package}, whose weights "
+                "are packed in 4 or 8 bits and multiplied by code that the engine cannot see into: "
+                "unpack the model (model.dequantize()), or load it without quantisation"
+            )
 
 
 #: what transformers calls the main input of a model, and what such a model reads
