@@ -45,7 +45,7 @@ class LedgerBook:
     def amplified_by(self, largest: Tensor) -> None:
         """Keep the largest factor (B,) of every item."""
         old = self._amplification
-        self._amplification = largest if old is None else torch.maximum(old, largest)
+        self._amplification = largest if old is None else torch.maximum(old, largest.to(old))
 
     @property
     def sites(self) -> Mapping[tuple[Entry, str, int], Tensor]:
@@ -76,11 +76,10 @@ class LedgerBook:
             logits: (B,) what was propagated.
         """
         keys = list(self._sites)
-        table = (
-            torch.stack([self._sites[key] for key in keys]).cpu().numpy()
-            if keys
-            else np.zeros((0, self.items))
-        )
+        values = list(self._sites.values())
+        # layers of a model may lie on several devices
+        booked = [one.to(values[0].device) for one in values]
+        table = torch.stack(booked).cpu().numpy() if booked else np.zeros((0, self.items))
         return [
             _close_item(keys, table[:, item], inputs[item], special[item], float(logits[item]))
             for item in range(self.items)

@@ -369,4 +369,7 @@ def _places(module: nn.Module) -> tuple[int, ...]:
 
 def _has_hooks(module: nn.Module) -> bool:
     """Whether something else watches the module (or moves it): a replay would not call it."""
-    return any(one._forward_hooks or one._forward_pre_hooks for one in module.modules())
+    return any(
+        one._forward_hooks or one._forward_pre_hooks or hasattr(one, "_hf_hook")  # of accelerate
+        for one in module.modules()
+    )
