@@ -35,14 +35,15 @@ def test_buckets_are_16_apart_up_to_128_and_wider_beyond() -> None:
     assert len({bucket_of(length) for length in range(1, 513)}) == 16
 
 
-@pytest.mark.parametrize(("number", "above", "power"), [(1, True, 1), (5, True, 8), (8, True, 8)])
-def test_powers_above(number: int, above: bool, power: int) -> None:
-    assert power_of_two(number, above=above) == power
+def test_items_are_filled_up_by_an_eighth_on_average_at_most() -> None:
+    found = [bucket_of(items, apart=1) for items in range(1, 20)]
+    assert found == [*range(1, 9), *(10, 10, 12, 12, 14, 14, 16, 16, 20, 20, 20)]
+    assert sum(bucket_of(n, apart=1) for n in range(1, 1025)) <= 1.125 * sum(range(1, 1025))
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (5, 4), (8, 8), (1023, 512)])
-def test_powers_below(number: int, power: int) -> None:
-    assert power_of_two(number, above=False) == power
+def test_powers_of_two_below(number: int, power: int) -> None:
+    assert power_of_two(number) == power
 
 
 def test_few_shapes_in_a_corpus() -> None:
@@ -54,13 +55,12 @@ def test_few_shapes_in_a_corpus() -> None:
 
     def shapes(batches: list[list[int]]) -> set[tuple[int, int]]:
         return {
-            (power_of_two(len(b), above=True), bucket_of(max(lengths[i] for i in b)))
-            for b in batches
+            (bucket_of(len(b), apart=1), bucket_of(max(lengths[i] for i in b))) for b in batches
         }
 
     for batch in few:
         width = bucket_of(max(lengths[i] for i in batch))
-        assert power_of_two(len(batch), above=True) * width <= 8192
+        assert bucket_of(len(batch), apart=1) * width <= 8192
     assert len(shapes(few)) <= 16
     assert len({(len(b), max(lengths[i] for i in b)) for b in usual}) > 30
 
@@ -154,7 +154,7 @@ def test_what_buckets_add_changes_nothing(bert: LoadedModel) -> None:
     (known,) = kept._kept.values()
     assert known.replays == 2
     (key,) = kept._kept
-    assert "[4, 16]" in str(key)  # three texts of eight positions
+    assert "[3, 16]" in str(key)  # three texts of eight positions
 
 
 def test_a_model_that_mixes_what_shares_a_batch_is_not_filled_up() -> None:

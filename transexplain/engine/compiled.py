@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine.traced import Part, Traced
+from transexplain.engine.traced import ONE_AT_A_TIME, Part, Traced
 
 #: of Inductor. In bfloat16 its patterns made products of mixed types (torch 2.11)
 OPTIONS: Mapping[str, Any] = {"pattern_matcher": False}
@@ -26,28 +26,31 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Replay:
-    """A trace that is replayed at once, and compiled beside the work where that is wanted."""
+    """A trace that is replayed at once, and compiled beside the work where that is worth it."""
 
     traced: Traced
     examples: Sequence[Tensor]  #: inputs of its shapes
+    plain: Traced | None  #: as it was traced, until it is on its way to be compiled
     _compiled: Traced | None = None  #: set by the thread that compiles, until it is taken up
 
     @classmethod
-    def of(cls, traced: Traced, examples: Sequence[Tensor], *, compiling: bool) -> "Replay":
-        """On a card captured; where it is `compiling`, on its way to be compiled."""
+    def of(cls, traced: Traced, examples: Sequence[Tensor]) -> "Replay":
+        """On a card captured."""
         own = [one.clone() for one in examples]
-        made = cls(on_device(traced, own), own)
-        if compiling:
-            work = threading.Thread(target=made.compile, args=(traced,), daemon=True)
+        return cls(on_device(traced, own), own, traced)
+
+    def compile(self) -> None:
+        """Begin to compile, once, while replays go on; where that fails they stay as they are."""
+        plain, self.plain = self.plain, None
+        if plain is not None:
+            work = threading.Thread(target=self._compile, args=(plain,), daemon=True)
             work.name = "compile-step"
             work.start()
-        return made
 
-    def compile(self, traced: Traced) -> None:
-        """Compile while replays go on; where that fails they stay as they are."""
-        with _COMPILING:
+    def _compile(self, plain: Traced) -> None:
+        with ONE_AT_A_TIME:
             try:
-                self._compiled = compiled(traced, self.examples)
+                self._compiled = compiled(plain, self.examples)
             except Exception as error:  # noqa: BLE001 - compilers raise anything
                 _LOG.warning("replayed as traced, for compiling failed: %s", error)
 
@@ -59,10 +62,6 @@ class Replay:
                 self.traced = on_device(done, self.examples)
             except Exception as error:  # noqa: BLE001 - it stays what it is
                 _LOG.warning("replayed as traced, for what was compiled fails: %s", error)
-
-
-#: one compilation at a time, whatever the number of models
-_COMPILING = threading.Lock()
 
 
 def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:

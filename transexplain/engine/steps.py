@@ -23,7 +23,7 @@ from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.propagate import propagate
 from transexplain.engine.replay import InputForward, Summed, TracedStep, traced_step
-from transexplain.engine.traced import Traced, traced
+from transexplain.engine.traced import ONE_AT_A_TIME, Traced, traced
 from transexplain.settings import StepPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -41,16 +41,18 @@ _CARDS = frozenset({"cuda"})
 _TIMED = 5  #: replays that are timed before a step is judged by the fastest
 
 
-def bucket_of(length: int) -> int:
-    """The next length that batches are padded to: 16, 32, ... 128, then 32, 64, ... apart."""
-    apart = 1 << max(4, (length - 1).bit_length() - 3)
+def bucket_of(length: int, *, apart: int = 16) -> int:
+    """The next length that batches are padded to: 16, 32, ... 128, then 32, 64, ... apart.
+
+    With `apart=1` the next number of items that they are filled up to: 1, ... 8, 10, 12, ...
+    """
+    apart = max(apart, (1 << (length - 1).bit_length()) >> 3)
     return -(-length // apart) * apart
 
 
-def power_of_two(number: int, *, above: bool) -> int:
-    """The nearest power of two that is not below `number`, or not above it."""
-    power = (number - 1).bit_length() if above else number.bit_length() - 1
-    return 1 << power
+def power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`."""
+    return 1 << (number.bit_length() - 1)
 
 
 class Passes(Protocol):
@@ -190,6 +192,7 @@ class _Recurring:
     """What is known of the steps of one key."""
 
     eager: float = 0.0  #: seconds since the last trace
+    replayed: float = 0.0  #: seconds of replays
     fastest: dict[str, float] = field(default_factory=dict)  #: seconds, eager and replayed
     replays: int = 0
     traces: list["_Trace"] = field(default_factory=list)
@@ -204,12 +207,12 @@ class _Trace:
     step: TracedStep | None = None  #: what the outputs are, of a step
 
     @classmethod
-    def of(cls, work: "Step | TensorFunction", *, compiling: bool) -> "_Trace":
-        """Traced now; where it is `compiling`, on its way to be compiled."""
+    def of(cls, work: "Step | TensorFunction") -> "_Trace":
+        """Traced now."""
         made = work.traced()
         step = made if isinstance(made, TracedStep) else None
         plain = made.traced if isinstance(made, TracedStep) else made
-        return cls(Replay.of(plain, work.examples, compiling=compiling), step)
+        return cls(Replay.of(plain, work.examples), step)
 
 
 class Steps:
@@ -323,22 +326,32 @@ class _Turn:
 
     def _fitting(self, found: _Recurring) -> _Trace | None:
         for trace in found.traces:
+            if self._worth_compiling(found):
+                trace.replay.compile()
             trace.replay.take_up()
             if trace.replay.traced.applies(*self.work.given):
                 return trace
         return None
+
+    def _worth_compiling(self, found: _Recurring) -> bool:
+        device = self.work.device.type
+        return device in self.steps.compiling and found.replayed >= self.steps.earned[device]
 
     def _made(self, found: _Recurring) -> _Trace | None:
         device = self.work.device.type
         soon = found.eager < self.steps.earned[device]
         if found.refused or soon or len(found.traces) == _TRACES:
             return None
+        if not ONE_AT_A_TIME.acquire(blocking=False):
+            return None  # a thread compiles: later
         try:
-            trace = _Trace.of(self.work, compiling=device in self.steps.compiling)
+            trace = _Trace.of(self.work)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
             found.refused = f"{type(error).__name__}: {error}"
             _LOG.warning("explained eagerly, for a step could not be traced: %s", found.refused)
             return None
+        finally:
+            ONE_AT_A_TIME.release()
         found.eager = 0.0
         found.traces.append(trace)
         return trace
@@ -351,9 +364,11 @@ class _Turn:
         name = "replayed" if replayed else "eager"
         found.fastest[name] = min(seconds, found.fastest.get(name, seconds))
         found.eager += 0.0 if replayed else seconds
+        found.replayed += seconds if replayed else 0.0
         found.replays += replayed
         slower = found.fastest.get("replayed", 0.0) > found.fastest.get("eager", seconds)
-        if found.replays == _TIMED and slower:
+        will_be_compiled = self.work.device.type in self.steps.compiling
+        if found.replays == _TIMED and slower and not will_be_compiled:
             found.refused, found.traces = "a replay is not faster", []
 
 

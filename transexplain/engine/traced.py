@@ -106,13 +106,23 @@ class Begun:
         return tuple(every[place] for place in sorted(every))
 
 
+#: torch traces and compiles with state of the whole process: one thread at a time does either
+ONE_AT_A_TIME = threading.RLock()
+
+
 def traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
     """Trace `function`, which gives tensors, on these inputs.
 
     What it closes over (weights) is part of the graph by reference; it must not change any of it.
 
-    Raises UntraceableError where a shape depends on values.
+    It waits for whatever is traced or compiled in another thread. Raises UntraceableError where a
+    shape depends on values.
     """
+    with ONE_AT_A_TIME:
+        return _traced(function, inputs)
+
+
+def _traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     seen = _Readings()

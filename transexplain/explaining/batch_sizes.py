@@ -51,7 +51,7 @@ def token_batches(
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         most = budget // (bucket_of(lengths[index]) if few_shapes else lengths[index])
         if few_shapes:
-            most = power_of_two(max(1, most), above=False)
+            most = power_of_two(max(1, most))
         fits = batches and len(batches[-1]) < most
         if fits and not (equal and lengths[batches[-1][0]] != lengths[index]):
             batches[-1].append(index)

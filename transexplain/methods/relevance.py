@@ -19,7 +19,7 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.steps import Passes, Step, bucket_of, power_of_two
+from transexplain.engine.steps import Passes, Step, bucket_of
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, steps_of, sum_hidden
 from transexplain.methods.batch_explanation import (
@@ -197,7 +197,7 @@ def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
         wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
         wide = wide if encoder.limit is None else max(width, min(wide, encoder.limit))
         batch = encoder.widened(batch, wide)
-    rows = power_of_two(len(batch.encoded), above=True) if found.batch else None
+    rows = bucket_of(len(batch.encoded), apart=1) if found.batch else None
     return batch, rows
 
 
