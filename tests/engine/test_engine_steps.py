@@ -331,6 +331,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "smoothgrad": {"samples": 4},
     "occlusion": {"baseline": 3},
     "shapley-sampling": {"baseline": 3},
+    "attention-flow": {"stop_layer": 1},
+    "attention-gradcam": {},
+    "attention-last": {},
+    "chefer-lrp": {},
+    "gae": {},
+    "partial-lrp": {},
+    "rollout": {},
+    "transformer-attribution": {},
 }
 
 
@@ -349,8 +357,60 @@ def test_other_methods_are_replayed_with_the_same_result(bert: LoadedModel, meth
         assert one.logit == pytest.approx(wanted.logit, rel=1e-12)
 
 
+ATTENTION = [
+    ("gae", {}),
+    ("gae", {"variant": "authors", "padded_length": 20}),
+    ("attention-gradcam", {"variant": "authors"}),
+    ("transformer-attribution", {"gradient": False}),
+    ("transformer-attribution", {"variant": "authors"}),
+    ("partial-lrp", {"gradient": True}),
+    ("rollout", {"readout": "all"}),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), ATTENTION)
+def test_attention_methods_in_batches_of_few_shapes(
+    bert: LoadedModel, method: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine texts become ten rows of 16 positions; every class of each is explained."""
+    monkeypatch.setattr(steps, "_SMALL_ON_CPU", 1 << 20)
+    items = [ready("BERT").items[i % 3] for i in range(9)]
+    wanted = explained_in_classes(bert, Steps("eager"), items, method, params)
+    kept = Steps(earned={"cpu": 1e-9})
+    kept.in_buckets = frozenset({"cpu"})
+    for replayed in (False, True):
+        found = explained_in_classes(bert, kept, items, method, params)
+        assert kept.ran() == (("replayed",) if replayed else ("eager",))
+        for one, other in zip(wanted, found, strict=True):
+            assert other.relevance.shape == one.relevance.shape
+            assert other.relevance == pytest.approx(one.relevance, rel=1e-9, abs=1e-13)
+            assert other.logit == pytest.approx(one.logit, rel=1e-11)
+
+
+def explained_in_classes(
+    model: LoadedModel, kept: Steps, items: list[Any], method: str, params: dict[str, Any]
+) -> list[te.Attribution]:
+    model.steps["steps"] = kept
+    return te.explain(model, items, method, "all", batch_tokens=1000, **params)
+
+
+def test_pictures_have_their_attention_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_SMALL_ON_CPU", 1 << 20)
+    model = ready("ViT").model
+    picture = ready("ViT").items[0]
+    try:
+        (wanted,) = explained_in_classes(model, Steps("eager"), [picture], "gae", {})[:1]
+        kept = Steps(earned={"cpu": 1e-9})
+        explained_in_classes(model, kept, [picture], "gae", {})
+        (found,) = explained_in_classes(model, kept, [picture], "gae", {})[:1]
+        assert "replayed" in kept.ran()
+        assert found.relevance == pytest.approx(wanted.relevance, rel=1e-10, abs=1e-14)
+    finally:
+        model.steps.clear()
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("method", ["integrated-gradients", "occlusion"])
+@pytest.mark.parametrize("method", ["integrated-gradients", "occlusion", "gae"])
 def test_other_methods_are_compiled_too(bert: LoadedModel, method: str) -> None:
     text = ready("BERT").items[2]
     kept = compiling(bert)

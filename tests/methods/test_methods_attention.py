@@ -7,19 +7,35 @@ import numpy as np
 import pytest
 import torch
 from architectures_measured import ready
-from torch import nn
+from torch import Tensor, nn
 
 import transexplain as te
+from transexplain.engine.attention_parts import AttentionPass, read_attention
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.attention_flow import _flows
-from transexplain.methods.global_maps import GlobalMaps
+from transexplain.methods.global_maps import mean_heads
+from transexplain.methods.map_passes import MapMethod, global_maps
+from transexplain.models.loaded_model import Batch
 from transexplain.types.items import Item
 
 
-def maps_of(name: str, index: int = 0) -> tuple[Any, GlobalMaps]:
-    model = ready(name).model
+def batch_of(name: str, index: int = 0) -> Batch:
     item = Item(id="0", index=0, content=ready(name).items[index])
-    return model, GlobalMaps.of(model, model.collate(model.encode([item])))
+    found: Batch = ready(name).model.collate(ready(name).model.encode([item]))
+    return found
+
+
+def passed(name: str) -> AttentionPass:
+    """A forward pass over one item that keeps its maps (1, H, T, T)."""
+    model, batch = ready(name).model, batch_of(name)
+    return read_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
+
+
+def rows_read(name: str) -> Tensor:
+    """(T,) the share of each row that the classifier reads."""
+    method = MapMethod(key="rows", layers=range, compute=mean_heads)
+    with global_maps(ready(name).model, batch_of(name), method) as maps:
+        return maps.rows_read()[0]
 
 
 def relevance(name: str, method: str, **params: Any) -> np.ndarray:
@@ -30,20 +46,17 @@ def relevance(name: str, method: str, **params: Any) -> np.ndarray:
 def test_opened_attention_changes_no_logit() -> None:
     for name in ("BERT", "Llama", "ViT"):
         one = ready(name)
-        _, maps = maps_of(name)
-        np.testing.assert_allclose(maps.logits, one.logits[:1], rtol=1e-6)
-        for layer in range(maps.layers):
-            sums = maps.weights(layer).sum(dim=-1)
+        found = passed(name)
+        np.testing.assert_allclose(found.logits.detach().numpy(), one.logits[:1], rtol=1e-6)
+        for weights in found.maps:
+            sums = weights.detach().sum(dim=-1)
             torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
 def test_the_row_that_is_read() -> None:
-    _, maps = maps_of("BERT")
-    assert maps.rows_read()[0].nonzero().flatten().tolist() == [0]
-    _, maps = maps_of("Llama")
-    assert maps.rows_read()[0].nonzero().flatten().tolist() == [7], "the last position"
-    _, maps = maps_of("DeiT distilled")
-    assert maps.rows_read()[0, :2].tolist() == [0.5, 0.5], "class and distillation token"
+    assert rows_read("BERT").nonzero().flatten().tolist() == [0]
+    assert rows_read("Llama").nonzero().flatten().tolist() == [7], "the last position"
+    assert rows_read("DeiT distilled")[:2].tolist() == [0.5, 0.5], "class and distillation token"
 
 
 @pytest.mark.parametrize("name", ["BERT", "Llama"])
@@ -57,10 +70,9 @@ def test_rollout_and_last_are_distributions(name: str) -> None:
 
 
 def test_rollout_by_hand() -> None:
-    _, maps = maps_of("BERT")
     product = np.eye(8)
-    for layer in range(maps.layers):
-        mean = maps.weights(layer)[0].mean(dim=0).numpy()
+    for weights in passed("BERT").maps:
+        mean = weights.detach()[0].mean(dim=0).numpy()
         product = (0.5 * mean + 0.5 * np.eye(8)) @ product
     np.testing.assert_allclose(relevance("BERT", "rollout"), product[0], rtol=1e-12)
 
@@ -80,12 +92,12 @@ def test_ablations_of_transformer_attribution() -> None:
 
 def test_gae_is_the_sum_over_paths() -> None:
     """(I + A2)(I + A1) - I at the row that is read, from gradients by the model's own graph."""
-    _, maps = maps_of("BERT")
-    seed = np.eye(len(maps.logits[0]))[:1]
-    gradients = maps.gradients(seed, [0, 1], last=True)
+    found = passed("BERT")
+    seed = torch.eye(found.logits.shape[1])[:1]
+    gradients = found.gradients(seed, found.maps, last=True)
     first, last = (
-        (gradient * maps.weights(layer)).clamp(min=0).mean(dim=1)[0]
-        for layer, gradient in enumerate(gradients)
+        (gradient * weights.detach()).clamp(min=0).mean(dim=1)[0]
+        for weights, gradient in zip(found.maps, gradients, strict=True)
     )
     expected = (last + last @ first + first)[0]
     np.testing.assert_allclose(relevance("BERT", "gae"), expected.numpy(), rtol=1e-12)

@@ -23,7 +23,7 @@ from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import LedgerBook
 from transexplain.engine.propagate import propagate
 from transexplain.engine.replay import InputForward, Summed, TracedStep, traced_step
-from transexplain.engine.traced import ONE_AT_A_TIME, Traced, traced
+from transexplain.engine.traced import ONE_AT_A_TIME, Begun, Traced, traced
 from transexplain.settings import StepPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TensorFunction:
-    """A plain function of tensors that recurs: logits, or their gradient."""
+    """A plain function of tensors that recurs: logits, their gradient, attention maps."""
 
     function: Callable[..., Sequence[Tensor]]  #: of `examples`
     examples: Sequence[Tensor]  #: what it is called with
@@ -246,13 +246,21 @@ class Steps:
                 current = replace(trace.step, traced=trace.replay.traced)
                 yield current.replayed(filled.inputs, step.shape[0])
 
-    def called(self, work: TensorFunction) -> list[Tensor]:
-        """What the function gives, replayed where that is ready."""
+    @contextmanager
+    def begun(self, work: TensorFunction) -> Iterator[Begun | None]:
+        """A replay of the function after its first part; it ends with the block.
+
+        None where the function has to be called.
+        """
         with self._turn(work) as turn:
             trace = turn.trace()
-            if trace is None:
+            yield None if trace is None else trace.replay.traced.begin(*work.given)
+
+    def called(self, work: TensorFunction) -> list[Tensor]:
+        """What the function gives, replayed where that is ready."""
+        with self.begun(work) as begun:
+            if begun is None:
                 return list(work.function(*work.examples))
-            begun = trace.replay.traced.begin(*work.given)
             # the next replay writes over what this one gave
             return [one.clone() for one in begun.end(work.examples[-1])]
 

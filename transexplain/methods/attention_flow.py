@@ -1,10 +1,10 @@
 """Attention flow: Abnar & Zuidema 2020, by igraph's maximum flow."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from transexplain.methods.batch_explanation import (
@@ -16,13 +16,14 @@ from transexplain.methods.batch_explanation import (
     explain_targets,
 )
 from transexplain.methods.global_maps import (
-    GlobalMaps,
     Readout,
     Variant,
     layers_from,
+    mean_heads,
     padded,
     rows_of,
 )
+from transexplain.methods.map_passes import MapMethod, global_maps
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 
@@ -57,20 +58,25 @@ def explain(
         EngineError: a model without such maps, or whose classifier pools its positions.
     """
     batch = padded(model, batch, None, variant)
-    maps = GlobalMaps.of(model, batch)
-    layers = layers_from(maps.layers, start_layer, stop_layer)
-    rows = rows_of(maps, readout)
-    means = [maps.weights(layer).mean(dim=1) for layer in layers]
-    positions = np.zeros(tuple(rows.shape))
-    for item, encoded in enumerate(batch.encoded):
-        size = encoded.length
-        own = [_capacities(mean[item, :size, :size]) for mean in means]
-        weights = rows[item, :size].double().cpu().numpy()
-        positions[item, :size] = _flows(own, weights, scaled=variant == "authors")
-    mark = CommonFields(method, "attention", "score", double=means[0].dtype == torch.float64)
-    return explain_targets(
-        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    recipe = MapMethod(
+        key=(method, start_layer, stop_layer, readout),
+        layers=partial(layers_from, start=start_layer, stop=stop_layer),
+        compute=mean_heads,
+        reads=readout == "token",
     )
+    with global_maps(model, batch, recipe) as maps:
+        rows = rows_of(maps, readout).double().cpu().numpy()
+        means = maps.results(np.zeros_like(maps.logits), last=True)
+        positions = np.zeros(rows.shape)
+        for item, encoded in enumerate(batch.encoded):
+            size = encoded.length
+            own = [_capacities(mean[item, :size, :size]) for mean in means]
+            scaled = variant == "authors"
+            positions[item, :size] = _flows(own, rows[item, :size], scaled=scaled)
+        mark = CommonFields(method, "attention", "score", double=maps.double)
+        return explain_targets(
+            batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+        )
 
 
 def _capacities(mean: Tensor) -> Array:

@@ -1,26 +1,21 @@
 """Grad-CAM over the attention heads of one layer: a baseline of Chefer et al. 2021a."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import (
-    Array,
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
-    GlobalMaps,
-    Positions,
     Variant,
+    explain_by_maps,
     item_by_item,
-    layer_at,
     min_max,
+    only,
     padded,
-    read,
 )
+from transexplain.methods.map_passes import MapMethod, Maps
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import PatchGrid
 
@@ -53,31 +48,35 @@ def explain(
         EngineError: a model without such maps, or whose classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    chosen = layer_at(maps.layers, layer)
-    weights = maps.weights(chosen)
-    rows = None if variant == "authors" else maps.rows_read()
-
-    def take(seed: Array, last: bool) -> SeedRelevance:
-        (gradient,) = maps.gradients(seed, [chosen], last=last)
-        if rows is None:
-            return SeedRelevance(_authors(batch, weights, gradient, padded_length))
-        return SeedRelevance(read(_cam(weights, gradient, maps.positions), rows))
-
-    mark = CommonFields(method, "attention", "score", double=weights.dtype == torch.float64)
-    return explain_targets(batch, maps.logits, resolve, take, mark)
+    authors = variant == "authors"
+    recipe = MapMethod(
+        key=(method, layer, variant),
+        layers=only(layer),
+        compute=_as_they_are if authors else _cam,
+        gradients=True,
+        reads=not authors,
+    )
+    finish = partial(_authors, batch, length=padded_length) if authors else None
+    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
 
 
-def _cam(weights: Tensor, gradient: Tensor, positions: Positions) -> Tensor:
+def _as_they_are(maps: Maps) -> list[Tensor]:
+    return [maps.weights[0], maps.gradients[0]]
+
+
+def _cam(maps: Maps) -> list[Tensor]:
     """(B, T, T) over each item's own positions."""
-    own = positions.own.to(gradient)
+    (weights,), (gradient,) = maps.weights, maps.gradients
+    own = maps.own.to(gradient)
     count = own.sum(dim=1)[:, None]
     # attention to padding is 0, but has a gradient
     share = torch.einsum("bhqk,bq,bk->bh", gradient, own, own) / count**2
-    return (weights * share[:, :, None, None]).mean(dim=1).clamp(min=0)
+    return [(weights * share[:, :, None, None]).mean(dim=1).clamp(min=0)]
 
 
-def _authors(batch: Batch, weights: Tensor, gradient: Tensor, length: int | None) -> Array:
+def _authors(batch: Batch, found: Sequence[Tensor], *, length: int | None) -> Array:
+    weights, gradient = found
+
     def of_item(row: int, size: int) -> Tensor:
         a, g = weights[row, :, :size, :size], gradient[row, :, :size, :size]
         if isinstance(batch.encoded[row].features, PatchGrid):

@@ -1,25 +1,18 @@
 """The attention of one layer, most often the last, as an explanation: a baseline of the field."""
 
-import torch
-from torch import Tensor
+from functools import partial
 
-from transexplain.methods.batch_explanation import (
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
-    GlobalMaps,
     Readout,
     Variant,
-    item_by_item,
-    layer_at,
+    explain_by_maps,
+    mean_heads,
+    only,
     padded,
-    read,
-    rows_of,
+    without_first,
 )
+from transexplain.methods.map_passes import MapMethod
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 
@@ -51,19 +44,14 @@ def explain(
         EngineError: a model without such maps, or whose classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    mean = maps.weights(layer_at(maps.layers, layer)).mean(dim=1)
-
-    def of_item(row: int, size: int) -> Tensor:
-        found = mean[row, 0, :size].clone()
-        found[0] = 0
-        return found
-
-    if variant == "authors":
-        positions = item_by_item(batch, padded_length, mean.shape[-1], of_item)
-    else:
-        positions = read(mean, rows_of(maps, readout))
-    mark = CommonFields(method, "attention", "score", double=mean.dtype == torch.float64)
-    return explain_targets(
-        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    authors = variant == "authors"
+    recipe = MapMethod(
+        key=(method, layer, readout, variant),
+        layers=only(layer),
+        compute=mean_heads,
+        reads=not authors and readout == "token",
+    )
+    finish = partial(without_first, batch, length=padded_length) if authors else None
+    return explain_by_maps(
+        model, batch, resolve, recipe, name=method, readout=readout, finish=finish
     )

@@ -1,26 +1,19 @@
 """Generic attention explainability of encoders: Chefer et al. 2021b."""
 
 from collections.abc import Sequence
+from functools import partial
 
-import torch
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import (
-    Array,
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
-    GlobalMaps,
     Variant,
+    explain_by_maps,
     item_by_item,
     layers_from,
     padded,
-    read,
 )
+from transexplain.methods.map_passes import MapMethod, Maps
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 
@@ -50,22 +43,28 @@ def explain(
         EngineError: a model without such maps, or whose classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    layers = layers_from(maps.layers, start_layer)
-    rows = None if variant == "authors" else maps.rows_read()
+    authors = variant == "authors"
+    recipe = MapMethod(
+        key=(method, start_layer, variant),
+        layers=partial(layers_from, start=start_layer),
+        compute=_means if authors else _product,
+        gradients=True,
+        reads=not authors,
+    )
+    finish = partial(_authors, batch, length=padded_length) if authors else None
+    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
 
-    def take(seed: Array, last: bool) -> SeedRelevance:
-        gradients = maps.gradients(seed, layers, last=last)
-        found = [
-            (gradient * maps.weights(layer)).clamp(min=0).mean(dim=1)
-            for gradient, layer in zip(gradients, layers, strict=True)
-        ]
-        if rows is None:
-            return SeedRelevance(_authors(batch, found, padded_length))
-        return SeedRelevance(read(accumulated(found), rows))
 
-    mark = CommonFields(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
-    return explain_targets(batch, maps.logits, resolve, take, mark)
+def _means(maps: Maps) -> list[Tensor]:
+    """(B, T, T) of each layer, E_h[(dA * A)^+]."""
+    return [
+        (gradient * weights).clamp(min=0).mean(dim=1)
+        for gradient, weights in zip(maps.gradients, maps.weights, strict=True)
+    ]
+
+
+def _product(maps: Maps) -> list[Tensor]:
+    return [accumulated(_means(maps))]
 
 
 def accumulated(layers: Sequence[Tensor]) -> Tensor:
@@ -79,7 +78,7 @@ def accumulated(layers: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _authors(batch: Batch, layers: Sequence[Tensor], length: int | None) -> Array:
+def _authors(batch: Batch, layers: Sequence[Tensor], *, length: int | None) -> Array:
     def of_item(row: int, size: int) -> Tensor:
         found = accumulated([layer[row, :size, :size] for layer in layers])[0].clone()
         found[0] += 1

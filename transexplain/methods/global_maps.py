@@ -1,135 +1,36 @@
-"""Attention maps over the positions of the result, their relevance, and which row the classifier
-reads.
-"""
+"""How explanations are read off attention maps: layers, rows, the authors' readouts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from transexplain.engine.attention_parts import AttentionPass, read_attention
-from transexplain.engine.propagate import Propagation, propagate
-from transexplain.errors import ConfigurationError, EngineError
-from transexplain.methods.at_input_layer import as_array
-from transexplain.methods.batch_explanation import Array, parts
-from transexplain.methods.relevance import chefer_rules
+from transexplain.errors import ConfigurationError
+from transexplain.methods.batch_explanation import (
+    Array,
+    BatchExplanation,
+    CommonFields,
+    Resolve,
+    SeedRelevance,
+    explain_targets,
+)
+from transexplain.methods.map_passes import GlobalMaps, MapMethod, Maps, global_maps
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
+from transexplain.types.items import Unit
 
 #: `token`: the row of the position that the classifier reads; `all`: the sum over all rows
 Readout = Literal["token", "all"]
+Variant = Literal["paper", "authors"]
+#: row of the batch, and its length with padding -> (T,)
+OfItem = Callable[[int, int], Tensor]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Positions:
-    """Which positions of a padded batch are an item's own, and which of these are special."""
-
-    own: Tensor  #: (B, T) bool
-    special: Tensor  #: (B, T) bool
-
-    @classmethod
-    def of(cls, batch: Batch, width: int, device: torch.device) -> "Positions":
-        """Of B items padded to `width` positions."""
-        inputs, special = parts(width, [encoded.features for encoded in batch.encoded])
-        for row, encoded in enumerate(batch.encoded):
-            special[row, encoded.length :] = False
-        own = torch.from_numpy(inputs | special).to(device)
-        return cls(own, torch.from_numpy(special).to(device))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GlobalMaps:
-    """The attention maps of one forward pass, each over all positions of the result."""
-
-    passed: AttentionPass
-    logits: Array  #: (B, C)
-    positions: Positions
-
-    @classmethod
-    def of(cls, model: LoadedModel, batch: Batch) -> "GlobalMaps":
-        """One forward pass that keeps the attention maps; see `check_maps` for errors."""
-        passed = read_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
-        check_maps(model, batch, passed.maps)
-        positions = Positions.of(batch, width_of(batch), passed.logits.device)
-        return cls(passed, as_array(passed.logits), positions)
-
-    @property
-    def layers(self) -> int:
-        """L."""
-        return len(self.passed.maps)
-
-    def weights(self, layer: int) -> Tensor:
-        """(B, H, T, T) the attention of one layer, out of the graph."""
-        return heads_apart(self.passed.maps[layer].detach(), len(self.logits))
-
-    def gradients(self, seed: Array, layers: Sequence[int], *, last: bool) -> list[Tensor]:
-        """The gradient of the seeded logits at the maps of `layers`, each (B, H, T, T)."""
-        maps = [self.passed.maps[layer] for layer in layers]
-        found = self.passed.gradients(torch.from_numpy(seed), maps, last=last)
-        return [heads_apart(gradient, len(self.logits)) for gradient in found]
-
-    def rows_read(self) -> Tensor:
-        """(B, T) the rows of the last map that the classifier reads, each row's share.
-
-        They are found by the gradient, which reaches no others. See `shares_of_rows`.
-        """
-        classes = self.logits.shape[1]
-        seed = np.tile(np.arange(1.0, classes + 1), (len(self.logits), 1))
-        (gradient,) = self.gradients(seed, [self.layers - 1], last=False)
-        return shares_of_rows(gradient, self.positions)
-
-
-def shares_of_rows(gradient: Tensor, positions: Positions) -> Tensor:
-    """(B, T) equal shares of the rows that a gradient (B, H, T, T) of the last map reaches.
-
-    Several rows are taken where all of them are special (a class and a distillation token).
-    Raises EngineError where the classifier reads more, as after mean pooling.
-    """
-    reached = gradient.abs().sum(dim=(1, 3)).ne(0) & positions.own
-    several = reached.sum(dim=1) > 1
-    if bool((several & (reached & ~positions.special).any(dim=1)).any()):
-        read = int(reached.sum(dim=1).max())
-        raise EngineError(
-            f"the classifier reads {read} positions of the last block (it pools them), so no row "
-            "of an attention map belongs to it alone. Use readout='all' (the sum over all rows) "
-            "where the method has it, or a method that needs no map, such as lrp"
-        )
-    return reached / reached.sum(dim=1, keepdim=True).clamp(min=1)
-
-
-def width_of(batch: Batch) -> int:
-    """T of a batch, padding included."""
-    widths = [tensor.shape[1] for tensor in batch.inputs.values() if tensor.dim() == 2]
-    longest = max(encoded.length for encoded in batch.encoded)
-    return max([*widths, longest])
-
-
-def check_maps(model: LoadedModel, batch: Batch, maps: Sequence[Tensor]) -> None:
-    """Raise EngineError where these are not maps (B, H, T, T) of all positions."""
-    if getattr(getattr(model.module, "config", None), "is_encoder_decoder", False):
-        raise EngineError(
-            f"{model.ref.source} is an encoder-decoder: its attention is of several kinds, and "
-            "no single map goes over all positions. Choose a method that needs none, such as lrp"
-        )
-    items, width = len(batch.encoded), width_of(batch)
-    for weights in maps:
-        batched = weights.dim() == 4 and weights.shape[0] == items
-        flat = weights.dim() == 3 and weights.shape[0] % items == 0
-        if not (batched or flat) or tuple(weights.shape[-2:]) != (width, width):
-            raise EngineError(
-                f"{model.ref.source} attends by a map of shape {tuple(weights.shape)} where "
-                f"({items}, heads, {width}, {width}) was expected: attention in windows, over "
-                "pooled positions or by a query of its own gives no map of all positions. Choose "
-                "a method that needs none, such as lrp"
-            )
-
-
-def heads_apart(values: Tensor, items: int) -> Tensor:
-    """(B * H, T, T) as (B, H, T, T); four dimensions as they are."""
-    return values if values.dim() == 4 else values.view(items, -1, *values.shape[1:])
+def mean_heads(maps: Maps) -> list[Tensor]:
+    """(B, T, T) the attention of each layer, mean over heads."""
+    return [weights.mean(dim=1) for weights in maps.weights]
 
 
 def layers_from(count: int, start: int, stop: int | None = None) -> range:
@@ -150,6 +51,16 @@ def layer_at(count: int, layer: int) -> int:
     return layer % count
 
 
+def only(layer: int) -> Callable[[int], range]:
+    """The choice of one layer, counted from the end where negative; see `layer_at`."""
+
+    def chosen(count: int) -> range:
+        index = layer_at(count, layer)
+        return range(index, index + 1)
+
+    return chosen
+
+
 def read(matrix: Tensor, rows: Tensor) -> Array:
     """(B, T) the rows of a matrix (B, T, T), weighted by `rows` (B, T)."""
     found: Array = torch.einsum("bq,bqk->bk", rows.to(matrix), matrix).double().cpu().numpy()
@@ -165,9 +76,46 @@ def rows_of(maps: GlobalMaps, readout: str) -> Tensor:
     return maps.rows_read()
 
 
-Variant = Literal["paper", "authors"]
-#: row of the batch, and its length with padding -> (T,)
-OfItem = Callable[[int, int], Tensor]
+def explain_by_maps(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    method: MapMethod,
+    *,
+    name: str,
+    unit: Unit = "score",
+    readout: Readout = "token",
+    finish: Callable[[Sequence[Tensor]], Array] | None = None,
+) -> BatchExplanation:
+    """Explain every item of a batch by a method of attention maps.
+
+    Args:
+        model, batch, resolve: of every method; see `batch_explanation`.
+        method: what is computed of the maps.
+        name, unit: what is recorded of every attribution.
+        readout: which rows of the first result (B, T, T) are the relevance.
+        finish: results -> relevance (B, T), in place of a readout.
+
+    Raises:
+        ConfigurationError: a layer or a readout that does not exist.
+        EngineError: a model without maps over all positions, or, for the readout `token`, one whose
+            classifier pools its positions.
+    """
+    with global_maps(model, batch, method) as maps:
+        rows = None if finish is not None else rows_of(maps, readout)
+
+        def take(seed: Array, last: bool) -> SeedRelevance:
+            found = maps.results(seed, last=last)
+            if finish is not None:
+                return SeedRelevance(finish(found))
+            assert rows is not None
+            return SeedRelevance(read(found[0], rows))
+
+        mark = CommonFields(name, "attention", unit, double=maps.double)
+        if method.gradients or method.rules is not None:
+            return explain_targets(batch, maps.logits, resolve, take, mark)
+        same = take(np.zeros_like(maps.logits), True)
+        return explain_targets(batch, maps.logits, resolve, lambda _seed, _last: same, mark)
 
 
 def padded(model: LoadedModel, batch: Batch, length: int | None, variant: str) -> Batch:
@@ -202,53 +150,19 @@ def item_by_item(batch: Batch, length: int | None, width: int, compute: OfItem) 
     return found
 
 
+def without_first(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
+    """(B, T) the first row of one map (B, T, T), its first entry 0: the authors' readout."""
+    (mean,) = means
+
+    def of_item(row: int, size: int) -> Tensor:
+        found = mean[row, 0, :size].clone()
+        found[0] = 0
+        return found
+
+    return item_by_item(batch, length, mean.shape[-1], of_item)
+
+
 def min_max(values: Tensor) -> Tensor:
     """Values from 0 to 1, as the authors scale; zeros where all are equal (they have NaN)."""
     span = values.max() - values.min()
     return torch.zeros_like(values) if span == 0 else (values - values.min()) / span
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RelevanceMaps:
-    """A forward pass in relevance form whose backward passes end at the attention maps."""
-
-    passes: Propagation
-    logits: Array  #: (B, C)
-
-    @classmethod
-    def of(
-        cls,
-        model: LoadedModel,
-        batch: Batch,
-        plain: GlobalMaps,
-        *,
-        variant: Variant,
-        baseline: bool,
-    ) -> "RelevanceMaps":
-        """A forward pass that takes the values of linear layers from the plain one.
-
-        `baseline` is the LRP that the authors compare with.
-        """
-        input_layer = model.default_at
-        rules = chefer_rules("chefer-lrp", input_layer, variant=variant, baseline=baseline)
-        passes = propagate(
-            lambda taps: model.run(batch, at=input_layer, taps=taps),
-            rules,
-            len(batch.encoded),
-            module=model.module,
-            record_attention=True,
-            known_values=plain.passed.values,
-        )
-        check_maps(model, batch, passes.attention)
-        return cls(passes, as_array(passes.logits))
-
-    @property
-    def layers(self) -> int:
-        """L."""
-        return len(self.passes.attention)
-
-    def relevance(self, seed: Array, layers: Sequence[int], *, last: bool) -> list[Tensor]:
-        """Relevance (B, H, T, T) of the maps of `layers` for seeds (B, C); no deeper than these."""
-        maps = [self.passes.attention[layer] for layer in layers]
-        found = self.passes.relevance_of(torch.from_numpy(seed), maps, last=last)
-        return [heads_apart(arrived, len(self.logits)) for arrived in found]

@@ -1,26 +1,21 @@
 """Partial LRP: the relevance of one layer's attention (Voita et al. 2019)."""
 
-import torch
+from functools import partial
+
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import (
-    Array,
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
-    GlobalMaps,
-    RelevanceMaps,
     Variant,
-    item_by_item,
-    layer_at,
+    explain_by_maps,
+    only,
     padded,
-    read,
+    without_first,
 )
+from transexplain.methods.map_passes import MapMethod, Maps
+from transexplain.methods.relevance import chefer_rules
 from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import Unit
 
 
 def explain(
@@ -54,30 +49,24 @@ def explain(
             classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    relevance = RelevanceMaps.of(model, batch, maps, variant=variant, baseline=True)
-    chosen = layer_at(maps.layers, layer)
-    rows = None if variant == "authors" else maps.rows_read()
-
-    def take(seed: Array, last: bool) -> SeedRelevance:
-        (found,) = relevance.relevance(seed, [chosen], last=last)
-        if gradient:
-            found = found * maps.gradients(seed, [chosen], last=last)[0]
-        if rows is None:
-            return SeedRelevance(_authors(batch, found.clamp(min=0).mean(dim=1), padded_length))
-        return SeedRelevance(read(found.mean(dim=1), rows))
-
-    double = maps.weights(0).dtype == torch.float64
-    mark = CommonFields(
-        method, "attention", "score" if gradient else "unit_relevance", double=double
+    authors = variant == "authors"
+    rules = chefer_rules("chefer-lrp", model.default_at, variant=variant, baseline=True)
+    recipe = MapMethod(
+        key=(method, layer, gradient, variant),
+        layers=only(layer),
+        compute=partial(_mean, positive=authors),
+        gradients=gradient,
+        rules=rules,
+        reads=not authors,
     )
-    return explain_targets(batch, maps.logits, resolve, take, mark)
+    finish = partial(without_first, batch, length=padded_length) if authors else None
+    unit: Unit = "score" if gradient else "unit_relevance"
+    return explain_by_maps(model, batch, resolve, recipe, name=method, unit=unit, finish=finish)
 
 
-def _authors(batch: Batch, mean: Tensor, length: int | None) -> Array:
-    def of_item(row: int, size: int) -> Tensor:
-        found = mean[row, 0, :size].clone()
-        found[0] = 0
-        return found
-
-    return item_by_item(batch, length, mean.shape[-1], of_item)
+def _mean(maps: Maps, *, positive: bool) -> list[Tensor]:
+    """(B, T, T) the relevance of one layer, mean over heads."""
+    (found,) = maps.relevance
+    if maps.gradients:
+        found = found * maps.gradients[0]
+    return [(found.clamp(min=0) if positive else found).mean(dim=1)]

@@ -1,28 +1,22 @@
 """Attention rollout: Abnar & Zuidema 2020."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import (
-    Array,
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
-    GlobalMaps,
     Readout,
     Variant,
+    explain_by_maps,
     item_by_item,
     layers_from,
+    mean_heads,
     padded,
-    read,
-    rows_of,
 )
+from transexplain.methods.map_passes import MapMethod, Maps
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 
@@ -57,17 +51,21 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         EngineError: a model without such maps, or whose classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    layers = layers_from(maps.layers, start_layer, stop_layer)
-    means = [maps.weights(layer).mean(dim=1) for layer in layers]
-    if variant == "authors":
-        positions = _authors(batch, means, padded_length)
-    else:
-        positions = read(rolled(means, normalise=True), rows_of(maps, readout))
-    mark = CommonFields(method, "attention", "score", double=means[0].dtype == torch.float64)
-    return explain_targets(
-        batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
+    authors = variant == "authors"
+    recipe = MapMethod(
+        key=(method, start_layer, stop_layer, readout, variant),
+        layers=partial(layers_from, start=start_layer, stop=stop_layer),
+        compute=mean_heads if authors else _rolled,
+        reads=not authors and readout == "token",
     )
+    finish = partial(_authors, batch, length=padded_length) if authors else None
+    return explain_by_maps(
+        model, batch, resolve, recipe, name=method, readout=readout, finish=finish
+    )
+
+
+def _rolled(maps: Maps) -> list[Tensor]:
+    return [rolled(mean_heads(maps), normalise=True)]
 
 
 def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
@@ -83,7 +81,7 @@ def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
     return joint
 
 
-def _authors(batch: Batch, means: Sequence[Tensor], length: int | None) -> Array:
+def _authors(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
     def of_item(row: int, size: int) -> Tensor:
         own = [mean[row : row + 1, :size, :size] for mean in means]
         found = rolled(own, normalise=True)[0, 0].clone()

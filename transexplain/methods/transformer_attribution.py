@@ -1,30 +1,23 @@
 """Transformer attribution: Chefer et al. 2021a, Transformer Interpretability Beyond Attention."""
 
 from collections.abc import Sequence
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.batch_explanation import (
-    Array,
-    BatchExplanation,
-    CommonFields,
-    Resolve,
-    SeedRelevance,
-    explain_targets,
-)
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.gae import accumulated
 from transexplain.methods.global_maps import (
-    GlobalMaps,
-    RelevanceMaps,
     Variant,
+    explain_by_maps,
     item_by_item,
-    layer_at,
     layers_from,
+    only,
     padded,
-    read,
 )
+from transexplain.methods.map_passes import MapMethod, Maps
+from transexplain.methods.relevance import chefer_rules
 from transexplain.methods.rollout import rolled
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -63,38 +56,38 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
             classifier pools its positions.
     """
     batch = padded(model, batch, padded_length, variant)
-    maps = GlobalMaps.of(model, batch)
-    relevance = RelevanceMaps.of(model, batch, maps, variant=variant, baseline=False)
-    layers = _chosen(maps.layers, start_layer, only_block)
-    rows = None if variant == "authors" else maps.rows_read()
-
-    def take(seed: Array, last: bool) -> SeedRelevance:
-        found = relevance.relevance(seed, layers, last=last)
-        if gradient:
-            found = [
-                r * g for r, g in zip(found, maps.gradients(seed, layers, last=last), strict=True)
-            ]
-        means = [of_layer.clamp(min=0).mean(dim=1) for of_layer in found]
-        if rows is None:
-            normalise = model.modality == "text"
-            return SeedRelevance(_authors(batch, means, padded_length, normalise=normalise))
-        return SeedRelevance(read(accumulated(means), rows))
-
-    mark = CommonFields(method, "attention", "score", double=maps.weights(0).dtype == torch.float64)
-    return explain_targets(batch, maps.logits, resolve, take, mark)
-
-
-def _chosen(count: int, start: int, only: int | None) -> range:
-    if only is None:
-        return layers_from(count, start)
-    if start:
+    authors = variant == "authors"
+    if only_block is not None and start_layer:
         raise ConfigurationError("only_block is one block; leave start_layer out")
-    block = layer_at(count, only)
-    return range(block, block + 1)
+    recipe = MapMethod(
+        key=(method, start_layer, gradient, only_block, variant),
+        layers=partial(layers_from, start=start_layer) if only_block is None else only(only_block),
+        compute=_means if authors else _product,
+        gradients=gradient,
+        rules=chefer_rules("chefer-lrp", model.default_at, variant=variant),
+        reads=not authors,
+    )
+    finish = None
+    if authors:
+        normalise = model.modality == "text"
+        finish = partial(_authors, batch, length=padded_length, normalise=normalise)
+    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
+
+
+def _means(maps: Maps) -> list[Tensor]:
+    """(B, T, T) of each layer, E_h[(dA * R)^+]; without gradients E_h[R^+]."""
+    found = list(maps.relevance)
+    if maps.gradients:
+        found = [r * g for r, g in zip(found, maps.gradients, strict=True)]
+    return [of_layer.clamp(min=0).mean(dim=1) for of_layer in found]
+
+
+def _product(maps: Maps) -> list[Tensor]:
+    return [accumulated(_means(maps))]
 
 
 def _authors(
-    batch: Batch, means: Sequence[Tensor], length: int | None, *, normalise: bool
+    batch: Batch, means: Sequence[Tensor], *, length: int | None, normalise: bool
 ) -> Array:
     def of_item(row: int, size: int) -> Tensor:
         own = [mean[row : row + 1, :size, :size] for mean in means]
