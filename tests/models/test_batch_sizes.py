@@ -10,8 +10,7 @@ from architectures_measured import ready
 import transexplain as te
 from transexplain.engine.steps import Steps, bucket_of, power_of_two
 from transexplain.explaining.batch_sizes import BudgetSearch, Room, batches_of, token_batches
-from transexplain.methods.at_input_layer import steps_of
-from transexplain.methods.relevance import in_bucket
+from transexplain.methods.at_input_layer import in_bucket, steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item
 
@@ -157,11 +156,40 @@ def test_what_buckets_add_changes_nothing(bert: LoadedModel) -> None:
     assert "[3, 16]" in str(key)  # three texts of eight positions
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("attnlrp", {}),
+        ("gradient-shap", {"samples": 4}),
+        ("integrated-gradients", {"steps": 4}),
+        ("kernel-shap", {"baseline": 3, "samples": 40}),
+        ("occlusion", {"baseline": 3}),
+        ("occlusion", {"baseline": "remove"}),
+        ("saliency", {}),
+        ("smoothgrad", {"samples": 4}),
+    ],
+)
+def test_buckets_change_no_method(bert: LoadedModel, method: str, params: dict[str, Any]) -> None:
+    items = [ready("BERT").items[i] for i in (0, 1, 2)]
+    plain = te.explain(bert, items, method, batch_tokens=1000, **params)
+    in_buckets(bert)
+    for one, other in zip(
+        plain, te.explain(bert, items, method, batch_tokens=1000, **params), strict=True
+    ):
+        assert other.relevance.shape == one.relevance.shape
+        assert other.relevance == pytest.approx(one.relevance, rel=1e-9, abs=1e-13)
+        assert other.logit == pytest.approx(one.logit, rel=1e-11)
+
+
 def test_a_model_that_mixes_what_shares_a_batch_is_not_filled_up() -> None:
     model = ready("FNet").model
     made = model.encode([Item(id="0", index=0, content=ready("FNet").items[0])])
     batch = model.collate([one for one in made if isinstance(one, Encoded)])
-    found, rows = in_bucket(model, batch)
+    in_buckets(model)
+    try:
+        found, rows = in_bucket(model, batch)
+    finally:
+        model.steps.clear()
     assert found.inputs["input_ids"].shape == batch.inputs["input_ids"].shape
     assert rows == 1
     assert torch.equal(found.inputs["input_ids"], batch.inputs["input_ids"])
@@ -171,6 +199,8 @@ def test_buckets_stay_within_what_the_model_reads(bert: LoadedModel) -> None:
     items = ready("BERT").items[:1]
     made = list(bert.encode([Item(id="0", index=0, content=items[0])]))
     batch = bert.collate([one for one in made if isinstance(one, Encoded)])
+    assert in_bucket(bert, batch) == (batch, None), "on a CPU batches come as they are"
+    in_buckets(bert)
     widened, _ = in_bucket(bert, batch)
     limit = getattr(bert.encoder, "limit", None)
     assert widened.inputs["input_ids"].shape[1] == min(16, limit or 16)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.steps import Steps, TensorFunction
+from transexplain.engine.steps import Steps, TensorFunction, bucket_of
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,
@@ -25,6 +25,7 @@ from transexplain.methods.batch_explanation import (
     explain_targets,
 )
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.models.text_encoder import TextEncoder
 from transexplain.settings import step_policy
 from transexplain.types.items import PatchGrid, Unit
 
@@ -61,8 +62,35 @@ def steps_of(model: LoadedModel) -> Steps:
         return found
 
 
+def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
+    """The batch, padded to the length of a bucket, and the rows that it may be filled up to.
+
+    Only where batches shall come in few shapes, and the model's logits were measured to depend on
+    neither; else as it is, and None.
+    """
+    if not steps_of(model).buckets(model.ref.device):
+        return batch, None
+    found = model.invariance(max(batch.encoded, key=lambda one: one.length))
+    encoder = model.encoder
+    if found.padding and isinstance(encoder, TextEncoder):
+        wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
+        wide = wide if encoder.limit is None else max(width, min(wide, encoder.limit))
+        batch = encoder.widened(batch, wide)
+    rows = bucket_of(len(batch.encoded), apart=1) if found.batch else None
+    return batch, rows
+
+
+def filled(batch: Batch, rows: int | None) -> Batch:
+    """The batch with its first item repeated until there are `rows`; None: as it is."""
+    items = len(batch.encoded)
+    more = (rows or items) - items
+    return repeated(batch, torch.tensor([*range(items), *[0] * more])) if more else batch
+
+
 def logits_again(model: LoadedModel, batch: Batch) -> Tensor:
     """Logits (B, C) of a plain forward pass, replayed where batches of this shape recur."""
+    items = len(batch.encoded)
+    batch = filled(*in_bucket(model, batch))
     names = list(batch.inputs)
 
     def function(*tensors: Tensor) -> list[Tensor]:
@@ -75,7 +103,7 @@ def logits_again(model: LoadedModel, batch: Batch) -> Tensor:
         function=function, examples=examples, module=model.module, at=("logits", *names)
     )
     with torch.no_grad():
-        return steps_of(model).called(work)[0]
+        return steps_of(model).called(work)[0][:items]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +119,7 @@ class InputLayerForward:
     @classmethod
     def of(cls, model: LoadedModel, batch: Batch, at: str | None) -> Self:
         """One forward pass that reads the input layer."""
+        batch, _ = in_bucket(model, batch)
         taps, input_layer = _Swap(None), at or model.default_at
         with torch.no_grad():
             logits = model.run(batch, at=input_layer, taps=taps)

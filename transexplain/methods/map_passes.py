@@ -18,12 +18,11 @@ from transexplain.engine.propagate import Propagation, propagate
 from transexplain.engine.steps import TensorFunction
 from transexplain.engine.traced import Begun
 from transexplain.errors import EngineError
-from transexplain.methods.at_input_layer import as_array, repeated, steps_of
+from transexplain.methods.at_input_layer import as_array, filled, in_bucket, steps_of
 from transexplain.methods.batch_explanation import (
     Array,
     parts,
 )
-from transexplain.methods.relevance import in_bucket
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 
@@ -196,13 +195,11 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
 
     Raises EngineError for a model without maps over all positions; see `check_maps`.
     """
-    steps, rows = steps_of(model), None
-    if steps.buckets(model.ref.device):
-        batch, rows = in_bucket(model, batch)
-    work = _recurring(model, _filled(batch, rows), method)
+    batch, rows = in_bucket(model, batch)
+    work = _recurring(model, filled(batch, rows), method)
     positions = Positions.of(batch, width_of(batch), batch.lengths.device)
     items = len(batch.encoded)
-    with steps.begun(work) as begun:
+    with steps_of(model).begun(work) as begun:
         passes: MapPasses
         if begun is None:
             passes = _EagerPasses.of(model, batch, method, positions.own)
@@ -210,13 +207,6 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
             passes = _ReplayedPasses(begun, items, work.examples[-1].shape[0])
         double = passes.logits.dtype == torch.float64
         yield GlobalMaps(passes, as_array(passes.logits), positions, double)
-
-
-def _filled(batch: Batch, rows: int | None) -> Batch:
-    """The batch with its first item repeated until there are `rows`."""
-    items = len(batch.encoded)
-    more = (rows or items) - items
-    return repeated(batch, torch.tensor([*range(items), *[0] * more])) if more else batch
 
 
 def _recurring(model: LoadedModel, batch: Batch, method: MapMethod) -> TensorFunction:

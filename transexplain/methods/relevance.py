@@ -19,9 +19,9 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.steps import Passes, Step, bucket_of
+from transexplain.engine.steps import Passes, Step
 from transexplain.errors import ConfigurationError
-from transexplain.methods.at_input_layer import features_at, steps_of, sum_hidden
+from transexplain.methods.at_input_layer import features_at, in_bucket, steps_of, sum_hidden
 from transexplain.methods.batch_explanation import (
     Array,
     BatchExplanation,
@@ -33,7 +33,6 @@ from transexplain.methods.batch_explanation import (
     parts,
 )
 from transexplain.models.loaded_model import Batch, LoadedModel
-from transexplain.models.text_encoder import TextEncoder
 from transexplain.types.items import PatchGrid
 
 InputLayer = Literal["encoder", "words", "pixels", "nodes"]
@@ -170,11 +169,9 @@ def explain_by(
     """
     input_layer = at or model.default_at
     places = [features_at(input_layer, encoded) for encoded in batch.encoded]
-    steps, rows = steps_of(model), None
-    if steps.buckets(model.ref.device):
-        batch, rows = in_bucket(model, batch)
+    batch, rows = in_bucket(model, batch)
     step = dataclasses.replace(step_of(model, batch, rules, input_layer, places[0]), rows=rows)
-    with steps.passes(step) as passes:
+    with steps_of(model).passes(step) as passes:
         logits = passes.logits.detach().double().cpu().numpy()
         mark = CommonFields(
             method=method or rules.name,
@@ -184,21 +181,6 @@ def explain_by(
         )
         take = partial(_one_pass, passes, places)
         return explain_targets(batch, logits, resolve, take, mark)
-
-
-def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
-    """The batch, padded to the length of a bucket, and the rows that it may be filled up to.
-
-    Only where the model's logits were measured to depend on neither.
-    """
-    found = model.invariance(max(batch.encoded, key=lambda one: one.length))
-    encoder = model.encoder
-    if found.padding and isinstance(encoder, TextEncoder):
-        wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
-        wide = wide if encoder.limit is None else max(width, min(wide, encoder.limit))
-        batch = encoder.widened(batch, wide)
-    rows = bucket_of(len(batch.encoded), apart=1) if found.batch else None
-    return batch, rows
 
 
 def step_of(
