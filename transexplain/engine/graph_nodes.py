@@ -74,7 +74,7 @@ def settle_shapes(graph: GraphModule) -> None:
         places = {memory(one) for one in needed}
         # somebody else may write into what it is computed from
         alone = all(place not in places or writer in needed for writer, place in written)
-        if alone and all(map(_is_constant, needed)):
+        if alone and all(map(is_constant, needed)):
             settled.append(node)
     values: dict[Node, Any] = {}
     needed = behind(settled)
@@ -90,7 +90,11 @@ def _decides(node: Node) -> bool:
     return torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ())
 
 
-def _is_constant(node: Node) -> bool:
+def is_constant(node: Node) -> bool:
+    """Whether a node is an operator whose result depends on what it is given, and on nothing else.
+
+    Of weights and inputs it does not hold: their values may change from one replay to the next.
+    """
     random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
     return node.op == "call_function" and not random
 

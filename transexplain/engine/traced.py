@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transexplain.engine.graph_nodes import (
     behind,
     is_computed_number,
+    is_constant,
     memory,
     settle_shapes,
     targets,
@@ -221,8 +222,17 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
         raise UntraceableError("what is computed depends on numbers that are read from the seed")
     _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
     kept = [(one, value) for one, value in zip(guards, read, strict=True) if one in moving]
-    after = [node for node in late if node not in (last, end)]
-    needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
+    needed = {
+        one: None
+        for node in late
+        if node not in (last, end)
+        for one in node.all_input_nodes
+        if one not in late
+    }
+    again = _made_again(graph, needed)
+    needed = {node: None for node in needed if node not in again}
+    late_or_again = [node for node in graph.graph.nodes if node in late or node in again]
+    after = [node for node in late_or_again if node not in (last, end)]
     early = [place for place, one in enumerate(given) if one not in late]
     afterwards = [place for place, one in enumerate(given) if one in late]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
@@ -242,6 +252,22 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
         guards=tuple(value.detach().clone() for _, value in kept),
         operators=sum(node.op == "call_function" for node in graph.graph.nodes),
     )
+
+
+def _made_again(
+    graph: torch.fx.GraphModule, needed: Collection[torch.fx.Node]
+) -> dict[torch.fx.Node, None]:
+    """Constants among `needed`, such as zeros, and what they are made from.
+
+    The second part makes them itself: they would be stored in full between the parts.
+    """
+    written = {memory(one) for node in graph.graph.nodes for one in targets(node)}
+    found: dict[torch.fx.Node, None] = {}
+    for node in needed:
+        own = behind([node])
+        if all(map(is_constant, own)) and not any(memory(one) in written for one in own):
+            found.update(own)
+    return found
 
 
 def _needed_for(
@@ -289,6 +315,8 @@ def _part(
     """These nodes as a graph of their own; `given` become its inputs, `written` ones copied."""
     part = torch.fx.Graph()
     copies = {node: part.placeholder(node.name) for node in given}
+    for node, copy in copies.items():
+        copy.meta = dict(node.meta)
     for node in written:  # the next call needs them as they are
         copies[node] = part.call_function(torch.ops.aten.clone.default, (copies[node],))
     for node in nodes:

@@ -1,0 +1,326 @@
+"""What a compiled backward pass leaves out changes no number but for rounding."""
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from architectures_measured import ready
+from torch import Tensor
+
+from transexplain.engine import compiled as compiling_module
+from transexplain.engine import layer_rules, needed_work
+from transexplain.engine.composites import composite
+from transexplain.engine.needed_work import (
+    exchanged,
+    value_gradient,
+    with_value_gradients,
+    without_zero_columns,
+)
+from transexplain.engine.steps import Step
+from transexplain.engine.traced import Traced, traced
+from transexplain.methods.at_input_layer import features_at
+from transexplain.methods.relevance import step_of
+from transexplain.models.loaded_model import Encoded
+from transexplain.types.items import Item
+
+FLOATS = (torch.float32, torch.float64)
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention by torch's fused kernel, as on a card."""
+    monkeypatch.setattr(layer_rules, "recomputable", lambda _call: False)
+
+
+def step_for(name: str, method: str = "lrp") -> Step:
+    model = ready(name).model
+    items = [Item(id=str(i), index=i, content=one) for i, one in enumerate(ready(name).items[:2])]
+    batch = model.collate([one for one in model.encode(items) if isinstance(one, Encoded)])
+    places = features_at(model.default_at, batch.encoded[0])
+    return step_of(model, batch, composite(method), model.default_at, places)
+
+
+def outputs(made: Traced, step: Step, seed: Tensor) -> Sequence[Tensor]:
+    return made.begin(*step.given).end(seed)
+
+
+def some_seed(step: Step) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(step.shape, generator=generator, dtype=torch.float64)
+
+
+def close(found: Sequence[Tensor], wanted: Sequence[Tensor], rtol: float = 1e-10) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=rtol, atol=rtol * scale)
+
+
+def products(made: Traced) -> list[tuple[int, ...]]:
+    """Shapes of the matrix products' first arguments in the backward pass, in order."""
+    nodes = made.second.graph.find_nodes(  # type: ignore[attr-defined]
+        op="call_function", target=torch.ops.aten.mm.default
+    )
+    return [tuple(node.args[0].meta["tensor_meta"].shape) for node in nodes if node.args[0].meta]
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("name", ["timm ViT", "GPT-2", "ModernBERT", "timm BEiT"])
+def test_a_layer_of_queries_keys_and_values_computes_the_values_columns(name: str) -> None:
+    step = step_for(name)
+    plain = step.traced().traced
+    lean = without_zero_columns(plain)
+    narrowed = [
+        node
+        for node in lean.second.graph.find_nodes(  # type: ignore[attr-defined]
+            op="call_function", target=torch.ops.aten.slice.Tensor
+        )
+        if node.args[1] == 1
+        and any(user.target is torch.ops.aten.mm.default for user in node.users)
+    ]
+    assert narrowed, f"{name} makes queries, keys and values at once"
+    for node in narrowed:
+        width = node.args[0].meta["tensor_meta"].shape[1]
+        assert node.args[3] - node.args[2] == width // 3
+    seed = some_seed(step)
+    close(outputs(lean, step, seed), outputs(plain, step, seed))
+
+
+@pytest.mark.parametrize("name", ["BERT", "DistilBERT"])
+def test_separate_layers_stay_as_they_are(name: str) -> None:
+    plain = step_for(name).traced().traced
+    assert products(without_zero_columns(plain)) == products(plain)
+
+
+@pytest.mark.usefixtures("fused")
+def test_attention_by_its_gradient_keeps_all_columns() -> None:
+    """AttnLRP gives relevance to queries and keys as well."""
+    plain = step_for("ViT", "attnlrp").traced().traced
+    assert products(without_zero_columns(plain)) == products(plain)
+    assert with_value_gradients(plain, FLOATS) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        (lambda g, z: torch.cat([z, z, g], 1), (6, 9)),
+        (lambda g, z: torch.cat([g, z], 1), (0, 3)),
+        (lambda g, z: torch.cat([z, g, z], 1), (3, 6)),
+        (lambda g, z: torch.cat([g, z, g], 1), None),  # in two pieces
+        (lambda g, z: torch.cat([g, g], 1), None),
+        (lambda g, z: torch.cat([z, torch.relu(g)], 1), (3, 6)),
+        (lambda g, z: torch.cat([z, g], 1).relu(), None),  # relu is not followed
+        (lambda g, z: torch.stack([z, g]).permute(1, 2, 0).reshape(4, 6), None),  # interleaved
+        (lambda g, z: torch.stack([z, g]).permute(1, 0, 2).reshape(4, 6), (3, 6)),
+    ],
+)
+def test_columns_are_left_out_only_where_zeros_are_made(
+    given: Any, columns: tuple[int, int] | None
+) -> None:
+    weight = torch.randn(given(torch.ones(4, 3), torch.zeros(4, 3)).shape[1], 5)
+
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [given(seed * x, torch.zeros(4, 3)) @ weight]
+
+    x, seed = torch.randn(4, 3), torch.randn(4, 3)
+    plain = traced(function, [x, seed])
+    (product,) = plain.second.graph.find_nodes(  # type: ignore[attr-defined]
+        op="call_function", target=torch.ops.aten.mm.default
+    )
+    assert needed_work._columns(product.args[0]) == columns
+    lean = without_zero_columns(plain)
+    for values in (seed, torch.zeros_like(seed), -seed):
+        close(lean.begin(x).end(values), function(x, values), rtol=1e-5)
+
+
+def test_zeros_that_the_inputs_made_are_no_reason() -> None:
+    """A mask or an activation that is 0 in one batch is not 0 in the next."""
+    weight = torch.randn(6, 5)
+
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [torch.cat([seed, x.relu()], 1) @ weight]
+
+    seed = torch.randn(4, 3)
+    plain = traced(function, [-torch.ones(4, 3), seed])
+    x = torch.ones(4, 3)
+    close(without_zero_columns(plain).begin(x).end(seed), function(x, seed), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("name", ["BERT", "ViT", "GPT-2", "Llama", "Qwen3", "Mistral"])
+def test_the_values_gradient_takes_the_kernels_place(name: str) -> None:
+    step = step_for(name)
+    plain = step.traced().traced
+    alone = with_value_gradients(plain, FLOATS)
+    assert alone is not None
+    targets = [node.target for node in alone.second.graph.nodes]  # type: ignore[attr-defined]
+    assert not needed_work._KERNELS & set(targets)
+    assert torch.ops.transexplain.value_gradient.default in targets
+    seed = some_seed(step)
+    close(outputs(alone, step, seed), outputs(plain, step, seed), rtol=1e-7)
+
+
+@pytest.mark.usefixtures("fused")
+def test_values_of_32_and_64_bits_keep_the_kernel() -> None:
+    assert with_value_gradients(step_for("BERT").traced().traced) is None
+
+
+B, H, T, S, D, E = 2, 4, 7, 9, 16, 8
+
+
+def attention_case(*, causal: bool, masked: bool, shared: int = 1) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    length = T if causal else S
+    query, key, value = normal(B, H, T, D), normal(B, H // shared, length, D), normal(B, H, T, E)
+    mask = None
+    if masked:
+        mask = torch.zeros(B, 1, 1, length, dtype=torch.float64)
+        mask[1, ..., -3:] = -torch.inf
+    scores = query @ key.repeat_interleave(shared, 1).mT * 0.3
+    scores = scores if mask is None else scores + mask
+    if causal:
+        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
+    shares = scores.softmax(-1)
+    wanted = (shares.mT @ value).view(B, H // shared, shared, length, E).sum(2)
+    given = (query, key, value, scores.logsumexp(-1), mask, causal, 0.3)
+    return {"given": given, "wanted": wanted}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("causal", "shared"), [(False, 1), (True, 1), (False, 2), (True, 4)])
+def test_the_values_gradient_is_the_transposed_weights_times_the_gradient(
+    causal: bool, masked: bool, shared: int
+) -> None:
+    case = attention_case(causal=causal, masked=masked, shared=shared)
+    strides = list(case["wanted"].transpose(1, 2).contiguous().transpose(1, 2).stride())
+    found = value_gradient(*case["given"], strides)
+    assert list(found.stride()) == strides
+    torch.testing.assert_close(found, case["wanted"])
+
+
+def test_kernels_that_give_more_rows_or_an_axis_more() -> None:
+    case = attention_case(causal=False, masked=False)
+    query, key, gradient, lse, *rest = case["given"]
+    strides = list(case["wanted"].stride())
+    padded = torch.nn.functional.pad(lse, (0, 25), value=torch.inf)  # to a multiple of 32
+    for given in (padded, lse.unsqueeze(-1)):
+        found = value_gradient(query, key, gradient, given, *rest, strides)
+        torch.testing.assert_close(found, case["wanted"])
+
+
+def test_a_row_that_sees_nothing_gives_nothing() -> None:
+    case = attention_case(causal=False, masked=False)
+    query, key, gradient, lse, *rest = case["given"]
+    strides = list(case["wanted"].stride())
+    lse = lse.clone()
+    lse[:, :, 2] = -torch.inf
+    gradient = gradient.clone()
+    found = value_gradient(query, key, gradient, lse, *rest, strides)
+    gradient[:, :, 2] = 0
+    wanted = value_gradient(query, key, gradient, case["given"][3], *rest, strides)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.fixture
+def exchanged_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The kernel with queries and keys exchanged, as torch computes it without a compiler."""
+    compute = torch.compile(exchanged, backend="eager", fullgraph=True, dynamic=False)
+    monkeypatch.setattr(needed_work, "_compiled", lambda: compute)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("exchanged_kernel")
+@pytest.mark.filterwarnings("ignore")  # torch names its own switch for debugging
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_with_queries_and_keys_exchanged_gives_the_same(
+    causal: bool, masked: bool
+) -> None:
+    query, key, gradient, lse, mask, *rest = attention_case(causal=causal, masked=masked)["given"]
+    mask = None if mask is None else mask.expand(B, H, T, key.shape[2])
+    given = (query, key, gradient, lse, mask, *rest)
+    torch.testing.assert_close(needed_work._by_kernel(*given), needed_work._written_out(*given))
+
+
+def test_the_kernels_name_their_arguments_as_they_are_read() -> None:
+    for kernel in needed_work._KERNELS:
+        names = {argument.name for argument in kernel._schema.arguments}
+        assert {"query", "key", "dropout_p", "is_causal", "scale"} <= names
+        assert names & {"grad_out", "grad_out_"}
+        assert "logsumexp" in names
+
+
+def half_precision_step() -> tuple[Traced, list[Tensor]]:
+    """One attention in bfloat16 and its values' gradient."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 2, 8, 16, generator=generator).bfloat16() for _ in range(2))
+
+    def function(value: Tensor, seed: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            value = value.detach().requires_grad_(True)
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, value)
+            return [torch.autograd.grad(out, value, seed)[0]]
+
+    inputs = [torch.randn(1, 2, 8, 16, generator=generator).bfloat16() for _ in range(2)]
+    return traced(function, inputs), inputs
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_it_is(made: Traced, _inputs: Sequence[Tensor]) -> Traced:
+        return made
+
+    monkeypatch.setattr(compiling_module, "compiled", as_it_is)
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("faster", [False, True])
+def test_the_faster_of_two_compiled_steps_is_taken(
+    monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    plain, inputs = half_precision_step()
+    replay = compiling_module.Replay.of(plain, inputs)
+    replay._compile(plain)
+    candidates = replay._compiled
+    assert candidates is not None and len(candidates) == 2
+
+    def seconds(made: Traced, _inputs: Sequence[Tensor]) -> float:
+        return 1.0 if (made is candidates[1]) == faster else 2.0
+
+    monkeypatch.setattr(compiling_module, "seconds_of", seconds)
+    replay.take_up()
+    assert replay.traced is candidates[1 if faster else 0]
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_kernel_that_differs_or_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, inputs = half_precision_step()
+    replay = compiling_module.Replay.of(plain, inputs)
+    right = needed_work._written_out
+
+    def wrong(*given: Any) -> Tensor:
+        return 1.1 * right(*given)
+
+    def failing(*_given: Any) -> Tensor:
+        raise RuntimeError("no kernel for this shape")
+
+    for broken in (wrong, failing):
+        monkeypatch.setattr(needed_work, "_written_out", broken)
+        replay._compile(plain)
+        assert replay._compiled is not None and len(replay._compiled) == 1
+    replay.take_up()
+    targets = [node.target for node in replay.traced.second.graph.nodes]  # type: ignore[attr-defined]
+    assert needed_work._KERNELS & set(targets)
+    assert operator.getitem in targets
+
+
+def test_how_long_a_step_takes_is_measured() -> None:
+    plain, inputs = half_precision_step()
+    assert 0 < compiling_module.seconds_of(plain, inputs) < 60
