@@ -222,17 +222,11 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
         raise UntraceableError("what is computed depends on numbers that are read from the seed")
     _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
     kept = [(one, value) for one, value in zip(guards, read, strict=True) if one in moving]
-    needed = {
-        one: None
-        for node in late
-        if node not in (last, end)
-        for one in node.all_input_nodes
-        if one not in late
-    }
+    after = [node for node in late if node not in (last, end)]
+    needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
     again = _made_again(graph, needed)
     needed = {node: None for node in needed if node not in again}
-    late_or_again = [node for node in graph.graph.nodes if node in late or node in again]
-    after = [node for node in late_or_again if node not in (last, end)]
+    after = [*again, *after]
     early = [place for place, one in enumerate(given) if one not in late]
     afterwards = [place for place, one in enumerate(given) if one in late]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
@@ -267,7 +261,7 @@ def _made_again(
         own = behind([node])
         if all(map(is_constant, own)) and not any(memory(one) in written for one in own):
             found.update(own)
-    return found
+    return {node: None for node in graph.graph.nodes if node in found}
 
 
 def _needed_for(
