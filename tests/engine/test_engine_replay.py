@@ -12,6 +12,7 @@ from everyday import only
 from torch import Tensor, nn
 
 import transexplain as te
+from transexplain.engine.compiled import lean
 from transexplain.engine.composites import COMPOSITES, Composite, composite
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import Propagation, propagate
@@ -89,8 +90,20 @@ def check_near(step: TracedStep, model: LoadedModel, batch: Batch, method: str) 
     assert float(apart) <= tolerance * float(relevance.abs().max())
 
 
+def check_lean(step: TracedStep, batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+    """What is left out before a compilation changes nothing but rounding."""
+    plain, found = step.traced, lean(step.traced)
+    assert not caplog.records, "nothing went wrong"
+    for seed in seeds(torch.Size(step.shape)):
+        outputs = [one.begin(*batch.inputs.values()).end(seed) for one in (plain, found)]
+        for wanted, made in zip(*outputs, strict=True):
+            apart = float((wanted.double() - made.double()).abs().max())
+            tolerance = 1e-4 if wanted.dtype == torch.float32 else 1e-6  # some cast to float32
+            assert apart <= tolerance * max(1.0, float(wanted.abs().max()))
+
+
 @pytest.mark.parametrize("name", only(*EVERYDAY, of=COVERED))
-def test_an_architecture_by_lrp(name: str) -> None:
+def test_an_architecture_by_lrp(name: str, caplog: pytest.LogCaptureFixture) -> None:
     model, batch = batch_of(name, 0, 1)
     if name in UNTRACED:
         with pytest.raises((EngineError, RuntimeError, IndexError)):
@@ -98,6 +111,7 @@ def test_an_architecture_by_lrp(name: str) -> None:
         return
     step = step_of(model, batch, "lrp")
     check_equal(step, model, batch, "lrp")
+    check_lean(step, batch, caplog)
     if name in EVERYDAY:
         check_near(step, model, batch, "lrp")
     _, other = batch_of(name, 1, 0)

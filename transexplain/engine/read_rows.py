@@ -1,0 +1,324 @@
+"""Computing those positions of the last block alone that the classifier reads.
+
+A classifier that reads one position, such as the class token, lets relevance begin at that row of
+the last block; all others are zeros until attention mixes them. Layers that work row by row need
+not compute these zeros, and what the forward pass keeps for the backward pass is needed of that row
+alone. A block's feed-forward layers and its output projection are three quarters of its products.
+
+The backward part is rewritten from where the row is put among zeros (`select_backward`) downwards,
+the forward part from where rows are read upwards. The numbers are the same but for rounding.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from transexplain.engine.graph_nodes import memory, targets
+from transexplain.engine.row_rules import (
+    NORM,
+    PRODUCTS,
+    REDUCTIONS,
+    SAME,
+    VIEWS,
+    Axis,
+    Read,
+    RowRules,
+    keeps_dims,
+    reduced_dims,
+    shape_of,
+    sizes_of_row,
+)
+from transexplain.engine.traced import Traced
+
+_ATEN = torch.ops.aten
+_SUMS = frozenset({_ATEN.add.Tensor, _ATEN.sub.Tensor})
+
+
+def with_read_rows(traced: Traced) -> Traced:
+    """The same, computing the row that is read where no other is needed.
+
+    As it is where the backward pass begins at several rows, or at all of them.
+    """
+    first, second = traced.first, traced.second
+    if not isinstance(first, GraphModule) or not isinstance(second, GraphModule):
+        return traced
+    read = _read(second)
+    if (
+        read is None
+        or read.length == 1
+        or any(True for node in second.graph.nodes for _ in targets(node))
+    ):
+        return traced
+    backward = _Backward(read)
+    graph, given = backward.rewritten(second.graph)
+    places = {place + len(traced.early): axis for place, axis in given.items()}
+    return replace(
+        traced,
+        first=_module(first, _forward(first, read, places)),
+        second=_module(second, graph),
+    )
+
+
+def _read(second: GraphModule) -> Read | None:
+    """The one row that relevance begins at."""
+    found = set()
+    for node in second.graph.nodes:
+        if _puts_a_row(node):
+            _, sizes, _, place = node.args
+            found.add(Read(sizes[0], sizes[1], place % sizes[1]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _puts_a_row(node: Node) -> bool:
+    """Whether it puts a row (B, D) among zeros (B, T, D)."""
+    if node.target is not _ATEN.select_backward.default:
+        return False
+    given: tuple[Any, ...] = node.args
+    return len(given[1]) == 3 and bool(given[2] == 1)
+
+
+@dataclass(slots=True)
+class _Backward:
+    """Rewrites a graph in which one row is put among zeros."""
+
+    read: Read
+    graph: Graph = field(default_factory=Graph)
+    whole: dict[Node, Node] = field(default_factory=dict)  #: tensors with all rows
+    rows: dict[Node, tuple[Node, Axis]] = field(default_factory=dict)  #: with the one row
+    _slices: dict[tuple[Node, Axis], Node] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> RowRules:
+        return RowRules(self.read)
+
+    def rewritten(self, origin: Graph) -> tuple[Graph, dict[int, Axis]]:
+        """The new graph, and which of its inputs are given with the one row alone."""
+        given: list[Node] = []
+        for node in origin.nodes:
+            if not self._restrict(node):
+                copy = self.graph.node_copy(node, self._with_all_rows)
+                self.whole[node] = copy
+                if node.op == "placeholder":
+                    given.append(copy)
+        self.graph.eliminate_dead_code()
+        found = {}
+        for place, node in enumerate(given):
+            axis = self._read_alone(node)
+            if axis is not None:
+                found[place] = axis
+        return self.graph, found
+
+    def _read_alone(self, node: Node) -> Axis | None:
+        """The axis at which all users of an input take the row; they read the input then."""
+        (user, *others) = node.users or [node]
+        axes = {axis for (one, axis), made in self._slices.items() if made is user}
+        if others or len(axes) != 1:
+            return None
+        user.replace_all_uses_with(node)
+        self.graph.erase_node(user)
+        return axes.pop()
+
+    def _restrict(self, node: Node) -> bool:
+        if _puts_a_row(node):
+            row = self._with_all_rows(node.args[0])
+            made = self.graph.call_function(_ATEN.unsqueeze.default, (row, 1))
+            self.rows[node] = made, Axis(1)
+            return True
+        arguments = [one for one in node.all_input_nodes if one in self.rows]
+        if node.op != "call_function" or not arguments or not self._keeps_zeros(node, arguments):
+            return False
+        axes = {self._result(node, one) for one in arguments}
+        if len(axes) != 1:
+            return False
+        (axis,) = axes
+        if axis is None:
+            return self._sum_over_rows(node, arguments)
+        self.rows[node] = self._copy(node, axis), axis
+        return True
+
+    def _result(self, node: Node, argument: Node) -> Axis | None:
+        return self.rules.of_result(node, self.rows[argument][1], argument)
+
+    def _keeps_zeros(self, node: Node, arguments: Sequence[Node]) -> bool:
+        tensors = node.all_input_nodes
+        if node.target in _SUMS:
+            return len(arguments) == len(tensors) and len(node.args) == 2
+        if node.target is _ATEN.mul.Tensor:
+            return True
+        if node.target in PRODUCTS:
+            place = PRODUCTS[node.target]
+            return place == 0 and arguments == [node.args[0]] and self.rows[arguments[0]][1].flat
+        first = arguments == [node.args[0]]
+        alone = {_ATEN.div.Tensor, _ATEN.neg.default} | SAME | VIEWS | REDUCTIONS
+        return first and node.target in alone
+
+    def _sum_over_rows(self, node: Node, arguments: Sequence[Node]) -> bool:
+        """A sum over the rows is that of the one row, for the others are zeros."""
+        own, axis = self.rows[arguments[0]]
+        rank = len(shape_of(arguments[0]) or ())
+        if node.target is not _ATEN.sum.dim_IntList or axis.dim not in reduced_dims(node, rank):
+            return False
+        if axis.flat or keeps_dims(node):
+            return False
+        copy = self.graph.node_copy(node, lambda one: own if one is arguments[0] else one)
+        self.whole[node] = copy
+        return True
+
+    def _copy(self, node: Node, axis: Axis) -> Node:
+        def given(one: Node) -> Node:
+            if one in self.rows:
+                return self.rows[one][0]
+            own = self.rules.of_argument(node, axis, one)
+            full = self._with_all_rows(one)
+            if own is None:
+                return full
+            if (full, own) not in self._slices:
+                self._slices[full, own] = self.rules.slice_of(self.graph, full, own)
+            return self._slices[full, own]
+
+        copy = self.graph.node_copy(node, given)
+        copy.meta = {}
+        if node.target in VIEWS:
+            copy.args = (copy.args[0], sizes_of_row(node, axis, self.read))
+        return copy
+
+    def _with_all_rows(self, node: Any) -> Node:
+        if node not in self.whole:
+            row, axis = self.rows[node]
+            shape = shape_of(node)
+            assert shape is not None
+            sizes = list(shape)
+            if axis.flat:
+                sizes = [self.read.items, self.read.length, *shape[1:]]
+                row = self.graph.call_function(_ATEN.unsqueeze.default, (row, 1))
+            dim = 1 if axis.flat else axis.dim
+            row = self.graph.call_function(_ATEN.select.int, (row, dim, 0))
+            args = (row, sizes, dim, self.read.place)
+            made = self.graph.call_function(_ATEN.select_backward.default, args)
+            if axis.flat:
+                made = self.graph.call_function(_ATEN.view.default, (made, list(shape)))
+            made.meta = dict(node.meta)
+            self.whole[node] = made
+        return self.whole[node]
+
+
+def _forward(first: GraphModule, read: Read, places: Mapping[int, Axis]) -> Graph:
+    """The forward part, with those outputs restricted to the row, and what leads to them."""
+    rules = RowRules(read)
+    origin = _with_sliced_outputs(first, rules, places)
+    _write_elsewhere(origin)
+    rows = _needed_of_one_row(origin, rules)
+    graph = Graph()
+    whole: dict[Node, Node] = {}
+    narrow: dict[Node, Node] = {}
+    for node in origin.nodes:
+        if node in rows:
+            narrow[node] = _narrowed(graph, node, rows, whole, narrow, rules)
+        elif node.op == "call_function" and node.args and node.args[0] in narrow:
+            own = narrow[node.args[0]]  # it takes the row out
+            if node.target is _ATEN.select.int:
+                own = graph.call_function(_ATEN.select.int, (own, node.args[1], 0))
+            whole[node] = own
+        else:
+            whole[node] = graph.node_copy(node, whole.__getitem__)
+    return graph
+
+
+def _with_sliced_outputs(first: GraphModule, rules: RowRules, places: Mapping[int, Axis]) -> Graph:
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    outputs = graph.graph_copy(first.graph, copies)
+    made = [
+        rules.slice_of(graph, one, places[place]) if place in places else one
+        for place, one in enumerate(outputs)  # type: ignore[arg-type]
+    ]
+    graph.output(tuple(made))
+    return graph
+
+
+def _write_elsewhere(graph: Graph) -> None:
+    """Operators that write into a tensor nobody else reads afterwards give a new one instead."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        written = list(targets(node))
+        if len(written) != 1 or memory(written[0]) is not written[0]:
+            continue
+        own = written[0]
+        packet = getattr(node.target, "overloadpacket", None)
+        other = getattr(_ATEN, str(packet).rpartition(".")[2].removesuffix("_"), None)
+        fresh = own.op == "call_function" and own is node.args[0]
+        later = [user for user in own.users if order[user] > order[node]]
+        if packet is not None and other is not None and fresh and not later:
+            node.target = getattr(other, node.target._overloadname)
+
+
+def _needed_of_one_row(graph: Graph, rules: RowRules) -> dict[Node, Axis]:
+    """The nodes of which nobody needs more than the row, and where it stands."""
+    found: dict[Node, Axis] = {}
+    for node in reversed(graph.nodes):
+        axes = {_needed_by(user, node, found, rules) for user in node.users}
+        if len(axes) == 1 and None not in axes and _row_by_row(node):
+            (axis,) = axes
+            assert axis is not None
+            if _can_be_narrow(node, axis, rules):
+                found[node] = axis
+    # of a norm that is needed in full, what it gives is made in full
+    return {
+        node: axis
+        for node, axis in found.items()
+        if node.target is not operator.getitem or node.args[0] in found
+    }
+
+
+def _needed_by(user: Node, node: Node, found: Mapping[Node, Axis], rules: RowRules) -> Axis | None:
+    if user in found:
+        return rules.of_argument(user, found[user], node)
+    return rules.reads(user) if user.args and user.args[0] is node else None
+
+
+def _row_by_row(node: Node) -> bool:
+    if node.op != "call_function" or any(True for _ in targets(node)):
+        return False
+    if node.target is operator.getitem:
+        made: Any = node.args[0]
+        return made.target is NORM
+    known = node.target in {NORM, *PRODUCTS} | SAME | VIEWS | REDUCTIONS
+    return known or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _can_be_narrow(node: Node, axis: Axis, rules: RowRules) -> bool:
+    """Whether the rows of the result are made from the same rows of an argument."""
+    return any(rules.of_argument(node, axis, one) is not None for one in node.all_input_nodes)
+
+
+def _narrowed(
+    graph: Graph,
+    node: Node,
+    rows: Mapping[Node, Axis],
+    whole: Mapping[Node, Node],
+    narrow: Mapping[Node, Node],
+    rules: RowRules,
+) -> Node:
+    axis = rows[node]
+
+    def given(one: Node) -> Node:
+        own = rules.of_argument(node, axis, one)
+        if own is None:
+            return whole[one]
+        return narrow[one] if one in narrow else rules.slice_of(graph, whole[one], own)
+
+    copy = graph.node_copy(node, given)
+    copy.meta = {}
+    if node.target in VIEWS:
+        copy.args = (copy.args[0], sizes_of_row(node, axis, rules.read))
+    return copy
+
+
+def _module(origin: GraphModule, graph: Graph) -> GraphModule:
+    graph.eliminate_dead_code()
+    graph.lint()
+    return GraphModule(origin, graph)
