@@ -6,6 +6,7 @@ operators in one kernel and does not round in between. A captured graph launches
 once, from and into memory that stays its own.
 """
 
+import atexit
 import logging
 import threading
 import time
@@ -26,6 +27,7 @@ _WARM_UP = 3  # calls before a capture, in which libraries allocate what they ke
 #: relative difference of outputs that another order of rounding may make, in half precision too
 _ROUNDING = 0.1
 
+_PATIENCE = 60.0  #: seconds that the end of the process waits for a compilation
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Replay:
             work = threading.Thread(target=self._compile, args=(plain,), daemon=True)
             work.name = "compile-step"
             work.start()
+            # a process that ends in the middle of a compilation may abort
+            atexit.register(work.join, _PATIENCE)
 
     def _compile(self, plain: Traced) -> None:
         with ONE_AT_A_TIME:
