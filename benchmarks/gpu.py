@@ -42,7 +42,7 @@ def main() -> None:
     """Parse, measure, write."""
     options = _parsed()
     began = options.began or time.time()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", folder)
         sheet = Sheet(
             environment=_environment(options),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -12,33 +12,40 @@ from benchmarks.engine_memory import memory_table
 from benchmarks.engine_models import Setting
 from benchmarks.gpu_clock import on_card, timed
 from benchmarks.gpu_sheet import Figures, Sheet
-from benchmarks.gpu_steps import CAPTURED, COMPILED, Shape, of_shape, ready
-from benchmarks.half_precision import CompiledSteps, judged
+from benchmarks.gpu_steps import Shape, of_shape, ready
+from benchmarks.half_precision import Replay, TracedSteps, judged
 from transexplain.engine.steps import Steps
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Attribution
 
+Way = Replay | Literal["eager"]
 PART = "half precision against float64"
 MEMORY = "memory of one item"
-DTYPES, METHODS, WAYS = ("bfloat16", "float16"), ("lrp", "attnlrp"), ("eager", "compiled")
+METHODS = ("lrp", "attnlrp")
+WAYS: tuple[Way, ...] = ("eager", "compiled")
+#: between these two: whether tracing, capturing or rounding moves relevance
+BETWEEN: tuple[Way, ...] = ("replayed", "compiled, rounded as eager")
 SHAPE = Shape(batch=64)  # that of a row of timings: it is compiled already
 
 
-def precision_rows(sheet: Sheet, setting: Setting, dtype: str, ways: Sequence[str] = WAYS) -> None:
+def precision_rows(
+    sheet: Sheet, setting: Setting, dtype: str, ways: Sequence[Way], methods: Sequence[str]
+) -> None:
     """Rank correlation of each item with its float64 explanation, and the ledger's gap."""
-    for method in METHODS:
+    for method in methods:
         for way in ways:
             name = f"{dtype}, {method}, {way}"
             sheet.row(PART, name, partial(_half, setting, dtype, method, way))
 
 
-def _half(setting: Setting, dtype: str, method: str, way: str) -> Figures:
+def _half(setting: Setting, dtype: str, method: str, way: Way) -> Figures:
     model = of_shape(SHAPE, replace(setting, dtype=dtype)).model
-    steps = Steps("eager") if way == "eager" else CompiledSteps()
+    steps = Steps("eager") if way == "eager" else TracedSteps(way)
     found = judged(_right(setting, dtype, method), _explained(model, setting, method, steps))
     model.steps["steps"] = Steps("eager")
     note = (
-        f"rank {found['rank_median']:.4f}, worst {found['rank_worst']:.4f}; "
+        f"rank {found['rank_median']:.4f}, worst {found['rank_worst']:.4f} "
+        f"(item {found['ranks'].index(min(found['ranks']))}); "
         f"gap {found['gap_median']:.1e}, worst {found['gap_worst']:.1e}; "
         f"other class {found['other_class']} of {found['items']}"
     )
@@ -93,6 +100,3 @@ def _replayed(setting: Setting, tokens: int, kind: str) -> Figures:
     found = timed(lambda: made.begin(*examples[:-1]).end(examples[-1]), device, quick=setting.quick)
     peak = found["peak_gib"]
     return {**found, "peak_gib": None if peak is None else peak - before / 2**30}
-
-
-KINDS_OF_MEMORY = (CAPTURED, COMPILED)

@@ -68,6 +68,7 @@ def tasks_of(setting: Setting) -> list[Task]:
         _second_start(setting),
         _attention(setting),
         _precision("float16", setting),
+        _between(setting),
         *methods[-WARM_AFTER_ALL:],
         _dynamic(setting),
     ]
@@ -111,8 +112,16 @@ def _peers(shape: Shape, setting: Setting) -> Task:
 
 def _precision(dtype: str, setting: Setting) -> Task:
     ways = ("eager",) if setting.quick else gpu_precision.WAYS
-    run = partial(gpu_precision.precision_rows, setting=setting, dtype=dtype, ways=ways)
-    return Task(gpu_precision.PART, dtype, 16, run)
+    methods = gpu_precision.METHODS
+    rows = partial(gpu_precision.precision_rows, setting=setting, dtype=dtype)
+    return Task(gpu_precision.PART, dtype, 16, partial(rows, ways=ways, methods=methods))
+
+
+def _between(setting: Setting) -> Task:
+    ways = ("replayed",) if setting.quick else gpu_precision.BETWEEN
+    rows = partial(gpu_precision.precision_rows, setting=setting, dtype="bfloat16")
+    run = partial(rows, ways=ways, methods=("attnlrp",))
+    return Task(gpu_precision.PART, "bfloat16, attnlrp, between eager and compiled", 40, run)
 
 
 def _method(method: str, setting: Setting) -> Task:

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch._inductor.config
 from scipy.stats import spearmanr
 
 import transexplain as te
@@ -40,11 +41,17 @@ METHODS, DTYPES = ("lrp", "attnlrp"), ("bfloat16", "float16")
 _BUCKET = 16  #: lengths that are padded to the same one
 
 
-class CompiledSteps(Steps):
-    """Every step is traced and compiled before it runs, on every device."""
+#: how a step that is traced before it runs is replayed: as it is, compiled, or compiled so that
+#: every operator rounds its result, as eager code does
+Replay = Literal["replayed", "compiled", "compiled, rounded as eager"]
 
-    def __init__(self) -> None:
+
+class TracedSteps(Steps):
+    """Every step is traced before it runs the first time, on every device."""
+
+    def __init__(self, way: Replay) -> None:
         super().__init__("auto")
+        self.way = way
         self._made: dict[Any, TracedStep] = {}
 
     def buckets(self, device: str) -> bool:
@@ -54,16 +61,23 @@ class CompiledSteps(Steps):
 
     @contextmanager
     def passes(self, step: Step) -> Iterator[Passes]:
-        """Passes over one batch, compiled."""
+        """Passes over one batch, from the trace of its shape."""
         filled = step.filled()
         if filled.key not in self._made:
-            made = filled.traced()
-            ready = on_device(compiled(made.traced, filled.examples), filled.examples)
-            self._made[filled.key] = replace(made, traced=ready)
+            self._made[filled.key] = self._traced(filled)
         found = self._made[filled.key].propagation(filled.inputs, step.shape[0])
         if found is None:
             raise RuntimeError("the trace of another batch of this shape does not apply to it")
         yield found
+
+    def _traced(self, step: Step) -> TracedStep:
+        made = step.traced()
+        ready = made.traced
+        if self.way != "replayed":
+            rounded = self.way != "compiled"
+            with torch._inductor.config.patch(emulate_precision_casts=rounded):
+                ready = compiled(ready, step.examples)
+        return replace(made, traced=on_device(ready, step.examples))
 
 
 def explained(
@@ -94,6 +108,7 @@ def judged(reference: Sequence[Attribution], found: Sequence[Attribution]) -> di
     return {
         "items": len(found),
         "other_class": len(found) - len(both),
+        "ranks": [round(one, 6) for one in ranks],
         "rank_median": float(np.median(ranks)),
         "rank_worst": min(ranks),
         "logit_median": float(np.median(logits)),
@@ -147,7 +162,7 @@ def _ways(
     yield "weights only", weights_only
     yield "eager", lambda: half(Steps("eager"))
     if options.compiled:
-        yield "compiled", lambda: half(CompiledSteps())
+        yield "compiled", lambda: half(TracedSteps("compiled"))
 
 
 def _loaded(options: argparse.Namespace, dtype: str) -> LoadedModel:
