@@ -18,6 +18,7 @@ FURTHER_CLASS_AIM = 0.9
 METHODS = tuple(AIMS)
 COUNTS = (1, 5, 10)  #: classes explained from one forward pass
 CAPTUM_GRADIENT, CAPTUM_INTEGRATED = "captum input x gradient", "captum integrated gradients"
+AUTOLRP = "autolrp, CP-LRP"
 STEPS = 50
 
 Run = Callable[[], object]
@@ -99,7 +100,7 @@ def contenders(
     for method in METHODS:
         for count in COUNTS if method in several else COUNTS[:1]:
             found.append(_method(model, batch, method, count))
-    return found + (_captum(model, batch) if captum else [])
+    return found + (_captum(model, batch) if captum else []) + [_autolrp(model, batch)]
 
 
 def _method(model: LoadedModel, batch: Batch, method: str, count: int) -> Contender:
@@ -131,6 +132,27 @@ def _captum(model: LoadedModel, batch: Batch) -> list[Contender]:
         Contender(CAPTUM_GRADIENT, gradient),
         Contender(CAPTUM_INTEGRATED, integrated, seldom=True),
     ]
+
+
+def _autolrp(model: LoadedModel, batch: Batch) -> Contender:
+    """LRP on autograd's graph with constant attention weights, as `lrp` has them."""
+    try:
+        import autolrp
+    except Exception as error:  # noqa: BLE001 - it checks torch when it is imported, and may refuse
+        return Contender(AUTOLRP, None, f"autolrp cannot be imported: {error}")
+    function, inputs, further = _from_embeddings(model, batch)
+    target = forward(model, batch).argmax(dim=1)
+    rules = autolrp.LRPConfig(rule={**autolrp.BASE, **autolrp.CPLRP})
+
+    def relevance() -> Tensor:
+        wrapped = autolrp.tensor(inputs)
+        logits = function(wrapped, *further)
+        chosen = torch.nn.functional.one_hot(target, logits.shape[1]).to(logits.dtype)
+        (logits * chosen).sum().lrp(config=rules)
+        found: Tensor = wrapped.relevance.sum(dim=-1)
+        return found
+
+    return Contender(AUTOLRP, relevance)
 
 
 def _from_embeddings(

@@ -1,5 +1,6 @@
 """Models of known shape with random weights, and batches that are encoded beforehand."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import Item
 
 MODELS = ("bert-base", "vit-b16")
+LLAMA = "llama-1b"  #: a shape that only a card computes in seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,17 +33,18 @@ class Setting:
 def build(name: str, setting: Setting, *, attention: str = "sdpa") -> LoadedModel:
     """The model called `name`, with random weights and biases, ready to be explained.
 
-    `attention` is the text model's implementation; the image model (timm) always runs fused.
+    `attention` is BERT's implementation; the others run fused.
     """
     torch.manual_seed(0)
-    module = _bert(setting, attention) if name == "bert-base" else _vit(setting)
+    with torch.device(setting.device):  # where a model of 10^9 weights is made in seconds
+        module = _MADE[name](setting, attention)
     with torch.no_grad():
         for label, parameter in module.named_parameters():
             if label.endswith("bias"):
                 parameter.normal_(std=0.02)
     module = module.to(torch_dtype(setting.dtype)).to(setting.device).eval().requires_grad_(False)
     names = tuple(str(index) for index in range(setting.classes))
-    modality = "text" if name == "bert-base" else "image"
+    modality = "image" if name == "vit-b16" else "text"
     return te.wrap(module, modality=modality, classes=names)
 
 
@@ -63,7 +66,27 @@ def _bert(setting: Setting, attention: str) -> nn.Module:
     return module
 
 
-def _vit(setting: Setting) -> nn.Module:
+def _llama(setting: Setting, _attention: str) -> nn.Module:
+    sizes = {"hidden": 2048, "layers": 16, "heads": 32, "shared": 8, "inner": 8192, "words": 32000}
+    if setting.quick:
+        sizes = {"hidden": 32, "layers": 2, "heads": 4, "shared": 2, "inner": 64, "words": 100}
+    config = transformers.LlamaConfig(
+        hidden_size=sizes["hidden"],
+        num_hidden_layers=sizes["layers"],
+        num_attention_heads=sizes["heads"],
+        num_key_value_heads=sizes["shared"],
+        intermediate_size=sizes["inner"],
+        vocab_size=sizes["words"],
+        num_labels=setting.classes,
+        max_position_embeddings=max(512, setting.tokens),
+        pad_token_id=0,
+        use_cache=False,
+    )
+    module: nn.Module = transformers.LlamaForSequenceClassification(config)
+    return module
+
+
+def _vit(setting: Setting, _attention: str) -> nn.Module:
     quick: dict[str, Any] = {"img_size": 32, "embed_dim": 32, "depth": 2, "num_heads": 2}
     module: nn.Module = _timm().create_model(
         "vit_base_patch16_224",
@@ -72,6 +95,13 @@ def _vit(setting: Setting) -> nn.Module:
         **(quick if setting.quick else {}),
     )
     return module
+
+
+_MADE: Mapping[str, Callable[[Setting, str], nn.Module]] = {
+    "bert-base": _bert,
+    "vit-b16": _vit,
+    LLAMA: _llama,
+}
 
 
 @cache

@@ -6,12 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_audit import make_audit
 
-from benchmarks import fleet_results, memory, pipeline_log, services
+from benchmarks import fleet_results, half_precision, memory, pipeline_log, services
+from benchmarks.engine_models import Setting
+from benchmarks.gpu_sheet import Sheet
+from benchmarks.gpu_tasks import tasks_of
 from transexplain.data.shard_reader import make_shards
 from transexplain.engine.composites import COMPOSITES
 from transexplain.store import results, runs, shards
@@ -20,6 +25,7 @@ from transexplain.store.revisions import open_database
 ROOT = Path(__file__).resolve().parents[1]
 AIMS = {"lrp": 1.9, "attnlrp": 2.4, "lrp-gamma": 4.0, "chefer-lrp": 6.0}
 CAPTUM = {"captum input x gradient", "captum integrated gradients"}
+AUTOLRP = "autolrp, CP-LRP"
 MEASURED = {"forward", "input x gradient", "lrp", "lrp, 5 classes", "lrp, 10 classes"}
 FURTHER = {"lrp, each further of 5", "lrp, each further of 10"}
 
@@ -46,7 +52,7 @@ def test_every_contender_has_a_row_on_every_model(ran: tuple[str, dict[str, Any]
     _, figures = ran
     for model in ("bert-base", "vit-b16"):
         rows = {row["contender"]: row for row in figures["timings"] if row["model"] == model}
-        assert set(rows) == MEASURED | FURTHER | set(AIMS) | CAPTUM
+        assert set(rows) == MEASURED | FURTHER | set(AIMS) | CAPTUM | {AUTOLRP}
         for name in MEASURED | FURTHER | (set(AIMS) & set(COMPOSITES)):
             assert rows[name]["status"] == "measured", rows[name]
             assert rows[name]["rounds"] == 2
@@ -85,6 +91,9 @@ def test_captum_is_measured_or_the_reason_is_reported(ran: tuple[str, dict[str, 
         if row["contender"] in CAPTUM:
             reported = row["status"]
             assert reported == "measured" or reported.startswith("captum cannot be imported: ")
+        if row["contender"] == AUTOLRP:
+            reported = row["status"]
+            assert reported == "measured" or reported.startswith("autolrp cannot be imported: ")
 
 
 @pytest.mark.exhaustive
@@ -155,6 +164,116 @@ def quick(module: str, *words: str, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"printed": done.stdout}
     found["figures"] = json.loads(figures.read_text(encoding="utf-8"))
     return found
+
+
+@pytest.fixture(scope="module")
+def on_card(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], str]:
+    """What the benchmark for cards prints on a CPU with toy sizes, its JSON and its Markdown."""
+    folder = tmp_path_factory.mktemp("card")
+    words = ["--quick", "--device", "cpu", "--markdown", str(folder / "figures.md")]
+    found = quick("gpu", *words, folder=folder)
+    markdown = (folder / "figures.md").read_text(encoding="utf-8")
+    return found["printed"], found["figures"], markdown
+
+
+@pytest.mark.exhaustive
+def test_every_row_for_a_card_is_there_and_finite(
+    on_card: tuple[str, dict[str, Any], str],
+) -> None:
+    _, figures, _ = on_card
+    rows = figures["rows"]
+    setting = Setting(dtype="float32", quick=True)
+    assert {row["part"] for row in rows} == {task.part for task in tasks_of(setting)}
+    assert figures["done"] == [task.key for task in tasks_of(setting)]
+    for row in rows:
+        if row["status"] != "measured":
+            assert may_be_left_out(row), row
+            continue
+        for key in ("ms", "ms_lowest", "per_second", "forwards", "rank_worst", "gap_worst"):
+            assert key not in row or 0 < row[key] < math.inf, row
+    kinds = {"eager", "traced and captured", "compiled and captured"}
+    by_name = {(row["part"], row["row"]): row for row in rows}
+    assert all(("BERT-base 256 x 128", f"lrp, {kind}") in by_name for kind in kinds)
+    forward = by_name["BERT-base 8 x 128", "forward, traced and captured"]
+    own = by_name["BERT-base 8 x 128", "lrp, eager"]
+    assert math.isclose(own["forwards"], own["ms"] / forward["ms"])
+
+
+def may_be_left_out(row: dict[str, Any]) -> bool:
+    """What a CPU need not have: other packages, a compiler, the engine's kernels."""
+    if row["row"].startswith(("autolrp", "captum")):
+        return "cannot be imported" in str(row["status"])
+    optional = ("dV alone", "compiled and captured", "dynamic graph", "symbolic sizes")
+    return row["row"].endswith(optional)
+
+
+@pytest.mark.exhaustive
+def test_the_rows_for_a_card_are_printed_and_written_as_tables(
+    on_card: tuple[str, dict[str, Any], str],
+) -> None:
+    printed, figures, markdown = on_card
+    assert "toy shapes" in markdown
+    for row in figures["rows"]:
+        assert f"{row['part']}: {row['row']}: " in printed
+        assert f"\n| {row['row']} |" in markdown
+
+
+def test_a_row_that_fails_says_why_and_the_next_goes_on(tmp_path: Path) -> None:
+    sheet = Sheet({}, "cpu", tmp_path / "rows.json", tmp_path / "rows.md")
+
+    def broken() -> dict[str, Any]:
+        raise RuntimeError("CUDA error: a | in a message\nand a line")
+
+    sheet.row("part", "first", broken)
+    sheet.row("part", "second", lambda: {"ms": 1.5, "worst": math.nan})
+    sheet.left_out("part", "third")
+    sheet.done.append("part: first")
+    sheet.write()
+    states = [row["status"].partition(":")[0] for row in sheet.rows]
+    assert states == ["failed", "measured", "left out"]
+    lines = (tmp_path / "rows.md").read_text(encoding="utf-8").splitlines()
+    assert [line.count("|") for line in lines if line.startswith("|")] == [3] * 5
+    again = Sheet({}, "cpu", tmp_path / "rows.json", None)
+    again.take_up()
+    assert [row["row"] for row in again.rows] == ["first", "second", "third"]
+    assert again.rows[1]["worst"] is None, "JSON has no NaN"
+    assert again.done == ["part: first"]
+
+
+def test_what_no_longer_fits_is_named_as_left_out(tmp_path: Path) -> None:
+    words = ["--quick", "--device", "cpu", "--minutes", "0.01"]
+    rows = quick("gpu", *words, folder=tmp_path)["figures"]["rows"]
+    assert len(rows) == len(tasks_of(Setting(quick=True)))
+    assert {row["status"] for row in rows} == {"left out: no time"}
+
+
+def test_relevance_that_moved_is_judged_item_by_item() -> None:
+    def one(relevance: list[float], logit: float, index: int = 0) -> Any:
+        return SimpleNamespace(
+            relevance=np.array(relevance), logit=logit, class_index=index, ledger=None
+        )
+
+    right = [one([1, 2, 3], 1.0), one([1, 2, 3], -2.0), one([3, 2, 1], 1.0)]
+    found = [one([1, 2, 9], 1.1), one([3, 2, 1], -2.0), one([3, 2, 1], 1.0, index=1)]
+    judgement = half_precision.judged(right, found)
+    assert (judgement["rank_median"], judgement["rank_worst"]) == (0.0, -1.0)
+    assert math.isclose(judgement["logit_worst"], 0.1)
+    assert (judgement["items"], judgement["other_class"]) == (3, 1)
+    assert judgement["gap_worst"] is None
+
+
+@pytest.mark.exhaustive
+def test_half_precision_is_judged_on_a_model_and_its_texts(tmp_path: Path) -> None:
+    words = [*tiny_data(tmp_path), "--positions", "16", "--items", "6", "--dtypes", "bfloat16"]
+    rows = quick("half_precision", *words, folder=tmp_path)["figures"]
+    assert [(row["method"], row["way"]) for row in rows] == [
+        (method, way) for method in ("lrp", "attnlrp") for way in ("weights only", "eager")
+    ]
+    for row in rows:
+        assert row["items"] == 6
+        assert row["rank_worst"] <= row["rank_median"] <= 1
+        assert 0 <= row["gap_median"] <= row["gap_worst"] < 0.1
+        assert (row["gap_worst"] < 1e-12) == (row["way"] == "weights only")
 
 
 def tiny_data(folder: Path) -> list[str]:
