@@ -267,9 +267,9 @@ class AuditResult:
         """The verdict, the findings and the groups, for a notebook."""
         counts = self.summary.counts
         found = "".join(f"<li>{html.escape(one.text)}</li>" for one in self.summary.headline)
-        told = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
+        warnings = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
         table = _table(self.summary.groups.verdicts) if self.summary.groups else ""
-        before = f"<p>Before you read it:</p><ul>{told}</ul>" if told else ""
+        before = f"<p>Before you read it:</p><ul>{warnings}</ul>" if warnings else ""
         return (
             f"<div><p><strong>{html.escape(self.verdict)}</strong></p>{table}"
             f"<details><summary>Findings</summary><ul>{found}</ul></details>{before}"

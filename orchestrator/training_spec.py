@@ -150,7 +150,7 @@ class ExplainerSection(Section):
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     classes: int | None = Field(
-        default=2, ge=1, description="asked of each item: the predicted one and others; null: all"
+        default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
     )
     layers: tuple[int, ...] | None = Field(
         default=None, min_length=1, description="that are read; default: first, middle, last"

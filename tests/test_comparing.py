@@ -54,7 +54,7 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
         assert one.method in page.text
     assert page.text.count("unbelievably") == 2 * (len(METHODS) - 2)
     assert "Not defined for this model" in page.text
-    assert page.text.count("the same whatever class is asked") >= 4
+    assert page.text.count("the same for every class") >= 4
     assert "Red speaks for the class, blue against it" in " ".join(page.text.split())
     with pytest.raises(ConfigurationError, match="palette"):
         te.render.comparison(found, palette="pink")

@@ -194,11 +194,11 @@ def _answered(model: LoadedModel, explained: Explained, *, pictured: bool) -> It
 
 
 def _picture_of(item: Item | None) -> Any:
-    """The picture as it was given; of one that was opened here the path, which takes no memory."""
+    """The picture as it was given; its path where it was read from a file, to save memory."""
     if item is None or isinstance(item.content, Mapping):
         return None
-    opened = item.source is not None and Path(item.source).is_file()
-    return item.source if opened else item.content
+    from_file = item.source is not None and Path(item.source).is_file()
+    return item.source if from_file else item.content
 
 
 def _probabilities(model: LoadedModel, logits: Sequence[float]) -> dict[str, float]:

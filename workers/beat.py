@@ -40,7 +40,7 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
     producer = None
 
     def setup_schedule(self) -> None:
-        """Have the tasks of the schedule at hand; raises as `open_database`."""
+        """Open the store and prepare the tasks of the schedule; raises as `open_database`."""
         if not PERIODIC.keys() & self.app.tasks.keys():
             settings: Settings = self.app.settings
             db = open_database(settings.database_url)  # for as long as this process lives

@@ -291,7 +291,7 @@ class Workbench:
     ) -> End:
         """Claim a shard (any, or this one), explain and save it; several threads may call this.
 
-        `revoked` is asked between batches; where it is true the work stops.
+        `revoked` is called between batches; where it returns true the work stops.
 
         Returns:
             `nothing` if no shard could be claimed; `fenced` if another worker had it meanwhile;

@@ -25,7 +25,7 @@ from workers.message_guard import (
 
 EVENTS = ".celeryev"  #: in the names of exchanges and queues of events
 _MAILBOX = ".pidbox"
-#: what may be asked of a worker: what it does, to leave a task, to take fewer; not to end
+#: what a worker accepts: to report what it does, leave a task or take fewer; not to end
 COMMANDS = frozenset(
     (
         *("active", "active_queues", "clock", "hello", "ping", "query_task", "registered"),

@@ -132,7 +132,7 @@ _REVOKED = "its task was revoked"
 
 
 class ShardFailedError(Exception):
-    """What Celery is told of a shard whose attempt failed; the reason is in the shard's row."""
+    """Reports a shard whose attempt failed to Celery; the reason is in the shard's row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +218,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         """All is prepared already."""
 
     def stop(self, worker: Any) -> None:
-        """Close what was opened, after the tasks that are under way."""
+        """Close what `start` created, after the tasks that are under way."""
         self._bench.stop.set()
         worker.pool.on_stop()
         worker_ready.disconnect(self._ready)
@@ -293,7 +293,7 @@ class ShardTask:
         if end == "failed":
             raise ShardFailedError(f"see `transexplain status {run_id}`")
         # no outcome of this task: another has it, or had it, or it was cancelled
-        if not (end == "fenced" and revoked()):  # of that Celery has told already
+        if not (end == "fenced" and revoked()):  # Celery has reported that already
             _report_end(task, end)
         raise Ignore
 

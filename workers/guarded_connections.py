@@ -4,8 +4,8 @@ kombu decompresses a message before it asks who sent it, decodes what a Redis qu
 looking, and py-amqp decodes a sender's properties while it reads from the socket; an error in any
 of these ends the worker, and RabbitMQ delivers the message again. So the guard stands where a
 delivery enters: at the answer to Redis' BRPOP, at the frames of AMQP, and before the callback of a
-consumer. What is refused is acknowledged at once and told to `on_refused`, an option of the
-transport; Celery sees only what the guard has written again.
+consumer. What is refused is acknowledged at once and reported to `on_refused`, an option of
+the transport; Celery sees only what the guard has written again.
 """
 
 import logging

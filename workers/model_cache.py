@@ -33,7 +33,7 @@ class ModelCache:
 
     `memory` is the budget in bytes for weights and buffers on one device; None: half of that
     device's memory (of the host's for the CPU, a container's limit respected), divided by the
-    `neighbours` that share it. The model asked for last is kept whatever its size.
+    `neighbours` that share it. The model requested last is kept whatever its size.
     """
 
     def __init__(

@@ -168,7 +168,9 @@ def _number(value: float | None, form: str) -> str:
 
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-t", help="as the audit asked; default: predicted, else its first"),
+    typer.Option(
+        "--target", "-t", help="as the audit names it; default: predicted, else its first"
+    ),
 ]
 Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
 Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]

@@ -111,7 +111,7 @@ def _supervise(
     several = replace(options, max_shards=_MAX_SHARDS if max_shards is None else max_shards)
     crew = options_per_device(devices, several)
     logs.configure(options.log_format)
-    # opened now: what is wrong with it every child would say
+    # connect now: otherwise every child would report the same error
     with open_database(settings.database_url) as store:
         return supervise(settings, crew, on_death=lambda pid: free(store, pid))
 

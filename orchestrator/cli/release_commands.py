@@ -26,7 +26,9 @@ _FAILED = 1
 def gate(
     run_id: opt.RunId = "latest",
     *,
-    policy: Annotated[Path, typer.Option("--policy", help="what is asked of the run (YAML)")],
+    policy: Annotated[
+        Path, typer.Option("--policy", help="the policy that the run must meet (YAML)")
+    ],
     junit: Annotated[
         Path | None, typer.Option("--junit", help="write the rules as JUnit XML, too")
     ] = None,

@@ -347,7 +347,7 @@ def work_and_report(
     before = runs.progress(store, run_id)
     done = before.items_done + before.items_failed
     try:
-        # before anything is said: from here on Ctrl-C loses nothing
+        # before the first output: from here on Ctrl-C loses nothing
         with stopping() as stop:
             announce(before, output)
             with run_progress(before.name, before.items_total, done, output) as display:

@@ -73,7 +73,7 @@ def train(
 
 
 class _Bar:
-    """Shows a fit as a progress bar with its losses; ends it when asked to stop."""
+    """Shows a fit as a progress bar with its losses; ends it when a stop is requested."""
 
     def __init__(self, bar: "Progress", label: str, stop: Event) -> None:
         self.bar, self.stop, self.label = bar, stop, label

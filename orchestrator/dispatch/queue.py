@@ -162,7 +162,7 @@ def _queue(db: Database, settings: Settings, run_id: str) -> str:
 
 
 _POLL = 0.5
-#: of the time at most this share is spent asking: a run of a million shards takes a second to count
+#: at most this share of the time goes into queries: counting a million shards takes a second
 _QUERY_SHARE = 0.2
 
 

@@ -1,4 +1,4 @@
-"""From specification to plan: every check that can fail before a device is asked for."""
+"""From specification to plan: every check that can fail before a device is requested."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,9 +223,8 @@ def _warnings(
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.approximates and section and section.check and section.randomised:
         yield (
-            "no model with randomised weights is asked whether it shows the same differences: an "
-            "explainer reads its own model alone. An audit with method: "
-            f"{plan.approximates.teacher} asks one"
+            "no model with randomised weights is compared: an explainer reads its own model "
+            f"alone. An audit with method: {plan.approximates.teacher} compares one"
         )
 
 

@@ -103,7 +103,7 @@ def _blocks(plan: AuditPlan) -> Sequence[Shard]:
 
 
 def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Iterator[ItemFailure]:
-    """Items that the model cannot take, and pictures that cannot be opened."""
+    """Items that the model cannot take, and pictures that cannot be read."""
     from transexplain.explaining import Request
 
     request = Request.from_plan(prepared.plan)

@@ -194,7 +194,7 @@ class AuditSpec(Section):
         return privacy_plan(self.store_text, self.redact, self.data)
 
     def exact_plan(self) -> ExactPlan | None:
-        """What the exact method is asked for, where one corrects; raises ConfigurationError."""
+        """The plan of the exact method, where one corrects; raises ConfigurationError."""
         return self.explain.exact_plan() if self.explain else None
 
     def refuse_other_models(self, model: "LoadedModel") -> None:

@@ -33,7 +33,7 @@ USUAL = (
 #: an audit measures its own method on so many items, unless its specification says otherwise
 SAMPLE = 32
 #: methods of more passes for an item, and metrics that explain again, are measured on fewer items
-#: where all methods or all metrics are asked for
+#: where all methods or all metrics are requested
 MANY_PASSES, FEW_ITEMS = 20, 100
 _TYPICAL = 32  #: positions, where only the order of magnitude matters
 _IN_AUDIT = {

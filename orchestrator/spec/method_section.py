@@ -79,7 +79,7 @@ class ExplainSection(Section):
         return self.model_copy(update={"params": resolved_params(self.method, self.params)})
 
     def exact_plan(self) -> ExactPlan:
-        """What the exact method is asked for.
+        """The plan of the exact method.
 
         Raises ConfigurationError where a method is unknown or not in logits, or both are one.
         """
@@ -138,7 +138,7 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if wanted not in (None, found["sha256"]):
         raise ConfigurationError(
             f"the explainer {where} has sha256 {found['sha256'][:12]}, and {str(wanted)[:12]} was "
-            "asked for; name that file, or leave sha256 out to take this one"
+            "requested; name that file, or leave sha256 out to take this one"
         )
     return {**params, **found}
 
@@ -171,12 +171,12 @@ def method_warnings(method: str, *, grouped: bool) -> Iterator[str]:
     facts = facts_of(method)
     if facts.reads_target == "no":
         yield (
-            f"method {method!r} gives the same relevance whatever class is asked: what "
-            "is listed for a class shows which items are in it, not what speaks for it"
+            f"method {method!r} gives the same relevance for every class: what is "
+            "listed for a class shows which items are in it, not what speaks for it"
         )
     elif facts.reads_target == "weakly":
         yield (
-            f"method {method!r} depends on the class that is asked in form, but hardly "
+            f"method {method!r} depends formally on the class that is explained, but hardly "
             "in practice; read its class sensitivity in the report"
         )
     if grouped and facts.unit != "logits":

@@ -78,7 +78,7 @@ def test_a_run_exported_and_imported_says_the_same(
     path = write_rows(tmp_path / name, audited)
     code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
     assert code == 0, printed
-    assert "Not measured, because the model is not at hand" in printed
+    assert "Not measured, because the model is not available" in printed
     assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
     imported = report(call)
     compared = [row for row in original["groups"]["rows"] if row["difference"] is not None]

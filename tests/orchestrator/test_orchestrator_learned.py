@@ -129,7 +129,7 @@ def a_damaged_header(explainer: Path) -> dict[str, Any]:
         (no_file, r"cannot read the explainer .*gone\.safetensors"),
         (a_model, r"model\.safetensors holds no explainer"),
         (a_text, r"texts\.jsonl is not a safetensors file"),
-        (other_bytes, "and 000000000000 was asked for"),
+        (other_bytes, "and 000000000000 was requested"),
         (a_damaged_header, r"explainer\.safetensors is damaged"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert found is not None and found.text.startswith("So far: ")
     nothing = biased(db, leave=6).verdict
     assert nothing is not None and nothing.kind == "unknown"
-    assert nothing.text == "Nothing was explained, so nothing can be said."
+    assert nothing.text == "Nothing was explained, so there is no result."
 
 
 def test_what_was_not_tested_is_listed_with_a_remedy(db: Database) -> None:

@@ -70,7 +70,7 @@ class ShardControls:
 
         Texts without a mention and with another one, and pictures with a region hidden, are
         answered in the same batches, by forward passes only. Raises Stopped where the observer
-        asked to stop.
+        requested a stop.
         """
         found = ControlResults()
         without, other = self._removals.items, self._swaps.items if self._swaps else []
@@ -120,7 +120,7 @@ def explain_shard(
     those of the shard, where they were read ahead.
 
     Raises:
-        Stopped: the observer asked to stop; nothing of the shard is returned.
+        Stopped: the observer requested a stop; nothing of the shard is returned.
         EngineError: the model has an operator without a rule.
     """
     begun = time.perf_counter()
@@ -288,7 +288,7 @@ def import_shard(
     `items` are those of the shard, where somebody read them before.
 
     Raises:
-        Stopped: the observer asked to stop; nothing of the shard is returned.
+        Stopped: the observer requested a stop; nothing of the shard is returned.
         DataSourceError: the snapshot is missing or not the one of the plan.
     """
     begun = time.perf_counter()

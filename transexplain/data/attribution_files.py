@@ -1,4 +1,4 @@
-"""Files of attributions made elsewhere: opened, checked, and read shard by shard."""
+"""Files of attributions made elsewhere: found, checked, and read shard by shard."""
 
 import hashlib
 import json

@@ -139,7 +139,7 @@ class GivenAttribution:
 
 
 class RowReader:
-    """Reads the rows of one file; `columns` is meaning -> name, as `asked` resolved it."""
+    """Reads the rows of one file; `columns` is meaning -> name, as `requested` resolved it."""
 
     def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
         self._requested, self._columns = requested, columns
@@ -271,7 +271,7 @@ class RowReader:
         return None if name is None else self._known(name, self._columns[meaning])
 
     def _known(self, name: str, where: str) -> str:
-        """The class of that name; raises ItemError unknown-class where others were asked for."""
+        """The class of that name; raises ItemError unknown-class where it was not requested."""
         if self._requested.classes is None:
             return name
         try:

@@ -87,7 +87,7 @@ def _dialect(
 
 def _encoding_of(path: Path) -> tuple[str, str]:
     """The encoding of a file, and what to say of it; "" where it is UTF-8."""
-    with _opened(path) as lines:
+    with _first_lines(path) as lines:
         first = next(lines, b"")
         for mark, name in _MARKS.items():
             if first.startswith(mark):
@@ -131,7 +131,7 @@ def _best_guess(some: bytes) -> str:
 
 def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
     """What separates the cells of the header line: the usual, or what it has most of instead."""
-    with _opened(path) as lines:
+    with _first_lines(path) as lines:
         head = b"".join(islice(lines, 1 if encoding not in ("utf-16", "utf-32") else 50))
     header = head.decode(encoding, "replace").partition("\n")[0]
     counts = {one: header.count(one) for one in _CELL_ENDS}
@@ -141,7 +141,7 @@ def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Iterator[bytes]]:
+def _first_lines(path: Path) -> Iterator[Iterator[bytes]]:
     """The beginnings of a file's lines."""
     try:
         with ExitStack() as stack:

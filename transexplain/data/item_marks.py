@@ -145,7 +145,7 @@ def annotations_cell(
 
 
 def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
-    """The entities that a snapshot keeps of an item, masks below `root` opened.
+    """The entities that a snapshot keeps of an item, masks below `root` read.
 
     Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
     """

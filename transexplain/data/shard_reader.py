@@ -38,7 +38,7 @@ def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
 def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
     """The items of one shard in order, with a failure in the place of each bad one.
 
-    Only the row groups that hold the shard are read; pictures are opened one by one as the
+    Only the row groups that hold the shard are read; pictures are read one by one as the
     iterator advances.
 
     Raises DataSourceError, before the first item, where the snapshot is missing or not the one
@@ -102,8 +102,8 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     """How many clusters and templates a dataset has, and what was found in its texts.
 
     `clusters` counts an item without one by itself, `single` are templates of one item;
-    `repeating`, `repeated` and `template` are as `clusters.Clustering` has them. What was not
-    asked for or not found is not there.
+    `repeating`, `repeated` and `template` are as `item_clusters.Clustering` has them. What was not
+    requested or not found is not there.
     """
     columns = _columns(ref)
     metadata = pq.read_schema(ref.snapshot).metadata or {}

@@ -234,6 +234,6 @@ class _CountedBook(LedgerBook):
 
 
 def _wait(call: Call) -> None:
-    """Let a device finish, so that seconds are those of the operator at hand."""
+    """Wait for a device, so that the seconds are those of the current operator."""
     if any(carrier.is_cuda for carrier in call.carriers):
         torch.cuda.synchronize()

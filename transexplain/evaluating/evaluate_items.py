@@ -281,7 +281,7 @@ def evaluate_items(
     The items `alone` (ids) are measured each by itself.
 
     Raises:
-        Stopped: the observer asked to stop.
+        Stopped: the observer requested a stop.
         EngineError: the model has an operator without a rule.
         ConfigurationError: a method, a metric or a baseline does not fit the model.
     """

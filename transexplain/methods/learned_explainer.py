@@ -264,7 +264,7 @@ def explain(
         sha256: of the file's bytes, where they shall be these.
 
     Returns logits (B, C); per item and target, relevance (T,) or (rows, cols) in logits, without
-    a ledger. Raises ConfigurationError for a missing or damaged file, other bytes than asked for,
+    a ledger. Raises ConfigurationError for a missing or damaged file, other bytes than requested,
     and an explainer of another model.
     """
     network, facts = _explainer_of(model, explainer, sha256)
@@ -298,7 +298,7 @@ def _read(model: LoadedModel, where: str, sha256: str | None) -> tuple[Explainer
     facts.refuse(digest=model.ref.digest, source=model.ref.source, where=where)
     if sha256 is not None and digest_of(where) != sha256:
         raise ConfigurationError(
-            f"the explainer {where} is not the one that was asked for: its bytes have another "
+            f"the explainer {where} is not the one that was requested: its bytes have another "
             f"sha256 than {sha256[:12]}; put that file back, or plan the audit again"
         )
     first = next(model.module.parameters())

@@ -66,8 +66,8 @@ _NAMED = {
     ),
 }
 _KERNELS = re.compile(r"_*(attn|experts)_impl.*")
-#: an old key that nothing opens, often with a path of the machine that saved the tokenizer
-_NEVER_OPENED = "special_tokens_map_file"
+#: an old key that nothing reads, often with a path of the machine that saved the tokenizer
+_NEVER_READ = "special_tokens_map_file"
 
 #: numbers that a loop in Python runs to before there is any tensor that could be counted
 _REPEATED = re.compile(r"(.*_)?(layers?|depths?|blocks?|stages?|levels|repeats)(_.*)?")
@@ -176,7 +176,7 @@ def _check_key(path: Path, key: str, value: Any) -> None:
 
 def _names_a_file(path: Path, key: str) -> bool:
     tokenizer = path.name in ("tokenizer_config.json", "special_tokens_map.json")
-    return tokenizer and key.endswith(("_file", "_files")) and key != _NEVER_OPENED
+    return tokenizer and key.endswith(("_file", "_files")) and key != _NEVER_READ
 
 
 def _check_number(path: Path, key: str, value: Any) -> None:

@@ -144,7 +144,7 @@ def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
     """
     if model.sites.block is None:
         raise ConfigurationError(
-            f"{model.ref.source} has no repeated layer list whose layers could be told apart; "
+            f"{model.ref.source} has no repeated layer list whose layers can be distinguished; "
             "choose a method that needs no layer"
         )
     name, outermost = model.sites.block_name, model.sites.block
@@ -247,7 +247,7 @@ class States:
     """One forward pass, with what some of its layers gave."""
 
     logits: Tensor  #: (B, C)
-    hidden: tuple[Tensor, ...]  #: (B, T, D) for each layer that was asked for
+    hidden: tuple[Tensor, ...]  #: (B, T, D) for each requested layer
     mask: Tensor  #: (B, T) true where an item has a position
     own: Tensor  #: (B, T) true where that is its own content: no special position
 

@@ -192,7 +192,7 @@ class Probe:
         An item that gets the input layer of another one must get its logits too; else relevance
         flows past the input layer (layers whose residual path is outside of them, a second branch)
         and what is measured there is not the item's. Where the two items have the same logits
-        nothing can be said, and the input layer counts as a cut.
+        the test shows nothing, and the input layer counts as a cut.
         """
         taken, given = _Exchange(), _Exchange()
         with torch.no_grad():

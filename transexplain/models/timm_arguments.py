@@ -125,7 +125,7 @@ _REFUSED = {
     "kwargs_filter": "takes arguments away",
     "pruned": "reads a description of another model",
     **dict.fromkeys(("scriptable", "exportable", "no_jit", "jit"), "changes every layer's code"),
-    **dict.fromkeys(("device", "dtype"), "is said where the model is loaded"),
+    **dict.fromkeys(("device", "dtype"), "is set where the model is loaded"),
 }
 _PRETRAINED = "fetches or opens weights elsewhere"
 

@@ -152,7 +152,7 @@ def again_checks(
     `plan` is the run's, with its data where they are now.
     """
     if plan.task == "imported":
-        yield note("model", "not at hand, so nothing is explained again; read again instead")
+        yield note("model", "not available, so nothing is explained again; read again instead")
         yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, request)
         return
     try:

@@ -87,7 +87,7 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the inputs lay, and the device that was asked for."""
+    """Where the inputs lay, and the device that was requested."""
     found = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
     files = [one["path"] for one in plan["dataset"].get("files", ())]
     lexicons = [one["path"] for one in plan.get("lexicons", ())]

@@ -291,7 +291,7 @@ def verify(
     if sample:
         yield from again_checks(db, run_id, _here(plan, request), sample, request)
     else:
-        yield note("explained again", "no item: none was asked for, or none is stored")
+        yield note("explained again", "no item: none was requested, or none is stored")
 
 
 def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:

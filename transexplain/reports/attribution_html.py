@@ -1,4 +1,4 @@
-"""One attribution as a notebook shows it: what was said, what speaks for it, and a legend."""
+"""One attribution as HTML for a notebook: the prediction, its heatmap, and a legend."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -35,7 +35,7 @@ _WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
 def verdict(summary: Summary) -> Statement:
     """What somebody has to know who reads one sentence of the report."""
     if not summary.counts.done:
-        return Statement(kind="unknown", text="Nothing was explained, so nothing can be said.")
+        return Statement(kind="unknown", text="Nothing was explained, so there is no result.")
     doubts = " ".join(_doubts(summary))
     kind, found = _found(summary)
     if mixed := mixture_sentence(summary.mixed):

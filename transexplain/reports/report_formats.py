@@ -89,7 +89,7 @@ _FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "
 
 
 def render_html(summary: Summary) -> str:
-    """One self-contained HTML page; pictures that can be opened are embedded."""
+    """One self-contained HTML page; pictures that can be read are embedded."""
     sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
     shown = [one for one in sections if one.present(summary)]
     drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}

@@ -76,7 +76,7 @@ def spectrum(one: ClassStrategies) -> Markup:
 
 
 def render(report: StrategyReport) -> str:
-    """One self-contained HTML page; pictures that can be opened are embedded."""
+    """One self-contained HTML page; pictures that can be read are embedded."""
     found, explored = report.strategies, report.explored
     return page(
         "strategies.html.j2",

@@ -51,7 +51,7 @@ _NUMBERS = frozenset(
 class Database:
     """Connections to one store; one object per process, shared by its threads.
 
-    `url` is an SQLAlchemy URL of SQLite (a file) or PostgreSQL. Nothing is opened before the
+    `url` is an SQLAlchemy URL of SQLite (a file) or PostgreSQL. It connects at the
     first transaction. Raises ConfigurationError for a URL that names anything else.
     """
 

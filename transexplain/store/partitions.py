@@ -87,8 +87,8 @@ def maintain(db: Database, ahead: int = 3) -> list[Month]:
 def exclusively(db: Database, work: Callable[[Connection], Value]) -> Value:
     """What `work` returns in a transaction that has the tables of results for itself.
 
-    The locks are asked for with little patience, again and again: whoever waits for one holds up
-    every worker behind it. Raises DatabaseError where there was no gap.
+    Each attempt to lock waits only briefly and is repeated: a waiting lock blocks every worker
+    behind it. Raises DatabaseError where no attempt succeeds.
     """
     from psycopg.errors import DeadlockDetected, LockNotAvailable
 

@@ -128,8 +128,8 @@ def iter_attributions(
 ) -> Iterator[Attribution]:
     """Attributions as they were saved, relevance in float32, in the order of the dataset.
 
-    `item_ids` and `target` (as asked, e.g. `top:2`) narrow them; an id that has none is skipped.
-    Raises ConfigurationError for an unknown run.
+    `item_ids` and `target` (as requested, e.g. `top:2`) narrow them; an id without attributions is
+    skipped. Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
     query = (

@@ -100,7 +100,7 @@ def explained_rows(
 ) -> Iterator[tuple[int, str]]:
     """(row, item id) of every item that was explained, by row; of these `rows` alone if given.
 
-    Read as they are asked for, never all at once.
+    Read as the iterator advances, never all at once.
     """
     query = (
         select(item.c.index, item.c.item_id)

@@ -70,7 +70,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]
             for row in rows:
                 copy.write_row([bind(row[name]) if bind else row[name] for name, bind in binders])
     except psycopg.Error as error:
-        # the driver was asked past SQLAlchemy; callers know only SQLAlchemy's errors
+        # COPY bypasses SQLAlchemy; callers know only SQLAlchemy's errors
         raise exc.DBAPIError.instance(
             f"COPY {table.name}", None, error, psycopg.Error, dialect=dialect
         ) from error

@@ -53,7 +53,7 @@ class Fire:
     created: float
     run_id: str | None  #: None: nothing had changed, or the run was deleted
     previous: str | None  #: the run to compare with
-    post: PostState | None  #: of the verdict; None: nobody asked for it
+    post: PostState | None  #: of the verdict; None: not requested
     post_attempts: int
     posted: float | None
     post_error: str | None  #: of the last attempt

@@ -121,7 +121,7 @@ attribution = Table(
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("item", Integer, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),  # order within the item, as asked
+    Column("ordinal", Integer, primary_key=True),  # order within the item, as requested
     Column("method", AnyText, nullable=False),
     Column("target", AnyText, nullable=False),
     Column("rank", Integer, nullable=False),

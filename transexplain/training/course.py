@@ -33,7 +33,7 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
     """Train, or go on where a training was interrupted, and write what came of it.
 
     Below `plan.output` come `model/` (what `load_model` takes), `explainer.safetensors` where one
-    was asked for, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
+    was requested, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
     measures) and `fit/` (checkpoints).
 
     Raises ConfigurationError for a model, data or output that does not fit the plan, and

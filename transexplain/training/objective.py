@@ -101,7 +101,7 @@ class ClassifierObjective:
         return {"loss": self.loss(logits, seen.labels)}
 
     def seen(self, batch: ExampleBatch) -> ExampleBatch:
-        """The batch as the model sees it in training: pictures changed where that was asked."""
+        """The batch as the model sees it in training: pictures augmented where requested."""
         if not self._optimisation.augment or self.model.modality != "image":
             return batch
         changed = replace(batch.batch, inputs=augmented(batch.batch.inputs))

@@ -100,7 +100,7 @@ class ExplainerPlan:
     """An explainer: taught by which method, of which form, and how long.
 
     `separate`: the classifier is trained first, or not at all, and then does not move; its
-    relevance is asked once. `joint`: both are trained together on cross-entropy plus `weight`
+    relevance is computed once. `joint`: both are trained together on cross-entropy plus `weight`
     times the explanation loss, and the relevance is that of the classifier as it is at each step.
     """
 

@@ -79,7 +79,7 @@ class MetricScore:
 
     item_id: str
     method: str  #: label
-    target: str  #: as asked
+    target: str  #: as requested
     metric: str  #: label
     value: float | None  #: None: it could not be computed
     curve: tuple[float, ...] = ()  #: over the metric's axis

@@ -36,7 +36,9 @@ def test_golden_row_by_hand() -> None:
     assert row.verdict == "difference"
     assert row.flagged
     assert row.reference == "all other groups"
-    assert row.note == "every entity is mentioned once: it cannot be told from its item"
+    assert (
+        row.note == "every entity is mentioned once: its effect cannot be separated from its item"
+    )
     assert rows["B"].difference == -3.0
 
 

@@ -109,9 +109,9 @@ def test_rates_that_swapping_does_not_explain_are_different_outcomes() -> None:
     assert "impact ratio 0.20" in found.reasons[0]
     assert found.reasons[1].startswith("swapping its mentions does not explain it")
     assert "labels say so of 10.0 % and 50.0 %" in found.reasons[2]
-    without = judged((), proxy(), no_swaps="the model is not at hand")
+    without = judged((), proxy(), no_swaps="the model is not available")
     assert without.verdict == "different outcomes"
-    assert "not known: the model is not at hand" in without.reasons[1]
+    assert "not known: the model is not available" in without.reasons[1]
 
 
 def test_equivalent_needs_both_and_relevance_alone_accuses_nobody() -> None:

@@ -122,7 +122,7 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
 
 
 def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
-    """As `group_table`, of cells that are at hand."""
+    """As `group_table`, from cells in memory."""
     cells = list(cells)
     references = rules.references(cells)
     compared = [
@@ -179,7 +179,7 @@ def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
     if share > _LARGE_SHARE:
         yield f"{largest.entity!r} has {share:.0%} of the group's mentions"
     elif largest.mentions == 1:
-        yield "every entity is mentioned once: it cannot be told from its item"
+        yield "every entity is mentioned once: its effect cannot be separated from its item"
 
 
 def _described(

@@ -17,7 +17,7 @@ from transexplain.evaluating.metrics.rationale_regions import Region
 from transexplain.types.items import PatchGrid
 
 Interpolation = Literal["bilinear", "nearest"]
-#: places along each side at which boxes are looked at, if nothing else is said
+#: places along each side at which boxes are sampled, by default
 PIXELS = 224
 
 #: of each pixel its relevance and whether it is marked, both flat; or why there is nothing

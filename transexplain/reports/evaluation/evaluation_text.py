@@ -77,7 +77,7 @@ def headline(evaluated: Evaluated, tables: Sequence[Table]) -> tuple[Statement, 
 
 
 def beyond_chance(difference: Difference | None) -> bool | None:
-    """Whether a difference is beyond chance; None: it cannot be said.
+    """Whether a difference is beyond chance; None: unknown.
 
     By the adjusted p; where there is no test, by an interval that excludes 0. On so few items that
     there is no interval no test could tell.
@@ -173,7 +173,7 @@ def _random(table: Table) -> Iterator[str]:
 
 
 def _beats(table: Table, row: Row) -> bool | None:
-    """Whether the best is better than `row` beyond chance; None: it cannot be said."""
+    """Whether the best is better than `row` beyond chance; None: unknown."""
     sure = beyond_chance(row.difference)
     if sure is None or row.difference is None:
         return None

@@ -68,7 +68,7 @@ def write_text(path: Path, text: str) -> None:
 
 #: made of findings: redacted as a report is
 _OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "local-law-144", "mlflow", "wandb")
-#: a row for each attribution: it loses what was said, and stays
+#: a row for each attribution: redaction keeps the row and removes the content
 _OF_ITEMS = ("parquet", "jsonl")
 
 
@@ -125,7 +125,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
 def summary_of(
     db: Database, run: AuditRun, redaction: Redaction | None, gallery: int = 0
 ) -> Summary:
-    """The findings of a run with so many examples for each class, redacted where it is asked."""
+    """The findings of a run with so many examples for each class, redacted where requested."""
     found = summarise(db, run.id, gallery=gallery)
     return found if redaction is None else redacted(found, redaction.fewest)
 

@@ -142,8 +142,8 @@ def checks(summary: Summary) -> Iterator[str]:
 def scenarios(summary: Summary) -> Iterator[str]:
     """The bias scenarios of the specification in sentences, each with what it lacks."""
     for one in scenarios_of(summary):
-        said = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
-        yield f"{said} {gap_sentence(one)}".rstrip()
+        parts = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
+        yield f"{parts} {gap_sentence(one)}".rstrip()
 
 
 def impact(summary: Summary) -> Iterator[str]:

@@ -70,8 +70,8 @@ _LONG = 60  # characters of a value in a message
 
 
 def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
-    """What differs in how two audits were asked, beside the model's weights."""
-    old, new = dict(_asked(before)), dict(_asked(after))
+    """What differs between the plans of two audits, besides the model's weights."""
+    old, new = dict(_settings(before)), dict(_settings(after))
     found = [
         Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
         for what in old
@@ -108,7 +108,7 @@ def refuse(disparities: Sequence[Disparity]) -> None:
     )
 
 
-def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
+def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     yield "modality", plan.model.modality
     yield "classes", list(plan.model.classes)
     yield "data", plan.dataset.content[:12]
@@ -196,7 +196,7 @@ _TEXT = 240  # characters of an item's text that are shown
 
 Part = TypeVar("Part", Attribution, Mention)
 Kept = TypeVar("Kept", Flip, LeastAlike)
-ClassKey = tuple[str, str]  #: target as asked, explained class
+ClassKey = tuple[str, str]  #: target as requested, explained class
 
 
 def _numbers() -> "array[float]":

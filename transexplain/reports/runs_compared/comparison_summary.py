@@ -1,5 +1,5 @@
-"""Two runs compared, in one record, with the findings in plain words: what moved, what did not,
-what cannot be said.
+"""Two runs compared, in one record, with findings in words: what changed, what did not, what is
+unknown.
 """
 
 from array import array

@@ -10,7 +10,7 @@ from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.report_section import Section, Source, Statement
 from transexplain.types.filings import Scenario
 
-#: fields of a scenario as a reader is told
+#: field of a scenario -> its title in the report
 PARTS: Mapping[str, str] = {
     "harm": "Harm",
     "affected": "Who is affected",

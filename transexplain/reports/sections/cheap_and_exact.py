@@ -67,7 +67,7 @@ def agreement(found: Mixed) -> Iterator[str]:
     if found.failed:
         yield (
             f"{found.exact} failed on {found.failed:,} of {found.items + found.failed:,} drawn "
-            "items; these left the sample, so nothing is said of items like them."
+            "items; these left the sample, so it does not represent items like them."
         )
     for reason in (UNEVEN, UNRELATED):
         if many := sum(one.reason == reason for one in found.groups):

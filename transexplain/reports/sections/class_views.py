@@ -80,7 +80,7 @@ _SMALL = 100  # items; below, two documents are enough
 def views(
     total: ShardAggregate, seen: SeenTotals, targets: Sequence[str]
 ) -> tuple[tuple[ClassView, ...], int]:
-    """A view of each (target, class), by target as asked, then the most frequent class first.
+    """A view of each (target, class), by target as requested, then the most frequent class first.
 
     The second value counts the pairs left out.
     """

@@ -143,7 +143,7 @@ def _counterfactuals(
 def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
     """What kept mentions from being swapped, or regions hidden; "": there were none."""
     if plan.task == "imported":
-        return "the attributions were imported and the model is not at hand"
+        return "the attributions were imported and the model is not available"
     if plan.model.modality == "nodes":
         return "names are swapped in texts, and regions hidden in pictures"
     if not _named(plan):

@@ -75,7 +75,7 @@ class Groups:
     removals: Ablations | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
-    planted: tuple[Planted, ...] = ()  #: by size; empty: not asked for, or nothing is compared
+    planted: tuple[Planted, ...] = ()  #: by size; empty: not requested, or nothing is compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous

@@ -165,7 +165,7 @@ def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
 
 
 def _beats(chance: float, counts: Counts) -> bool:
-    """Whether the accuracy is above chance, as far as that can be said of so few items."""
+    """Whether the accuracy is above chance; true where the items are too few to judge."""
     return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
 
 

@@ -51,7 +51,7 @@ class FaithfulnessRow:
     difference_interval: tuple[float, float] | None  #: 95 %
     common: int  #: items of the difference
     p: float | None  #: of the difference, adjusted over the rows
-    beats: bool | None  #: random, beyond chance; None: it cannot be said, or is no question
+    beats: bool | None  #: random, beyond chance; None: unknown, or not applicable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +245,7 @@ def _conservation(
     elif imported:
         yield Statement(
             kind="unknown",
-            text="Not measured, because the model is not at hand: whether explanations add up to "
+            text="Not measured, because the model is not available: whether explanations add up to "
             "the logit, whether they are faithful and tell classes apart, and whether swapped "
             "mentions change the prediction.",
         )
