@@ -1,4 +1,4 @@
-"""What is in memory as files that a specification names: items and groups of entities.
+"""Writes items and groups from memory to files that a specification can name.
 
 A file is named by its content, so the same data are one file and one snapshot.
 """

@@ -1,4 +1,4 @@
-"""A whole audit by one call: from a model and data, also in memory, to its verdict and report.
+"""Audits a model by one call, also from memory, and returns the verdict and the report.
 
 It goes the way of the command line: specification, plan, store, shards, report. A model that is in
 memory only cannot be loaded by another process.

@@ -1,4 +1,4 @@
-"""Trainings as a person writes them: specification, presets, and the plan that they become.
+"""The training specification: sections, presets, and the plan that they become.
 
 Text backbones are tuned at the rates usual for BERT (Devlin et al. 2019, section A.3: 2e-5 to
 5e-5, batches of 16 or 32, 2 to 4 epochs), vision backbones at those for fine-tuning ViT and DeiT.

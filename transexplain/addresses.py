@@ -1,4 +1,4 @@
-"""Addresses of databases, brokers and webhooks: checked, and shown without their secrets.
+"""Checks addresses of databases, brokers and webhooks, and shows them without their secrets.
 
 Passwords often hold `@`, `/`, `?` or `#` that nobody percent-encoded. Such a URL can be read in
 several ways and each library picks another one, so that a piece of the password becomes the host

@@ -1,4 +1,4 @@
-"""The public interface: load a model, explain items, render what was found."""
+"""The public interface: load a model, explain items, evaluate and render explanations."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""Whether a model can be explained: what a propagation meets in it, and what that costs."""
+"""Diagnoses whether a model can be explained exactly, which operators it uses, and what that
+costs.
+"""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""YAML and JSON that others wrote: within limits of size, depth and aliases, or refused by name.
+"""Reads YAML and JSON from untrusted files, within limits of size, depth and aliases.
 
 What is too large, too deep or too often repeated is refused before anything is built of it. What
 is read holds nothing but mappings, lists, texts, truths, null, integers of 64 bits and floats:

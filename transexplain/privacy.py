@@ -1,4 +1,5 @@
-"""The function of a user that says which characters of a text must not be stored.
+"""Loads the user's redaction function, which names the characters of a text that must not be
+stored.
 
 To import a module is to run it. So no module is imported because a specification, a plan or a row
 of the database names it: the operator has to allow it by `TRANSEXPLAIN_REDACT_MODULES`, or it is

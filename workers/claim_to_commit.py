@@ -1,4 +1,4 @@
-"""The one path of a shard from claim to commit, for the local executor and for a fleet's tasks.
+"""Works on a shard from claim to commit, for the local executor and for a fleet's tasks.
 
 On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and repeat.
 

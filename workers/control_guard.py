@@ -1,4 +1,4 @@
-"""The guard of remote control: commands, their replies and events, in plain JSON and no longer.
+"""Checks Celery's remote-control messages: commands, replies and events, as bounded plain JSON.
 
 These come to queues of their own, see `is_control`. A command names one of `COMMANDS`, and a worker
 or none: a pattern would be a sender's regular expression. What passes is written again.

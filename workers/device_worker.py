@@ -1,4 +1,4 @@
-"""A pool for Celery whose tasks are threads around one device.
+"""A Celery worker for one device, with a pool whose tasks are threads.
 
 Celery's main thread stays free, so that `inspect`, `revoke`, `rate_limit`, events and heartbeats
 work while a shard is computed; its `solo` pool would answer between two shards. One message is in

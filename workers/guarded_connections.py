@@ -1,4 +1,4 @@
-"""Connections to the broker whose deliveries pass the guard of messages before anything else.
+"""Connections to the broker that check every delivery before Celery sees it.
 
 kombu decompresses a message before it asks who sent it, decodes what a Redis queue holds without
 looking, and py-amqp decodes a sender's properties while it reads from the socket; an error in any

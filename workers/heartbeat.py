@@ -1,4 +1,4 @@
-"""The lease keeper: renews a claim from its own thread while the work makes progress."""
+"""Renews the lease on a shard from its own thread while the work makes progress."""
 
 import faulthandler
 import os

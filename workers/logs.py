@@ -1,4 +1,4 @@
-"""Logs of workers: lines to read, or one JSON object each, that say whose work they tell of."""
+"""Logs of workers: lines to read, or one JSON object each, with the run and shard."""
 
 import logging
 from collections.abc import Iterator

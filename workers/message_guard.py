@@ -1,4 +1,4 @@
-"""The guard of messages: what is one of ours, and why anything else is refused.
+"""Checks shard messages: which are valid, and why any other is refused.
 
 Whoever reaches the broker can put anything on a queue. One of our messages says `(run id, shard
 index)` and nothing else, so everything else is refused: before it is decoded where it is too long

@@ -1,6 +1,4 @@
-"""The verb that explains one text or picture, by one method or by all: terminal, HTML, JSON or
-PNG.
-"""
+"""The verb that explains one text or picture, by one method or by all: explain."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Verbs that look into what a run found: strategies, matches."""
+"""Verbs that look into the findings of runs: compare, strategies, matches."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The verb that brings in attributions made elsewhere: import."""
+"""The verb that imports attributions made elsewhere: import."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,5 +1,5 @@
-"""Verbs of operators: worker and metrics-server, and the store's own (db upgrade, check, maintain,
-prune, vacuum, backup).
+"""Verbs of operators: worker, metrics-server, and db (upgrade, check, maintain, prune, vacuum,
+backup).
 """
 
 import logging

@@ -1,5 +1,6 @@
-"""What several verbs share: options, the store, warnings. Options of a specification stand in its
-sections."""
+"""Options and steps that several verbs share: the specification, the output, the store,
+warnings.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""Verbs for other programs and for the file: gate, export, manifest, verify."""
+"""Verbs for releases and archives: gate, export, manifest, verify."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator

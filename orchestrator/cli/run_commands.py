@@ -1,4 +1,4 @@
-"""Verbs of audits: validate, plan, run, submit, resume, retry, cancel; a run driven to its end."""
+"""Verbs that start and continue audits: validate, plan, run, submit, resume, retry, cancel."""
 
 import json
 from collections.abc import Callable

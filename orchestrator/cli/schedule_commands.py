@@ -1,4 +1,4 @@
-"""Verbs of what happens by itself: schedule, sweep, beat."""
+"""Verbs of scheduled audits: schedule, sweep, beat."""
 
 import json
 from contextlib import suppress

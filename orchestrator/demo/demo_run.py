@@ -1,4 +1,6 @@
-"""The demo: two trained models, two audits, two reports, and whether the plant was found."""
+"""Runs the demo: two trained models, two audits, two reports, and whether the planted bias was
+found.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

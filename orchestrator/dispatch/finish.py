@@ -1,4 +1,4 @@
-"""The end of a run: its reports on disk, its findings in a few lines, its exit code."""
+"""Finishes a run: writes its reports, prints its findings, and chooses the exit code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

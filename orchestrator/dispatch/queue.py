@@ -1,4 +1,6 @@
-"""Messages to the queue: one for each shard of a run, and again for those that the broker lost."""
+"""Sends messages to the queue: one for each shard of a run, and again for those that the broker
+lost.
+"""
 
 import threading
 import time

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM as a wish: work ends between two batches, with nothing lost.
+"""Handles Ctrl-C and SIGTERM: work ends between two batches, and nothing is lost.
 
-The first Ctrl-C asks, the second ends the process at once, wherever it is: while a model loads, a
-report is drawn or children are waited for.
+The first Ctrl-C requests a stop. The second ends the process at once, also while a model loads, a
+report is drawn or the process waits for children.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""What `validate` finds in the data: rows that will fail and why, and who is mentioned."""
+"""Checks the data for `validate`: rows that will fail and why, and which groups are mentioned."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

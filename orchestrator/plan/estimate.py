@@ -1,4 +1,4 @@
-"""What an audit will cost: passes by purpose, time here, bytes in the store; mentions."""
+"""Estimates the cost of an audit: passes by purpose, time here, bytes in the store."""
 
 import json
 import time

@@ -1,6 +1,4 @@
-"""One look at the schedules: the runs that are due, begun once whoever looks, and the loop that
-looks again.
-"""
+"""Starts the runs that are due on the schedules, once each, and repeats this in a loop."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Verdicts of scheduled runs, posted to a webhook once each."""
+"""Posts verdicts of scheduled runs to a webhook, once each."""
 
 import hashlib
 import hmac

@@ -1,4 +1,6 @@
-"""The section `data`: which items, what their columns mean, which of them are alike."""
+"""The section `data`: which items, what their columns mean, and which of them are
+near-duplicates.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self

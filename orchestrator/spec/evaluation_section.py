@@ -1,4 +1,4 @@
-"""The section `evaluation`: what is measured about explanations, as a checked plan."""
+"""The section `evaluation`: which methods and metrics are measured, as a checked plan."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

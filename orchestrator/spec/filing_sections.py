@@ -1,4 +1,4 @@
-"""The sections `groups.scenario` and `groups.impact`: what a report is filed with."""
+"""The sections `groups.scenario` and `groups.impact`: the statements that a filing needs."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Privacy: the section `redact`, and what becomes of texts before they are stored."""
+"""The section `redact`, and how texts are treated before they are stored."""
 
 from collections.abc import Mapping
 from dataclasses import replace

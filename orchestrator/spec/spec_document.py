@@ -1,4 +1,4 @@
-"""Specifications as YAML documents: read, settings put over them, every problem named."""
+"""Reads specifications from YAML, applies `--set` overrides, and names every problem."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller

@@ -1,5 +1,5 @@
-"""The computation of a shard: items in, attributions, aggregates and the results of its controls
-out; no queue, no SQL.
+"""Computes one shard: from items to attributions, aggregates and control results; no queue,
+no SQL.
 """
 
 import time

@@ -1,4 +1,6 @@
-"""Mentions in a sample of texts, ablated and swapped: what then becomes of the answer."""
+"""Ablates and swaps mentions in a sample of texts, and measures the answers to the changed
+texts.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""A sample of items explained again: by models with random weights, and by the exact method of a
-mixed audit.
+"""Explains a sample of items again: with randomised models, and with the exact method of a mixed
+audit.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,4 +1,6 @@
-"""A region of a picture hidden in three ways: filled, blurred and in-painted."""
+"""Hides regions of pictures in three ways (filled, blurred, in-painted), and measures the
+answers.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator

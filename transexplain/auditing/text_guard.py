@@ -1,4 +1,6 @@
-"""Every shard's result passes here before it is stored; see docs/explanation/privacy.md."""
+"""Removes or hashes all texts of a shard's result before it is stored; see
+docs/explanation/privacy.md.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

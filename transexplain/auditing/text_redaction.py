@@ -1,4 +1,6 @@
-"""Three ways to keep a text out of the store: hashes of its words, nothing, or blanks in it."""
+"""Three ways to keep a text out of the store: hash its words, store nothing, or blank parts
+of it.
+"""
 
 import hmac
 import re

@@ -1,4 +1,4 @@
-"""Which columns of a file hold attributions, and which of them a row needs."""
+"""Reads one row of a file of attributions: which columns hold what, and which a row needs."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a text file is written: its encoding, and what separates its cells; given or detected."""
+"""How a text file is written: its encoding and its delimiter, given or detected."""
 
 import codecs
 import gzip

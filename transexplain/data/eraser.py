@@ -1,4 +1,4 @@
-"""Texts with the rationales people marked, in the format of the ERASER benchmark.
+"""Reads texts with human rationales in the format of the ERASER benchmark.
 
 DeYoung et al. 2020: a file of annotations for each split, and the documents they are about in
 `docs.jsonl` or, one file each, in the folder `docs`.

@@ -1,4 +1,4 @@
-"""File formats of datasets: delimited text, JSON lines and Parquet."""
+"""Reads rows of delimited text, JSON lines and Parquet files."""
 
 import csv
 import gzip

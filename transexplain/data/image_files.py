@@ -1,4 +1,4 @@
-"""Pictures: how a file is decoded, and folders of pictures as a dataset."""
+"""Decodes picture files, and reads folders of pictures as a dataset."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Finding texts that are nearly the same: copies, retweets, letters that differ in a name.
+"""Finds texts that are nearly the same: copies, retweets, letters that differ in a name.
 
 MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman 2020, section 3.4) proposes pairs,
 their words decide.

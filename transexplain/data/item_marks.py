@@ -1,4 +1,4 @@
-"""What people marked in an item: rationales, and the entities that it mentions."""
+"""Reads human annotations of an item: rationales, and the entities that it mentions."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Cutting a dataset into shards."""
+"""Cuts a dataset into shards, and reads the items of one shard from the snapshot."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Snapshots: a source written once as Parquet that opens at any row, named by its content."""
+"""Writes a source once as a Parquet snapshot that is read from any row and named by its content."""
 
 import hashlib
 import heapq

@@ -1,4 +1,6 @@
-"""Tokens that another program cut a text into: where each stands, and which words they make."""
+"""Aligns the tokens of another program with a text: where each stands, and which words they
+form.
+"""
 
 import re
 import unicodedata

@@ -1,4 +1,6 @@
-"""Attention and other composed functions in parts that a mode sees, and the maps met there."""
+"""Splits attention and other composed functions into operators that a mode sees, and reads the
+attention maps.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""A census of one forward and one backward pass: which operators were met, and which rule took
-them.
-"""
+"""Counts which operators one forward and backward pass meets, and which rule handles each."""
 
 import time
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Composites, named choices of one rule per operator kind (design, section 4), and the parameters
-of rules.
+"""Composites, which choose one rule per operator kind (design, section 4), and the parameters of
+rules.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Which axis of a carrier counts the items: sums per item, and how operators move the axis."""
+"""Tracks which axis of a tensor counts the items, for sums per item."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where every unit of the explained logit went, and what every operator books of it."""
+"""The ledger: where all relevance of an explained logit went, by operator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Forward once, then one backward pass per explained target."""
+"""Propagates relevance: one forward pass, then one backward pass per explained target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Autograd functions of the relevance form: the backward pass carries relevance R itself."""
+"""Autograd functions of the relevance form: the backward pass carries relevance itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Autograd functions of the rescale rule: what flows back are multipliers (Shrikumar et al. 2017).
+"""Autograd functions of the rescale rule: the backward pass carries multipliers (Shrikumar et al.
+2017).
 
 With dx = x - x' the difference from the reference, the multipliers m of an operator satisfy
 sum m dx = dy exactly, and follow the chain rule (their Eq. 3) as gradients do. All that depends

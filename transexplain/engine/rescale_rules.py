@@ -1,4 +1,5 @@
-"""What each operator kind does under the rescale rule; all multipliers sum to their difference.
+"""The rescale rule of each operator kind; multipliers times input differences sum to the output
+difference.
 
 A function of one number has the quotient of differences (Shrikumar et al. 2017, section 3.5.2). A
 product of two carriers, as any quadratic form, has its gradient half way between both values:

@@ -1,4 +1,4 @@
-"""Rules of the gradient form for operators without weights: moves, joins, functions, sums,
+"""Rules of the gradient form for operators without weights: shapes, joins, functions, sums,
 products, scales.
 """
 

@@ -1,4 +1,5 @@
-"""What the engine knows of a tensor: one record for each, and the questions that rules have.
+"""The record that the engine keeps of a tensor: its item axis, its origin and its dependence on the
+input.
 
 A mode sees tensors, not modules, and a tensor cannot say by itself where it came from. So each
 tensor that the engine meets may hold a `TensorRecord`, in one attribute. It lives and dies with

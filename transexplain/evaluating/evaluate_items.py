@@ -1,4 +1,4 @@
-"""Items explained by several methods, and every explanation measured by several metrics."""
+"""Explains items by several methods, and scores every explanation by several metrics."""
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an evaluation measures, and the methods that it explains items with again."""
+"""The plan of an evaluation, and the bench on which metrics explain an item again."""
 
 import dataclasses
 import time

@@ -1,6 +1,4 @@
-"""Which items share a batch, and how large it may be: similar lengths, a budget of positions, the
-memory of the device.
-"""
+"""Chooses batches: items of similar length, a budget of positions, the memory of the device."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What to explain and how, and the result of one item."""
+"""The request for explanations (method, targets, parameters), and the result for one item."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
-"""What methods at the input layer have in common: the model as its function, products to
-positions, completeness.
+"""Shared parts of methods at the input layer: the model as a function of it, relevance per
+position, completeness.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What an input layer is compared with: baselines, and noise that belongs to an item."""
+"""Baselines at the input layer, and noise that is the same for an item in every batch."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Attention maps over the positions of the result, their relevance, and which row the classifier
+"""Attention maps over the positions of an item, their relevance, and the row that the classifier
 reads.
 """
 

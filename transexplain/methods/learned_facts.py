@@ -1,4 +1,4 @@
-"""Explainers that learn: the facts in an explainer's file, and the explainers that a plan names."""
+"""The facts in the file of a learned explainer, and the explainers that a plan names."""
 
 import hashlib
 import json

@@ -1,6 +1,4 @@
-"""The table of methods: their place, parameters, unit and cost, and what needs to be known of each
-before it runs.
-"""
+"""The table of methods: their function, parameters, unit and cost, known without importing them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

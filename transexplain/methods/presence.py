@@ -1,4 +1,6 @@
-"""The model as a function of which positions are present, and what stands where one is absent."""
+"""The model as a function of which positions are present, and the values that replace absent
+ones.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence

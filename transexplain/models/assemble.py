@@ -1,4 +1,6 @@
-"""Put a module, its encoder and what was probed together: the last step of every loader."""
+"""Assembles a loaded model from a module, its encoder and what was probed: the last step of every
+loader.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

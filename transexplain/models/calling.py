@@ -1,4 +1,4 @@
-"""How a module is called: which inputs its forward takes, and where the logits are."""
+"""Calls a module: which inputs its forward takes, and where its output holds the logits."""
 
 import inspect
 from collections.abc import Iterator, Mapping

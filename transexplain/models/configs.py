@@ -1,5 +1,5 @@
-"""The JSON files of a model directory, checked before any library reads them, and a bound on what
-they may build.
+"""Checks the JSON files of a model directory before any library reads them, and bounds the size of
+the model that they describe.
 """
 
 import json

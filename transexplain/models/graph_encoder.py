@@ -1,4 +1,4 @@
-"""Graphs to model inputs, and where the nodes are at the input layer."""
+"""Encodes graphs as model inputs, and finds the nodes at the input layer."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The outputs of layers of one forward pass, as (B, T, D) each, with and without the graph."""
+"""Hidden states (B, T, D) of layers in one forward pass, with or without gradients."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,4 @@
-"""Models from a hub: only plain data files, pinned to the commit they came from, fetched in
-silence.
-"""
+"""Fetches models from a hub: plain data files only, pinned to a commit."""
 
 import hashlib
 import re

@@ -1,6 +1,4 @@
-"""Pictures to pixel tensors, the patch grid of their positions, and the part of a picture they
-show.
-"""
+"""Encodes pictures as pixel tensors, with the patch grid and the crop that the model sees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

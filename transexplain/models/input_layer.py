@@ -1,4 +1,6 @@
-"""Where relevance is measured: found by structure, never by a model family's names."""
+"""The input layer, where relevance is measured: found by structure, without names of model
+families.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping

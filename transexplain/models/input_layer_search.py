@@ -1,4 +1,4 @@
-"""Choose where relevance is measured: the first repeated layers whose input is all they read."""
+"""Searches for the input layer: the first repeated layers that read nothing but their input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a loaded model offers: encode items, make batches, run with a tap at the input layer.
+"""A loaded model: encodes items, makes batches, and runs with access to the input layer.
 
 Some models mix what shares a batch (padding that a Fourier transform or a convolution reads). Their
 logits for an item then depend on its neighbours, and so would its explanation; whether a model

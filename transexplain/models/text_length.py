@@ -1,4 +1,4 @@
-"""How long a text may be for a model, and windows over what is longer."""
+"""The longest text that a model takes, and windows over longer ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace

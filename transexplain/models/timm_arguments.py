@@ -1,4 +1,4 @@
-"""Which arguments of a timm model may stand in a file: by name, by type and by size.
+"""Checks the arguments of a timm model in a file: by name, by type and by size.
 
 timm hands every argument on: to its loaders (`checkpoint_path` opens the file it names), to its
 wrappers, to the class. So only what the tables below name is passed, and only as numbers, switches

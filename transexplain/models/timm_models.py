@@ -1,4 +1,4 @@
-"""Image classifiers of timm: by name with a checkpoint, or from a directory."""
+"""Loads image classifiers of timm: by name with a checkpoint, or from a directory."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""The same model with some parameters replaced: everything else is shared, nothing is changed."""
+"""A variant of a model with some parameters replaced, which shares all other parameters."""
 
 import copy
 import hashlib

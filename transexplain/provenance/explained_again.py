@@ -1,4 +1,4 @@
-"""A sample of stored items explained again, and how far new numbers are from stored ones."""
+"""Explains a sample of stored items again, and compares new numbers with stored ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

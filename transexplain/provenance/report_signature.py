@@ -1,4 +1,4 @@
-"""Detached signatures of reports: who vouches for which files, checked without a network.
+"""Detached signatures of reports, made and checked without a network.
 
 A signature is an in-toto statement (v1) of the files' digests in a DSSE envelope, made with a
 private key in a PEM file; other tools for these formats can check it, too.

@@ -1,4 +1,4 @@
-"""What a verification is given, and the result of one of its checks."""
+"""Requests and checks of a verification, and whether a stored shard is consistent in itself."""
 
 import zlib
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Verifying a run: every hash once more, every stored byte, and a sample explained again."""
+"""Verifies a run: every hash, every stored byte, and a sample explained again."""
 
 import hashlib
 import heapq

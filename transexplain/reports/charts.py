@@ -1,6 +1,4 @@
-"""Charts: a still picture as inline SVG for paper, and its specification for a browser that draws
-with Vega.
-"""
+"""Charts: inline SVG for print, and the specification that Vega draws in a browser."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The headline, which sections write together, and the verdict: the whole in one sentence."""
+"""The headline of a report, written by its sections, and the verdict in one sentence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Heatmaps: the only place that draws. Relevance is normalised here and nowhere before."""
+"""Draws heatmaps; the only module that normalises relevance."""
 
 import base64
 import io

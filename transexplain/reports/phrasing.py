@@ -1,4 +1,4 @@
-"""Numbers, names and verdicts as sentences and tables write them."""
+"""Writes numbers, names and verdicts as sentences and tables show them."""
 
 import html
 import math

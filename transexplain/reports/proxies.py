@@ -1,4 +1,6 @@
-"""What goes along with a group whose outcomes differ although swapping its mention does nothing."""
+"""Finds words that occur with a group whose outcomes differ although swapping its mention has no
+effect.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

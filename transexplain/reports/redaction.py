@@ -1,4 +1,4 @@
-"""Closed redaction: every field of every record has a rule, and a field without one is an error."""
+"""Redacts reports: every field of every record has a rule, and a field without one is an error."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass

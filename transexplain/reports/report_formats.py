@@ -1,6 +1,4 @@
-"""The summary as one HTML file and as JSON, and the JSON Schemas of all reports, made from their
-records.
-"""
+"""Writes the summary as one HTML file and as JSON, and makes the JSON Schemas of all reports."""
 
 import json
 import math

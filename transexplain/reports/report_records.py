@@ -1,6 +1,6 @@
-"""What a report holds, the same for people and for programs: the records of its sections.
-`schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
-"""
+"""The record of a report: the records of all its sections.
+
+`schema_version` rises when a key changes its meaning or goes; new keys do not raise it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

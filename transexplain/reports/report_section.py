@@ -1,4 +1,4 @@
-"""What a section of an audit's report is made of."""
+"""The base of a report's section: its data, template, sentences and redaction."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping

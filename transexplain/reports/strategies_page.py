@@ -1,4 +1,4 @@
-"""Strategies as one HTML file that needs nothing but a browser, and as JSON."""
+"""Writes a strategies report as one HTML file that needs only a browser, and as JSON."""
 
 import json
 from collections.abc import Sequence

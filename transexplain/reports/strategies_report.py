@@ -1,4 +1,4 @@
-"""A discovery of strategies with everything that its page shows."""
+"""The record of a strategies report: clusters, examples, and the sentences about them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

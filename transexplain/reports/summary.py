@@ -1,4 +1,4 @@
-"""A run in one record: everything its reports say."""
+"""Summarises a run in one record: everything that its reports show."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""What all items of a run together say: counts, the colour scale, and the items worth showing."""
+"""Reads all items of a run once: counts, the colour scale, and the examples to show."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""Tables: a column is a title and what it shows of a row; as CSV, as Markdown, heads in HTML."""
+"""Tables for reports: columns from records, written as CSV, Markdown or HTML."""
 
 import csv
 import html

@@ -1,4 +1,4 @@
-"""Relevance and positions of an item as bytes."""
+"""Encodes relevance and positions of an item as bytes."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: its engine, its transactions and its errors."""
+"""One database, SQLite or PostgreSQL: its connections, its transactions and its errors."""
 
 import re
 import sqlite3

@@ -1,6 +1,4 @@
-"""The state of a whole fleet as SQL records it: runs, shards, workers, failures by kind, refused
-messages.
-"""
+"""The state of a fleet in SQL: runs, shards, workers, failures by kind, refused messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Leases on shards: when one is over, what its holder does with it, and what the death of a holder
-leaves behind.
+"""Leases on shards: renewed, given back, expired, and the result of an attempt that failed or
+died.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Monthly partitions of results on PostgreSQL: made ahead of time, dropped as a whole.
+"""Monthly partitions of results on PostgreSQL: created ahead of time, dropped as a whole.
 
 A run's rows lie in the partition of the month that its id begins with (`202611`). Rows of a month
 that has none yet are taken by the default partition, so that a write is never refused.

@@ -1,4 +1,4 @@
-"""Reading results item by item, a page at a time: memory does not grow with the run."""
+"""Reads results item by item, a page at a time, so that memory does not grow with the run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

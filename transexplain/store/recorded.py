@@ -1,4 +1,4 @@
-"""Runs and shards as they are written down, word for word: what a manifest and `verify` read."""
+"""Reads runs and shards exactly as stored, for manifests and for `verify`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""A shard's result, written once however often the shard was delivered, and the digest of what was
-written.
+"""Writes a shard's result exactly once, however often the shard was delivered, with a digest
+of it.
 """
 
 import hashlib

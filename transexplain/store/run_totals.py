@@ -1,4 +1,4 @@
-"""Totals over a run that the database adds up itself: one row per group, never per item."""
+"""Totals over a run that the database computes: one row per group, never per item."""
 
 import re
 import zlib

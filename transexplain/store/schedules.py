@@ -1,6 +1,4 @@
-"""Schedules: what is audited again and when, the one run that each of its fires makes, and the
-verdicts to post.
-"""
+"""Schedules: what is audited again and when, the run of each fire, and the verdicts to post."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Which shards need a message, by what SQL knows; and the duty to look, one process at a time.
+"""Selects shards that need a message, and reserves periodic tasks for one process at a time.
 
 A message may be lost and may be sent twice; neither changes a result. `shard.hinted` remembers when
 the last one was sent, so that a top-up begins with those that have waited longest.

@@ -1,4 +1,4 @@
-"""Claims on shards: leases by the database's clock, fenced by a token that every claim raises."""
+"""Claims shards: leases by the database's clock, fenced by a token that every claim raises."""
 
 from collections.abc import Collection
 from typing import Any

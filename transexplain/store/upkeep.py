@@ -1,4 +1,4 @@
-"""Upkeep of a database: its size, its vacuum, backups of an SQLite file, and the deletion of old
+"""Maintains a database: its size, its vacuum, backups of SQLite files, and the deletion of old
 runs.
 """
 

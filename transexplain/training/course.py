@@ -1,4 +1,4 @@
-"""A whole training, from plan to files, for the command line, the demo and the library."""
+"""Runs a training from plan to files, for the command line, the demo and the library."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a fit minimises when an explainer is trained: alone, or together with its classifier."""
+"""Trains a learned explainer: after its classifier, or together with it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""What a fit minimises: the form of every objective, and that of a classifier."""
+"""The objective that a fit minimises: its interface, and that of a classifier."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The plan of a training, and its result; no torch here."""
+"""The plan of a training, and its result; without torch."""
 
 import hashlib
 import json

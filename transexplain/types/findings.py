@@ -1,4 +1,4 @@
-"""The nouns of group statistics: one comparison, how it was judged, and what else it hangs on."""
+"""Records of group statistics: one comparison, its verdict, and its robustness."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The nouns of one explanation: frozen records, no behaviour beyond what their fields imply.
+"""Records of one explanation: frozen, without behaviour beyond what their fields imply.
 
 Dimension letters everywhere: B items, T positions, L layers, H heads, D hidden, C classes.
 Arrays here are numpy; nothing in this module imports torch. What is audited and how is in

@@ -1,4 +1,4 @@
-"""The nouns of an audit: what is audited, how, and what one shard of it gives back."""
+"""Records of an audit: what is audited, how, and the result of one shard."""
 
 import hashlib
 import json

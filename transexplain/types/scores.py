@@ -1,4 +1,4 @@
-"""The nouns of an evaluation: which explanations are measured, by what, and what came out."""
+"""Records of an evaluation: which explanations are measured, by which metrics, and their scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

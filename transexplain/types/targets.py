@@ -1,4 +1,4 @@
-"""What is explained: target specifications read against class names, then against an item.
+"""Targets: parses what to explain against class names, and resolves it for an item.
 
 A short form such as `contrast:a-b` is matched against the names that exist, so names may hold
 hyphens; more than one reading is an error. The mapping form always works. A class by itself, by

@@ -1,4 +1,4 @@
-"""The JSON of a shard's aggregate, part by part: what a database row must hold to be read."""
+"""Checks the JSON of a shard's aggregate: what a row of the database must hold to be read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a model's answer is, in its own units: the log-odds and the probability of some classes.
+"""A model's answer about a target: its log-odds and its probability.
 
 A logit by itself can be moved together with all others without any effect on the answer; log-odds
 against the other classes cannot. For two classes they are the difference of the two logits.

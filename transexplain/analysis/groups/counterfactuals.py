@@ -1,4 +1,4 @@
-"""What another name does to the answer: the same text with names of two groups in one place.
+"""The effect of a name on the answer: the same text with names of two groups in one place.
 
 Every observation is an answer to a text with some name in the place of a mention, the text's own
 name among them. A text in which names of a group and of its reference were put is compared with

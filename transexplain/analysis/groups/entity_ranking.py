@@ -1,4 +1,4 @@
-"""Ranking entities without being led by those that were seen twice: empirical Bayes."""
+"""Ranks entities by means that are shrunk towards their group (empirical Bayes)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

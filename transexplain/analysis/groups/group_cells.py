@@ -1,4 +1,6 @@
-"""An interval that also counts documents: mentions in one text share more than their names."""
+"""Cells of the group table: the entities and documents of one group or its reference in one class,
+and intervals that are clustered by both.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Controls of the group table: lexicons of random words, a second lexicon, and a bias that is
-planted.
-"""
+"""Controls of the group table: lexicons of random words, a second lexicon, and a planted bias."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,8 @@
-"""A group and its reference in the same entities: each is compared with itself.
+"""The group table: every group compared with its reference, with intervals and adjusted p values.
 
-Regions of pictures are so: every picture has both, and what is particular about the picture is in
-both of them. Values of one entity are not independent, so what is tested is their difference.
+A group and its reference may share entities: where the entities are pictures, every picture has
+regions of both. Their values are then not independent, so the differences within entities are
+tested.
 """
 
 import math

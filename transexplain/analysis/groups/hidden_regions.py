@@ -1,4 +1,4 @@
-"""What hiding a region does to the answer to its picture, group against reference.
+"""The effect of hiding a region on the answer to its picture, group against reference.
 
 A region of a picture cannot be replaced by another group's as a name can. It can be hidden: filled,
 blurred, in-painted. No way is neutral, so what a region adds is the mean over the ways, and their

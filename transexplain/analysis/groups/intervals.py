@@ -1,5 +1,5 @@
-"""Intervals of means over entities, of shares over clusters, and of their differences; all at 95 %
-where nothing else is stated.
+"""Intervals of means over entities, of shares over clusters, and of their differences; at 95 %
+unless stated otherwise.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""Lexicons: groups, their entities and the terms that name them, from a file or one that is
-shipped.
+"""Reads lexicons: groups, their entities and the terms that name them, from a file or a shipped
+list.
 """
 
 import csv

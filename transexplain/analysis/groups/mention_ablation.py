@@ -1,4 +1,4 @@
-"""Mention ablation: does the prediction change when a mention is taken out of its text?
+"""Mention ablation: whether the prediction changes when a mention is removed from its text.
 
 It needs no second group. The text that is left may be unusual, so a flip shows that the answer
 depended on the mention, not that another name would have given another answer: swaps test that.

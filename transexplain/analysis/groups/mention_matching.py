@@ -1,4 +1,4 @@
-"""Matches of a lexicon in a text, and the relevance of these mentions."""
+"""Finds the terms of a lexicon in a text, and sums the relevance of these mentions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,6 @@
-"""A mixed audit: how far its cheap method agrees with the exact one, and its corrected groups."""
+"""Mixed audits: how far the cheap method agrees with the exact one, and the corrected group
+table.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

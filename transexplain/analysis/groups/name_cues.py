@@ -1,4 +1,4 @@
-"""Cues around a word that is both a name and an ordinary word: which of the two it is here."""
+"""Decides by context whether a word that is both a name and an ordinary word is a name."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""The exact sample of a mixed audit: items that a cheap and an exact method both explained.
+"""Prediction-powered estimates: a cheap method on all items, corrected by an exact one on a sample.
 
-Rows are kept and no sums, because a mention's weight (one over all mentions of its entity) is only
-known when the run is over. Rows are sorted, so that shards merge in any order.
+The exact sample is kept as rows, not as sums, because a mention's weight (one over all mentions of
+its entity) is only known when the run is over. Rows are sorted, so that shards merge in any order.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""How much of the audited model's difference randomised models show: a ratio with its interval.
+"""The share of the audited model's difference that randomised models show, with its interval.
 
 Numerator and denominator are differences of the same entities, so they vary together. The interval
 is Fieller's (E. C. Fieller, *Some problems in interval estimation*, Journal of the Royal

@@ -1,4 +1,4 @@
-"""Results of the controls: sampled items ablated, swapped, hidden, or explained by other models."""
+"""The aggregate of a shard: all totals and control results that the group statistics need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which word takes the place of which where a mention is swapped: `he` and `she`, pronouns too."""
+"""Finds the partner of a term for swaps: `she` for `he`, with its pronouns and its spelling."""
 
 import csv
 import io

@@ -1,5 +1,5 @@
-"""When a comparison is called a difference, equivalent or inconclusive, and the adjustment of its
-p for all comparisons of its family.
+"""Decides whether a comparison is a difference, equivalent or inconclusive, and adjusts its p for
+all comparisons of its family.
 """
 
 import math

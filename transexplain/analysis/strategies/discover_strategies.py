@@ -1,4 +1,4 @@
-"""From the stored relevance of a run to the strategies of each class."""
+"""Clusters the stored relevance of each class of a run into strategies."""
 
 import heapq
 from collections import Counter

@@ -1,5 +1,5 @@
-"""What sets a cluster apart from all other items and looks like a shortcut: a place in the
-picture, or a rare word.
+"""Tests whether a cluster looks like a shortcut: a region of the picture, or a rare word, that sets
+it apart from all other items.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much an explanation changes when its input changes very little."""
+"""Max-sensitivity: how much an explanation changes when its input changes very little."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The facts of a metric, known without running it: what it measures, how to read it, its source."""
+"""The table of metrics: what each measures, how to read it, and where it is from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

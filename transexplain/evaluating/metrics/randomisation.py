@@ -1,4 +1,4 @@
-"""Parameter randomisation: does an explanation depend on what the model learnt?"""
+"""Parameter randomisation: whether an explanation depends on the learned weights."""
 
 from collections.abc import Sequence
 from dataclasses import replace

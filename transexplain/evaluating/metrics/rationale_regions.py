@@ -1,4 +1,4 @@
-"""Which positions of an explanation belong to the rationale that people marked."""
+"""The positions of an explanation that belong to the human rationale."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Relevance of a picture as a segmentation of what people marked in it.
+"""Agreement of a heatmap, read as a segmentation, with the human rationale of a picture.
 
 Only the part of the picture that the model saw counts, at the resolution of the mask or, where
 `pixels` is given, at so many places along each side; boxes have no resolution of their own and are

@@ -1,4 +1,4 @@
-"""What a report of an evaluation holds: frozen records of plain values.
+"""The records of an evaluation report: frozen, with plain values.
 
 `schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
 """

@@ -1,4 +1,4 @@
-"""Numbers of an evaluation as its tables and sentences write them."""
+"""The numbers and sentences of an evaluation report."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Scores of many methods sorted by item, their means with intervals, and paired comparisons."""
+"""Statistics of scores: means with intervals, and paired comparisons of methods."""
 
 import math
 from array import array

@@ -1,6 +1,7 @@
-"""A run's attributions as rows of JSON lines or Parquet. `attributions`, `idx` and `predictions`
-are called as Thermostat calls them (Feldhus et al. 2021); `transexplain import` reads the rows
-of texts.
+"""Exports a run's attributions as rows of JSON lines or Parquet.
+
+`attributions`, `idx` and `predictions` have the names that Thermostat gives them (Feldhus et al.
+2021); `transexplain import` reads the rows of texts.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The export of a run in one format, written whole or not at all."""
+"""Exports a run in one format, completely or not at all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A run as the summary of results that New York City's Local Law 144 has employers publish.
+"""Exports a run as the summary of results that New York City's Local Law 144 has employers publish.
 
 The rules (6 RCNY 5-300 to 5-304) are named in our own words; what they ask for stands there.
 """

@@ -1,4 +1,4 @@
-"""A run in a comment on a pull request: what stands out and what changed; the rest counted."""
+"""Exports a run as a comment on a pull request: the main findings and changes in Markdown."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar

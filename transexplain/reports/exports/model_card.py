@@ -1,4 +1,4 @@
-"""A run as a part of a model card: the metadata block, and what the card has to say about bias.
+"""Exports a run as a part of a model card: the metadata block, and the section on bias.
 
 Metadata: the keys of Hugging Face's model card specification. Section: "Bias, Risks, and
 Limitations" of its annotated template, after Mitchell et al. 2019, "Model Cards for Model

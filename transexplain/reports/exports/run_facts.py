@@ -1,4 +1,4 @@
-"""What a run found and what it did not test, in sentences for people outside the team."""
+"""The findings of a run, and what it did not test, in sentences for people outside the team."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,4 @@
-"""An audit as a run of MLflow or of Weights & Biases: what its numbers are called there, and its
-files.
-"""
+"""Logs an audit as a run of MLflow or of Weights & Biases: its numbers and its files."""
 
 import re
 from importlib import import_module

@@ -1,4 +1,6 @@
-"""Two runs walked in step: what they must have in common, and how alike their explanations are."""
+"""Reads two runs side by side: whether they are comparable, and how similar their
+explanations are.
+"""
 
 import heapq
 import json

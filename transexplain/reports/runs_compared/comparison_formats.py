@@ -1,4 +1,4 @@
-"""A comparison of two runs as one HTML file and as JSON."""
+"""Writes a comparison of two runs as one HTML file and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a comparison of two runs holds: frozen records, the same for people and for programs.
+"""The records of a comparison of two runs, the same for people and for programs.
 
 `schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
 """

@@ -1,4 +1,4 @@
-"""Two runs compared, in one record, with findings in words: what changed, what did not, what is
+"""Compares two runs in one record, with findings in words: what changed, what did not, what is
 unknown.
 """
 

@@ -1,4 +1,4 @@
-"""What was audited, with which methods and assumptions."""
+"""The audited model, data and method, and the assumptions and notes on a run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Bias scenarios: the harms that the audit looks for, as whoever answers for them wrote them."""
+"""Bias scenarios: the harms that the audit looks for, as the responsible person described them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

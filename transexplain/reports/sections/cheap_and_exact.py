@@ -1,4 +1,4 @@
-"""How far the cheap method of a mixed audit can be trusted."""
+"""Whether the cheap method of a mixed audit can be trusted, in a record and in sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

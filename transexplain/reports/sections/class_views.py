@@ -1,4 +1,4 @@
-"""What the model looks at, class by class: lists of words, heatmaps and places in the text."""
+"""The relevance of each class: lists of words, mean heatmaps and positions in the text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the controls of the group table found, one sentence each; for every format."""
+"""The results of the group table's controls, one sentence each, for every format."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What the model answers where a group is mentioned, and the verdict on each group."""
+"""The model's answers where a group is mentioned, and the verdict on each group."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What mentions of a group add to a class: the group table, its splits and its rankings."""
+"""The relevance of a group's mentions for a class: the group table, its splits and its rankings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who is mentioned, and whether it matters: the tables of the group section."""
+"""The section on entity groups: verdicts, answers, relevance and controls."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

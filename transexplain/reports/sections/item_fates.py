@@ -1,4 +1,6 @@
-"""What the data is like, where its items went, and how entities were found in it."""
+"""Counts of items (explained, failed, truncated, correct), the accuracy, and the confusion
+matrix.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A manifest as a report shows it: what decided the numbers, without every shard."""
+"""The manifest of a run in a report, without its list of shards."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

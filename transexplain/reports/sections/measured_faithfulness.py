@@ -1,4 +1,4 @@
-"""Whether the method of an audit beats random relevance on the sample it was measured on."""
+"""Faithfulness, conservation and class sensitivity of the audit's method, measured on a sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a run did not test: whatever nobody may conclude from it, why, and how to find out."""
+"""Limits of a run: what it did not test, why, and how to test it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
