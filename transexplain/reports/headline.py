@@ -9,9 +9,9 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.cheap_and_exact import mixture_sentence
 from transexplain.reports.sections.group_answers import by_regions, by_verdict
 from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.reports.sections.untested import untested
 
 #: sections whose sentences open the headline, in this order; the others follow as on the page

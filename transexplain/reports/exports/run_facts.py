@@ -17,10 +17,10 @@ from transexplain.reports.phrasing import (
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.audited_run import Audited
 from transexplain.reports.sections.bias_scenarios import gap_sentence, scenarios_of
-from transexplain.reports.sections.cheap_and_exact import mixture_sentence as mixture
 from transexplain.reports.sections.group_answers import by_verdict, verdict_sentence
 from transexplain.reports.sections.group_section import Groups, control_sentences
 from transexplain.reports.sections.impact_by_category import impact_of, lowest_sentence
+from transexplain.reports.sections.mixed_section import mixture_sentence as mixture
 from transexplain.types.findings import GroupStatistic
 
 

@@ -19,9 +19,9 @@ from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import number, spoken
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.cheap_and_exact import compared
 from transexplain.reports.sections.controls import learnt
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
+from transexplain.reports.sections.mixed_section import compared
 from transexplain.types.findings import Background, GroupStatistic, Quantiles, Robustness
 from transexplain.types.plans import AuditPlan, AuditRun
 

@@ -27,7 +27,6 @@ from transexplain.reports.sections import (
     group_quality,
     group_relevance,
 )
-from transexplain.reports.sections.cheap_and_exact import compared
 from transexplain.reports.sections.group_answers import verdict_statements
 from transexplain.reports.sections.group_matching import (
     Dropped,
@@ -50,6 +49,7 @@ from transexplain.reports.sections.group_relevance import (
     spread_axis,
     with_measures,
 )
+from transexplain.reports.sections.mixed_section import compared
 from transexplain.store.database import Database
 from transexplain.types.findings import Correction, GroupStatistic, Practical
 from transexplain.types.plans import AmbiguityPolicy, AuditRun
