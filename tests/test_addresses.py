@@ -102,7 +102,7 @@ def harmless() -> str:
 @example("p/sekretpw", DATABASES[0])
 @example("sekret&pw&word", DATABASES[4])
 @example("sekret=pw", DATABASES[5])
-def test_a_database_never_tells_a_password(
+def test_a_database_never_reveals_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
@@ -116,7 +116,7 @@ def test_a_database_never_tells_a_password(
 @example("p#sekretpw", BROKERS[3])
 @example("p;redis://sekretpw", BROKERS[0])
 @example("1234/sekretpw", BROKERS[3])
-def test_a_broker_never_tells_a_password(
+def test_a_broker_never_reveals_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
@@ -127,7 +127,7 @@ def test_a_broker_never_tells_a_password(
 @given(password=PASSWORDS)
 @example("7979/sekretpw")
 @example("sekretpw")
-def test_a_webhook_never_tells_a_password(harmless: str, password: str) -> None:
+def test_a_webhook_never_reveals_a_password(harmless: str, password: str) -> None:
     printed = said_of_webhook(f"https://me:{password}@127.0.0.1:1/hook")
     assert not leaked(printed, harmless, password), printed
 
@@ -189,7 +189,7 @@ def test_what_is_shown(url: str, shown: str | None) -> None:
         ("", "cannot be read"),
     ],
 )
-def test_a_broker_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_broker_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         check_broker_url(url)
     with pytest.raises(ConfigurationError, match=printed):
@@ -207,7 +207,7 @@ def test_a_broker_that_cannot_be_is_named(url: str, printed: str) -> None:
         "redis://a/0;redis://b/0",
     ],
 )
-def test_brokers_that_can_be(url: str) -> None:
+def test_valid_brokers_are_accepted(url: str) -> None:
     check_broker_url(url)
 
 
@@ -238,7 +238,7 @@ def test_brokers_that_can_be(url: str) -> None:
         ("::::", "cannot be read"),
     ],
 )
-def test_a_database_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_database_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         Database(url)
 
@@ -264,14 +264,14 @@ def test_a_database_that_cannot_be_is_named(url: str, printed: str) -> None:
         ("h", "no http"),
     ],
 )
-def test_a_webhook_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_webhook_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         verdict_posts.check(url)
     with pytest.raises(ConfigurationError, match=printed):  # one that an earlier version stored
         verdict_posts.post(url, {}, key=b"key", delivery="once")
 
 
-def test_webhooks_that_can_be() -> None:
+def test_valid_webhooks_are_accepted() -> None:
     verdict_posts.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
     verdict_posts.check("http://[::1]:8080/x")
     assert verdict_posts.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"

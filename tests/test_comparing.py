@@ -31,7 +31,7 @@ def found(model: LoadedModel) -> list[Compared]:
     return te.explain_by_methods(model, TEXT, params=FEW)
 
 
-def test_every_method_speaks_or_says_why_not(found: list[Compared]) -> None:
+def test_every_method_explains_or_gives_its_reason(found: list[Compared]) -> None:
     assert [one.method for one in found] == list(METHODS)
     silent = {one.method: one.error for one in found if not one.attributions}
     assert set(silent) == {"decoded-gradcam", "learned"}

@@ -209,7 +209,7 @@ class Routes(Toy):
         return x * (1.0 + chosen.numel())
 
 
-def test_a_trace_is_tried_where_it_is_asked_for() -> None:
+def test_a_trace_is_tried_on_request() -> None:
     assert examine(tiny_bert(), "a nice film").tracing is None
     found = examine(tiny_bert(), "a nice film", trace=True)
     assert found.verdict == "covered"

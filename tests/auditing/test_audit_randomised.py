@@ -80,7 +80,7 @@ def test_the_audited_model_is_bit_for_bit_as_before(tmp_path: Path) -> None:
     assert totals.real.to_json() != totals.randomised.to_json()
 
 
-def test_both_models_are_asked_about_the_same_mentions(tmp_path: Path) -> None:
+def test_both_models_are_compared_on_the_same_mentions(tmp_path: Path) -> None:
     totals = totals_of(prepare(tmp_path))
     for stratum in totals.real.strata:
         real, random = (t.rows([stratum]) for t in (totals.real, totals.randomised))

@@ -81,7 +81,7 @@ def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> No
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["occlusion", "integrated-gradients", "rollout", "saliency"])
-def test_whatever_the_method_the_model_is_asked_once(tmp_path: Path, method: str) -> None:
+def test_the_model_runs_once_per_ablation_for_every_method(tmp_path: Path, method: str) -> None:
     settings = (f"method.name={method}", "groups.check=1000", "targets=[predicted]")
     prepared = prepare(tmp_path, *settings, "model.dtype=float64")
     by_method = {(r.item_id, r.group): r for r in checked_of(prepared).removals}

@@ -40,7 +40,7 @@ def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Observ
     return sorted(total.checked.observations)
 
 
-def test_the_plan_draws_about_as_many_texts_of_every_group_as_asked(tmp_path: Path) -> None:
+def test_the_plan_samples_about_as_many_texts_of_every_group_as_requested(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=5", "groups.budget=0")
     check = prepared.plan.check
     assert check is not None and set(check.swaps) == {"things", "praise"}

@@ -161,7 +161,7 @@ LOST: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_lost_axis_is_refused_when_asked_for(name: str) -> None:
+def test_a_lost_axis_is_refused_when_it_is_needed(name: str) -> None:
     out, axis = followed(LOST[name], inputs(3, 4, 12))
     with pytest.raises(EngineError, match=r"which axis counts the items.*batch_tokens=1"):
         per_item(out, axis, 3)

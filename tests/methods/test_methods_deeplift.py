@@ -270,7 +270,7 @@ def test_more_references_are_drawn_around_the_first(model, monkeypatch) -> None:
     np.testing.assert_allclose(four, explained(references=4), rtol=1e-9)
 
 
-def test_the_leaf_of_special_tokens_is_its_own_baseline(model) -> None:
+def test_special_tokens_are_their_own_baseline(model) -> None:
     (one,) = te.explain(model, TEXTS[:1], "deeplift-shap", target="class:0", references=1)
     special = np.array([token.special for token in one.features])
     assert not one.relevance[special].any()

@@ -95,7 +95,7 @@ def test_the_budget_stops_before_the_memory_is_full() -> None:
     assert max(rates.sizes) == 16384
 
 
-def test_small_batches_say_nothing() -> None:
+def test_small_batches_do_not_change_the_budget() -> None:
     search = BudgetSearch()
     for _ in range(20):
         search.took(1024, 1.0, 0.0)
@@ -110,7 +110,7 @@ def bert() -> Any:
     model.steps.clear()
 
 
-def test_on_a_cpu_the_budget_is_what_it_was(bert: LoadedModel) -> None:
+def test_on_a_cpu_the_budget_is_fixed(bert: LoadedModel) -> None:
     assert Room(None, bert).positions == 2048
     assert Room(7, bert).positions == 7
     assert Room(None, bert).search is None

@@ -170,7 +170,7 @@ class TwoBranches(Shuffled):
         return super().forward(x) + x.mean(1).flatten(1)[:, :2]
 
 
-def test_layers_beside_which_the_picture_flows_are_no_leaf() -> None:
+def test_layers_that_the_picture_bypasses_are_no_input_layer() -> None:
     model = wrap(TwoBranches(list(range(9))), modality="image", input_size=(3, 12, 12))
     assert model.input_layers == ("pixels",)
 

@@ -283,7 +283,7 @@ def test_layers_may_read_positions_first() -> None:
 
 
 @pytest.mark.parametrize("kind", [Last, Beside, Flat])
-def test_where_the_layers_do_not_hold_the_nodes_alone_the_leaf_is_the_nodes(
+def test_the_input_layer_is_the_nodes_where_the_layers_hold_more_than_nodes(
     kind: type[nn.Module],
 ) -> None:
     model = wrapped(toy(kind))
@@ -386,7 +386,7 @@ def test_the_module_stays_as_it_was() -> None:
     assert hooks_of(module) == 0
 
 
-def test_several_threads_find_one_leaf() -> None:
+def test_several_threads_find_one_input_layer() -> None:
     model = wrapped(toy(Graphormer))
     items = [graphormer_item(nodes) for nodes in SIZES]
     expected = te.explain(wrapped(model.module), items)
@@ -430,7 +430,7 @@ def test_the_doctor_examines_a_graph() -> None:
     assert beside.at == "nodes"
 
 
-def test_an_audit_cannot_ask_for_a_wrapped_module(tmp_path: Path) -> None:
+def test_an_audit_cannot_name_a_wrapped_module(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text\nhello\n")
     source = wrapped(toy(Biased)).ref.source
     spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})

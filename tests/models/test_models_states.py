@@ -57,7 +57,7 @@ def test_the_graph_reaches_the_weights_where_gradients_are_on() -> None:
     assert not model.module.training
 
 
-def test_train_mode_is_kept_where_it_is_asked() -> None:
+def test_train_mode_is_kept_on_request() -> None:
     model, batch = of_texts()
     model.module.train()
     for part in model.module.modules():

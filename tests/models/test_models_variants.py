@@ -80,7 +80,7 @@ def test_one_parameter_is_replaced_and_all_others_are_shared(
 
 
 @MODELS
-def test_its_leaves_are_its_own(make: Callable[[], LoadedModel]) -> None:
+def test_a_variant_has_its_own_input_layers(make: Callable[[], LoadedModel]) -> None:
     model = make()
     other = variant(model, {})
     assert other.sites.block is not None

@@ -70,7 +70,7 @@ def test_float64_and_half_precision_keep_their_type() -> None:
     assert model.ref.dtype == "float64"
 
 
-def test_picture_size_is_asked_for_only_where_nothing_tells() -> None:
+def test_a_picture_size_is_required_only_where_it_is_unknown() -> None:
     module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(ModelLoadError, match="input_size="):
         wrap(module, modality="image")

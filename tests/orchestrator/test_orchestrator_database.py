@@ -71,7 +71,7 @@ def test_sqlite_from_upgrade_to_backup(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "stays"), [("n\n", True), ("\n", True), ("y\n", False)])
-def test_prune_asks_at_a_terminal(url: str, answer: str, stays: bool) -> None:
+def test_prune_confirms_at_a_terminal(url: str, answer: str, stays: bool) -> None:
     with open_database(url, upgrade=True) as db:
         old = worked(db, 91)
     with mock.patch("orchestrator.cli.operator_commands.sys", mock.Mock(wraps=sys)) as here:

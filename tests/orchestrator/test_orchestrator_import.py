@@ -244,7 +244,7 @@ def test_predictions_that_turned_without_logits(
         (("--previous", "nothing", "--classes", CLASSES), "no run 'nothing'"),
     ],
 )
-def test_what_is_asked_wrongly_is_named(
+def test_wrong_options_are_named(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]], words: tuple[str, ...], message: str
 ) -> None:
     code, printed = call("import", write_rows(tmp_path / "rows.jsonl", audited), *words)

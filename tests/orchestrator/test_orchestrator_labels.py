@@ -33,7 +33,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRANSEXPLAIN_DATABASE_URL", raising=False)
 
 
-def test_stars_are_no_classes_unless_somebody_says_so(tmp_path: Path) -> None:
+def test_numeric_labels_are_no_classes_by_default(tmp_path: Path) -> None:
     found = prepared(tmp_path)
     assert found.plan.labels == {} and found.plan.labels_by_name
     assert found.labels == dict.fromkeys("12345")

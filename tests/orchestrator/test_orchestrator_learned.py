@@ -197,7 +197,7 @@ def test_all_methods_but_the_one_that_needs_a_file(
     assert any("learned is left out: method 'learned' needs" in one for one in prepared.warnings)
 
 
-def test_no_randomised_model_is_asked(tmp_path: Path, explainer: Path) -> None:
+def test_no_randomised_model_is_compared(tmp_path: Path, explainer: Path) -> None:
     prepared = prepare(tmp_path, method=learned(explainer))
     check = prepared.plan.check
     assert check is not None and check.swap and not check.randomised

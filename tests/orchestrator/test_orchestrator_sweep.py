@@ -112,7 +112,7 @@ def test_a_run_whose_last_worker_died_before_closing_it_is_closed(
     assert runs.get(db, run_id).state == "done"
 
 
-def test_a_broker_that_is_away_is_named_and_asked_again(db: Database, settings: Settings) -> None:
+def test_an_unreachable_broker_is_named_and_tried_again(db: Database, settings: Settings) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     away = replace(settings, broker_url="redis://:secret@127.0.0.1:1/0")
     with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:

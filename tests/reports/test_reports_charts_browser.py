@@ -50,7 +50,7 @@ def shown_charts(found: Opened) -> None:
         chart.locator("xpath=self::*[contains(@class,'drawn')]").wait_for()
 
 
-def test_charts_become_live_and_ask_for_nothing(report: Opened) -> None:
+def test_charts_become_interactive_and_load_nothing(report: Opened) -> None:
     page = report.page
     page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
@@ -61,7 +61,7 @@ def test_charts_become_live_and_ask_for_nothing(report: Opened) -> None:
     assert report.complaints == [] and len(report.requests) == 1
 
 
-def test_pointing_at_a_mark_tells_its_value(report: Opened) -> None:
+def test_pointing_at_a_mark_shows_its_value(report: Opened) -> None:
     page = report.page
     shown_charts(report)
     tip = page.locator("#vg-tooltip-element")
@@ -188,7 +188,7 @@ def test_a_narrow_page_does_not_scroll_sideways(db: Database, opened: Open) -> N
     assert widths and max(widths) <= 400
 
 
-def test_the_curves_of_an_evaluation_are_live_too(db: Database, opened: Open) -> None:
+def test_the_curves_of_an_evaluation_are_interactive_too(db: Database, opened: Open) -> None:
     attack = ATTACKS[0]
     spec = MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"})
     values = {"lrp": [0.1, 0.2, 0.3], attack: [0.4, 0.2, 0.1]}

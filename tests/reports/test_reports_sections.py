@@ -198,7 +198,7 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
-def test_the_manifest_in_short(db: Database) -> None:
+def test_a_report_shows_its_manifest_without_shards(db: Database) -> None:
     found = biased(db).provenance
     assert found is not None
     assert (found.shards, found.attempts, found.workers) == (6, 6, 1)

@@ -123,7 +123,7 @@ def test_a_method_without_ledger_says_so(db: Database) -> None:
     assert found.conservation is None and "does not conserve" in texts(found, "unknown")
 
 
-def test_a_method_that_tells_no_classes_apart_is_named(db: Database) -> None:
+def test_a_method_that_does_not_distinguish_classes_is_named(db: Database) -> None:
     for value, kind in ((0.01, "problem"), (0.6, None)):
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None

@@ -59,7 +59,7 @@ def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> Non
     assert not shards.renew(db, claim, LEASE), "fenced as ever"
 
 
-def test_a_step_shorter_than_the_lease_takes_nothing_from_its_holder(db: Database) -> None:
+def test_a_clock_step_shorter_than_the_lease_leaves_the_lease_valid(db: Database) -> None:
     run_id = start(db)
     claim = shards.claim(db, run_id, "alive", LEASE, 0)
     assert claim is not None
@@ -146,7 +146,7 @@ def test_what_dead_processes_of_this_host_held_is_free_at_once(db: Database) -> 
     assert worker_prefix(os.getpid()) in names[1]
 
 
-def test_only_the_run_that_is_asked_for_is_freed(db: Database) -> None:
+def test_only_the_requested_run_is_freed(db: Database) -> None:
     run_id, other = start(db), start(db)
     dead = f"{worker_prefix(dead_process())}abc"
     for run in (run_id, other):

@@ -205,7 +205,7 @@ def keepers() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "lease-keeper"]
 
 
-def test_a_shard_that_cannot_be_opened_fails_with_its_reason(
+def test_a_shard_that_cannot_be_read_fails_with_its_reason(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -318,7 +318,7 @@ def test_an_error_of_the_database_leaves_the_shard_that_waits_alone(
 
 
 @pytest.mark.exhaustive
-def test_lines_of_the_log_say_whose_work_they_tell_of(
+def test_lines_of_the_log_name_their_run_and_shard(
     bench: Workbench,
     pool: ShardPool,
     prepared: Prepared,

@@ -138,7 +138,7 @@ def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
     assert "version 1" in (status.error or "")
 
 
-def test_a_message_too_many_does_nothing(bench: Workbench, prepared: Prepared) -> None:
+def test_an_extra_message_does_nothing(bench: Workbench, prepared: Prepared) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     assert [bench.work(run_id, 3) for _ in range(2)] == ["done", "nothing"]
     assert runs.progress(bench.db, run_id).items_done == 8
@@ -361,7 +361,7 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("broken", [True, False])
-def test_the_last_words_of_a_process_that_hangs(
+def test_a_hanging_process_writes_its_last_log_lines(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, broken: bool
 ) -> None:
     class Screen(io.StringIO):

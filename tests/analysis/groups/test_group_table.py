@@ -209,7 +209,7 @@ def test_uneven_mentions_are_noted() -> None:
     assert rows["B"].note == ""
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_no_mentions_give_no_rows() -> None:
     assert group_table(EntityTotals(), Rules()) == []
     assert POSITIVE not in EntityTotals().strata
 

@@ -81,7 +81,7 @@ def test_the_comparisons_are_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, float("nan"), float("inf")])
-def test_no_such_difference(bad: float) -> None:
+def test_planted_differences_must_be_positive(bad: float) -> None:
     with pytest.raises(ConfigurationError, match="positive number"):
         planted(cells({"A": 9, "B": 9}), Rules(), bad)
 

@@ -39,7 +39,7 @@ def test_a_learnt_difference_does_not_survive() -> None:
     assert row.real.verdict == "difference" and row.real.sees_a_difference
 
 
-def test_what_the_words_bring_survives_with_its_sign() -> None:
+def test_a_difference_that_randomised_models_share_survives_with_its_sign() -> None:
     found = randomised_control(control(1.0, 0.7), Rules(reference="B"))
     assert found is not None
     assert (found.differences, found.randomised_differences) == (1, 1)

@@ -85,7 +85,9 @@ def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-def test_neither_rows_nor_shards_decide_anything(db: Database, tmp_path: Path) -> None:
+def test_strategies_do_not_depend_on_the_order_of_rows_or_shards(
+    db: Database, tmp_path: Path
+) -> None:
     first = discover(db, picture_run(db))
     other = discover(db, picture_run(db, order=3, shard_size=41))
     assert other.classes == first.classes
