@@ -1,4 +1,4 @@
-"""Encodings and delimiters of text files: given, detected, and what is said of them."""
+"""Encodings and delimiters of text files: given, detected, and reported."""
 
 import gzip
 from pathlib import Path
@@ -32,10 +32,10 @@ def test_an_encoding_is_detected(tmp_path: Path, load, encoding: str, suffix: st
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(gzip.compress(raw) if suffix.endswith("gz") else raw)
     assert contents(load(path))[0] == text
-    said = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
-    assert len(said) == 1 and encoding in said[0].lower() and path.name in said[0]
+    notes = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
+    assert len(notes) == 1 and encoding in notes[0].lower() and path.name in notes[0]
     if encoding != "utf-16":
-        assert ("guess" in said[0] and text[:5] in said[0]) or text[5:12] in said[0]
+        assert ("guess" in notes[0] and text[:5] in notes[0]) or text[5:12] in notes[0]
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
@@ -71,8 +71,8 @@ def test_a_delimiter_is_detected(tmp_path: Path, load, delimiter: str, quoted: b
     path.write_text(f"text{delimiter}label\n{cell}{delimiter}good\n", encoding="utf-8")
     [item] = load(path)
     assert (item.content, item.label) == (text, "good")
-    [said] = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
-    assert said == f"x.csv: cells separated by {delimiter!r}"
+    [notes] = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
+    assert notes == f"x.csv: cells separated by {delimiter!r}"
 
 
 def test_the_usual_delimiter_wins_and_one_column_needs_none(tmp_path: Path, load) -> None:

@@ -33,11 +33,11 @@ def test_ten_training_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         )
         verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
     planted = sum(verdict.planted_found for verdict in verdicts)
-    innocent = sum(bool(verdict.unbiased_accused) for verdict in verdicts)
+    unbiased = sum(bool(verdict.unbiased_accused) for verdict in verdicts)
     with capsys.disabled():
         print(  # noqa: T201
             f"\nover {len(SEEDS)} training seeds: planted group found {planted} times, "
-            f"an innocent group accused {innocent} times"
+            f"an unbiased group flagged {unbiased} times"
         )
     assert planted == len(SEEDS)
-    assert innocent <= 1, "at most 5 % are accused where swapping does nothing beyond 0.1 logit"
+    assert unbiased <= 1, "at most 5 % are accused where swapping does nothing beyond 0.1 logit"

@@ -1,4 +1,4 @@
-"""Overrides by the name of a weight, input rules, and what wrong parameters are told."""
+"""Overrides by the name of a weight, input rules, and messages about wrong parameters."""
 
 from dataclasses import replace
 from typing import Any

@@ -181,7 +181,7 @@ def test_batches_and_padding_change_nothing(
     params: dict[str, Any] = {"layer": layer, "target": ["top:2", "contrast:good-bad"]}
     if method == "decoded-gradcam":
         params |= {"head": head, "tau": 0.5}
-    hooks = hooks_of(model.module)  # transformers adds its own where hidden states are asked for
+    hooks = hooks_of(model.module)  # transformers adds its own where hidden states are requested
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
     together = te.explain(model, TEXTS, method, batch_tokens=10_000, **params)
     alone = te.explain(model, TEXTS, method, batch_tokens=1, **params)

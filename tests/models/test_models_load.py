@@ -414,7 +414,7 @@ def test_texts_are_cut_where_the_tokenizer_file_says(bert_dir: Path) -> None:
     assert (one.length, one.truncated) == (6, True)
     [longer] = model.encode(text_items(long), max_length=10)
     assert isinstance(longer, Encoded)
-    assert longer.length == 10, "asking for more is heard"
+    assert longer.length == 10, "a larger limit is used"
     [given] = model.encode(text_items({"input_ids": [2, *[11] * 8, 3]}))
     assert isinstance(given, Encoded)
     assert given.length == 10, "encoded inputs are taken as they are"

@@ -102,11 +102,11 @@ def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
     module = toy(Graphormer)
     item = graphormer_item(6)
     batch = {name: torch.as_tensor(values)[None] for name, values in item.items()}
-    leaf = batch["x"].clone().requires_grad_(True)
-    logits = module(leaf, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
+    x = batch["x"].clone().requires_grad_(True)
+    logits = module(x, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
     logits[0, 1].backward()
     [found] = te.explain(wrapped(module), item, "gradient-x-input", target="class:b", at="nodes")
-    np.testing.assert_allclose(found.relevance, (leaf * leaf.grad).sum(-1)[0].detach(), atol=1e-12)
+    np.testing.assert_allclose(found.relevance, (x * x.grad).sum(-1)[0].detach(), atol=1e-12)
     assert found.logit == pytest.approx(logits[0, 1].item(), rel=1e-12)
 
 
@@ -116,7 +116,7 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
     item = graphormer_item(5)
     one = {name: torch.as_tensor(values)[None] for name, values in item.items()}
     nodes = module.embed(one["x"]) + module.centrality(one["degrees"])
-    leaf = torch.cat([module.virtual, nodes], dim=1).detach().requires_grad_(True)
+    start = torch.cat([module.virtual, nodes], dim=1).detach().requires_grad_(True)
     places = torch.nn.functional.pad(one["distances"].clamp(max=6), (1, 0, 1, 0), value=7)
     bias = module.spatial(places).permute(0, 3, 1, 2)
 
@@ -124,7 +124,7 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
         scale = (x.var(-1, unbiased=False, keepdim=True) + layer.eps).sqrt().detach()
         return (x - x.mean(-1, keepdim=True)) / scale * layer.weight + layer.bias
 
-    x = leaf
+    x = start
     for layer in module.layers:
         q, k, v = layer.qkv(norm(layer.first, x)).view(1, 6, 3, 3, 4).permute(2, 0, 3, 1, 4)
         weights = (q @ k.transpose(-1, -2) / 2.0 + bias).softmax(-1).detach()
@@ -133,7 +133,9 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
     logits = module.head(norm(module.norm, x)[:, 0])
     logits[0, 2].backward()
     [found] = te.explain(wrapped(module), item, "lrp-ah-ln", target="class:c")
-    np.testing.assert_allclose(found.relevance, (leaf * leaf.grad).sum(-1)[0].detach(), atol=1e-11)
+    np.testing.assert_allclose(
+        found.relevance, (start * start.grad).sum(-1)[0].detach(), atol=1e-11
+    )
 
 
 def test_positions_are_nodes_behind_the_virtual_one() -> None:

@@ -1,4 +1,4 @@
-"""Running with taps: the leaf is replaced, the module is left as it was."""
+"""Running with taps: the input layer is replaced, the module is left as it was."""
 
 import threading
 from typing import Any

@@ -53,7 +53,7 @@ def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> No
 
 
 def document(printed: str) -> dict[str, Any]:
-    """The JSON that the command line said first; progress and warnings follow."""
+    """The JSON that the command line printed first; progress and warnings follow."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(printed)[0]
     return found
 

@@ -33,7 +33,7 @@ SECRET = "a very secret key"
 
 @dataclass
 class Receiver:
-    """A local receiver that answers as it is told, and keeps what it got."""
+    """A local receiver that answers with given statuses, and keeps what it got."""
 
     url: str = ""
     answers: list[int] = field(default_factory=list)  #: statuses to give; then 204
@@ -85,16 +85,16 @@ def db(settings: Settings, receiver: Receiver, tmp_path: Path) -> Iterator[Datab
     spec = make_audit(
         tmp_path, items=24, evaluation={"items": 0}, labels={}, targets=["contrast:good-bad"]
     )
-    with open_database(settings.database_url, upgrade=True) as opened:
+    with open_database(settings.database_url, upgrade=True) as database:
         tick.add_schedule(
-            opened,
+            database,
             settings,
             name="nightly",
             spec=spec,
             cron="0 3 * * *",
             webhook_url=f"{receiver.url}/hook?token=hidden",
         )
-        yield opened
+        yield database
 
 
 def finished(db: Database, settings: Settings) -> str:

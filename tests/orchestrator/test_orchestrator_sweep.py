@@ -63,8 +63,8 @@ def forget(settings: Settings) -> None:
 
 @pytest.fixture
 def db(settings: Settings) -> Iterator[Database]:
-    with open_database(settings.database_url, upgrade=True) as opened:
-        yield opened
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
 
 
 def test_the_queue_is_topped_up_to_what_waits(db: Database, settings: Settings) -> None:

@@ -55,7 +55,7 @@ def world(
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit said."""
+    """The output of an audit."""
 
     printed: str
     report: dict[str, Any]

@@ -32,8 +32,8 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def db(settings: Settings) -> Iterator[Database]:
-    with open_database(settings.database_url, upgrade=True) as opened:
-        yield opened
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser_pages import ATTACKS, Open, Opened
+from browser_pages import ATTACKS, LoadedPage, LoadPage
 from evaluation_samples import plan_of, scores, stored
 from report_samples import CLASSES, explained_text, stored_run
 
@@ -39,18 +39,18 @@ def document_of(db: Database, **changes: Any) -> str:
 
 
 @pytest.fixture
-def report(db: Database, opened: Open) -> Opened:
-    return opened(document_of(db))
+def report(db: Database, load_page: LoadPage) -> LoadedPage:
+    return load_page(document_of(db))
 
 
-def shown_charts(found: Opened) -> None:
+def shown_charts(found: LoadedPage) -> None:
     """Scroll to the charts that can be seen, and wait until they answer."""
     for chart in found.page.locator(".chart:visible").all():
         chart.scroll_into_view_if_needed()
         chart.locator("xpath=self::*[contains(@class,'drawn')]").wait_for()
 
 
-def test_charts_become_interactive_and_load_nothing(report: Opened) -> None:
+def test_charts_become_interactive_and_load_nothing(report: LoadedPage) -> None:
     page = report.page
     page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
@@ -61,7 +61,7 @@ def test_charts_become_interactive_and_load_nothing(report: Opened) -> None:
     assert report.complaints == [] and len(report.requests) == 1
 
 
-def test_pointing_at_a_mark_shows_its_value(report: Opened) -> None:
+def test_pointing_at_a_mark_shows_its_value(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     tip = page.locator("#vg-tooltip-element")
@@ -78,7 +78,7 @@ def test_pointing_at_a_mark_shows_its_value(report: Opened) -> None:
     assert report.complaints == []
 
 
-def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: Opened) -> None:
+def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     chart = page.locator(".chart:visible").first
@@ -100,7 +100,7 @@ def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: Opened) -
     assert report.complaints == []
 
 
-def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
+def test_the_legend_lets_a_line_stand_out_by_keyboard(report: LoadedPage) -> None:
     report.page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
     figure = report.page.locator("figure:visible", has=report.page.locator(".legend"))
@@ -117,7 +117,7 @@ def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
     assert report.complaints == []
 
 
-def test_one_class_is_seen_at_a_time(report: Opened) -> None:
+def test_one_class_is_seen_at_a_time(report: LoadedPage) -> None:
     page = report.page
     choice = page.get_by_role("combobox", name="Class")
     assert choice.locator("option").all_inner_texts() == ["all classes", "negative", "positive"]
@@ -137,7 +137,7 @@ def test_one_class_is_seen_at_a_time(report: Opened) -> None:
     assert report.complaints == []
 
 
-def test_paper_has_all_classes_and_still_pictures(report: Opened) -> None:
+def test_paper_has_all_classes_and_still_pictures(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     page.emulate_media(media="print")
@@ -149,8 +149,10 @@ def test_paper_has_all_classes_and_still_pictures(report: Opened) -> None:
     assert page.locator(".cloud:visible").count() == 2
 
 
-def test_without_scripts_all_classes_and_pictures_are_there(db: Database, opened: Open) -> None:
-    found = opened(document_of(db), java_script_enabled=False)
+def test_without_scripts_all_classes_and_pictures_are_there(
+    db: Database, load_page: LoadPage
+) -> None:
+    found = load_page(document_of(db), java_script_enabled=False)
     assert found.page.locator(".class-block:visible").count() == 2
     assert found.page.locator(".chart .still svg:visible").count() == 4
     assert not found.page.locator(".class-switch").is_visible()
@@ -158,11 +160,13 @@ def test_without_scripts_all_classes_and_pictures_are_there(db: Database, opened
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_word_or_class_can_run_in_a_chart(db: Database, opened: Open, attack: str) -> None:
+def test_no_word_or_class_can_run_in_a_chart(
+    db: Database, load_page: LoadPage, attack: str
+) -> None:
     names = (f"no {attack}", f"yes {attack}")
     glued = "".join(attack.split())
     model = ModelRef(source="m", classes=names, digest="d")
-    found = opened(document_of(db, names=names, word=f" {glued} x{glued}", model=model))
+    found = load_page(document_of(db, names=names, word=f" {glued} x{glued}", model=model))
     page = found.page
     page.get_by_role("combobox", name="Class").select_option(index=2)
     shown_charts(found)
@@ -177,8 +181,8 @@ def test_no_word_or_class_can_run_in_a_chart(db: Database, opened: Open, attack:
     assert len(found.requests) == 1 and found.complaints == []
 
 
-def test_a_narrow_page_does_not_scroll_sideways(db: Database, opened: Open) -> None:
-    found = opened(document_of(db))
+def test_a_narrow_page_does_not_scroll_sideways(db: Database, load_page: LoadPage) -> None:
+    found = load_page(document_of(db))
     found.page.set_viewport_size({"width": 400, "height": 800})
     shown_charts(found)
     assert found.page.evaluate("() => document.documentElement.scrollWidth") <= 400
@@ -188,13 +192,13 @@ def test_a_narrow_page_does_not_scroll_sideways(db: Database, opened: Open) -> N
     assert widths and max(widths) <= 400
 
 
-def test_the_curves_of_an_evaluation_are_interactive_too(db: Database, opened: Open) -> None:
+def test_the_curves_of_an_evaluation_are_interactive_too(db: Database, load_page: LoadPage) -> None:
     attack = ATTACKS[0]
     spec = MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"})
     values = {"lrp": [0.1, 0.2, 0.3], attack: [0.4, 0.2, 0.1]}
     found = [replace(one, curve=(one.value, one.value)) for one in scores("hiding", values)]
     summary = tabulate(db, stored(db, plan_of(list(values), spec), found, 3))
-    page = opened(EVALUATION_REPORTS.load("html")(summary))
+    page = load_page(EVALUATION_REPORTS.load("html")(summary))
     shown_charts(page)
     page.page.locator(".chart .live .mark-symbol path").last.hover(force=True)
     tip = page.page.locator("#vg-tooltip-element.visible")

@@ -228,11 +228,11 @@ def test_several_classes_each_have_their_tables(db: Database) -> None:
 
 def test_where_there_is_no_ratio_the_headline_says_why(db: Database) -> None:
     nobody = run_of(db, [({"who": "f"}, 12, 0), ({"who": "m"}, 12, 0)])
-    told = "No category has an impact ratio for positive: "
-    assert [one.text for one in nobody.headline if one.text.startswith(told)] == [
-        f"{told}nobody was selected."
+    sentence = "No category has an impact ratio for positive: "
+    assert [one.text for one in nobody.headline if one.text.startswith(sentence)] == [
+        f"{sentence}nobody was selected."
     ]
     few = redacted(run_of(db, [({"who": "f"}, 12, 4), ({"who": "m"}, 12, 8)]), 10)
-    assert [one.text for one in few.headline if one.text.startswith(told)] == [
-        f"{told}too few people to publish one."
+    assert [one.text for one in few.headline if one.text.startswith(sentence)] == [
+        f"{sentence}too few people to publish one."
     ]

@@ -61,8 +61,8 @@ def test_groups_that_are_newly_flagged_or_no_longer_flagged(
     with monkeypatch.context() as patch:
         for name in ANNS:
             patch.setitem(WORTH, name, 0.01)
-        innocent = biased_run(db)
-    now = summarise(db, biased_run(db, previous=innocent))
+        unbiased = biased_run(db)
+    now = summarise(db, biased_run(db, previous=unbiased))
     assert now.previous is not None
     assert {one.group for one in newly(now.previous)} == {"anns", "bobs"}
     assert not gone(now.previous)

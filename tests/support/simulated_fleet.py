@@ -93,7 +93,7 @@ WEATHERS = {
     ),
     #: processes die everywhere, between two items too: nobody is to blame
     "deadly": Weather(fatality=0.02, poison=0.25, minutes=0.4),
-    #: people at work on runs that end and are opened again: what matters is who comes first
+    #: people at work on runs that end and are reopened: what matters is who comes first
     "crowded": Weather(slow=0.6, very_slow=0.6, computing=0.1, meddling=1.0, people=3, flaky=0.2),
 }
 

@@ -175,7 +175,7 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
     predicted = model.logits(batch).argmax(dim=1)
     assert lesson.known.sum(dim=1).tolist() == [2] * len(rows)
     assert lesson.known[torch.arange(len(rows)), predicted].all()
-    assert lesson.known.any(dim=0).all(), "every class is asked about somewhere"
+    assert lesson.known.any(dim=0).all(), "every class is taught somewhere"
     assert lesson.constants.isnan().equal(~lesson.known)
     scales, constants = lessons.scales_and_constants()
     assert torch.equal(constants.isnan(), lesson.constants.isnan())

@@ -432,7 +432,7 @@ def test_there_is_room_for_the_next_near_the_end_and_while_one_is_committed() ->
     assert mine.mock_calls == [call.item_done(name) for name in "abcd"]
     with device.committing():
         assert device.room == 2
-    assert rooms == [2, 1, 2, 1], "and each change is told"
+    assert rooms == [2, 1, 2, 1], "and each change is reported"
 
 
 def test_there_is_no_room_after_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor: one process per device, replaced when it ends, told to stop only once."""
+"""The supervisor: one process per device, replaced when it ends, stopped by one signal."""
 
 import logging
 import os

@@ -104,7 +104,7 @@ def test_permutations_are_cached_up_to_a_memory_limit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(resampling, "_KEPT", 2 * first.nbytes + 50)
     orders.of(599, 50)
     assert orders.of(600, 50) is first and drawn == [600, 599]
-    orders.of(598, 50)  # there is no room for a third: that asked for longest ago goes
+    orders.of(598, 50)  # there is no room for a third: the least recently used goes
     assert orders.of(600, 50) is first and drawn == [600, 599, 598]
     orders.of(599, 50)
     assert drawn == [600, 599, 598, 599]

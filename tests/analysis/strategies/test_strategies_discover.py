@@ -204,12 +204,12 @@ def test_from_the_command_line_to_page_and_json(
 ) -> None:
     run = picture_run(db)
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'strategies.db'}")
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["strategies", run, "--report-dir", str(tmp_path / "out")], catch_exceptions=False
     )
-    assert said.exit_code == 0, said.output
-    assert "cat: cluster 2 of 2 looks like a shortcut. In its 40 pictures, " in said.output
-    assert "in the top left corner" in said.output
+    assert result.exit_code == 0, result.output
+    assert "cat: cluster 2 of 2 looks like a shortcut. In its 40 pictures, " in result.output
+    assert "in the top left corner" in result.output
     kinds = {path.suffix: path for path in (tmp_path / "out").iterdir()}
     assert set(kinds) == {".html", ".json"}
     printed = CliRunner().invoke(app, ["strategies", "--json", "--class", "dog"])

@@ -44,7 +44,7 @@ def test_what_cannot_be_measured_has_a_reason(model: LoadedModel) -> None:
         (None, "no position has any relevance"),
         (None, "input 2 nearby: it failed"),
     ]
-    assert max_sensitivity(bench, [case_of([0, 0])])[0].value is None, "nothing is asked"
+    assert max_sensitivity(bench, [case_of([0, 0])])[0].value is None, "nothing is computed"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Redacted exports: nothing that an item said, nothing that rests on few, or a clear refusal."""
+"""Redacted exports: no content of items, no number of few items, or a clear refusal."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import ANNS, BOBS, explained_text, stored_run
-from test_exports_trackers import Told, fake_mlflow, fake_wandb
+from test_exports_trackers import Logged, fake_mlflow, fake_wandb
 from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
@@ -77,7 +77,7 @@ def test_no_export_reveals_a_secret(db: Database, tmp_path: Path, form: str) -> 
 def test_trackers_are_given_no_secret(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
 ) -> None:
-    run_id, reported = secret_run(db), Told()
+    run_id, reported = secret_run(db), Logged()
     monkeypatch.setitem(sys.modules, name, fake(reported))
     export(db, run_id, name, None)
     assert SECRET in "".join(reported.files.values())
