@@ -92,7 +92,7 @@ def read_control(
     except UNREADABLE as error:
         return Refusal(reason="arguments", detail=f"{shown(str(error))}; remote control")
     if isinstance(content, _Command) and content.method not in COMMANDS:
-        return Refusal(reason="task", detail=f"{shown(content.method)} is no command of ours")
+        return Refusal(reason="task", detail=f"{shown(content.method)} is no known command")
     kept = {
         key: value for key, kind in _HEADERS.items() if isinstance(value := headers.get(key), kind)
     }

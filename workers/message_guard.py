@@ -201,7 +201,7 @@ def too_large(content: bytes, size: int) -> Refusal:
 
 def _options(requested: list[str]) -> Refusal:
     names = ", ".join(map(shown, requested[:3]))
-    return Refusal(reason="options", detail=f"it asks Celery for {names}; ours ask for nothing")
+    return Refusal(reason="options", detail=f"it has options of Celery: {names}; ours have none")
 
 
 def _line(error: Exception) -> str:

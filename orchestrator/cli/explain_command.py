@@ -214,7 +214,7 @@ def _content(model: "LoadedModel", item: str) -> Any:
     if model.modality == "text":
         if item != "-" and _is_file(item):
             opt.warn(
-                f"{item!r} is a file, and its name was explained as a text; for what is in it: "
+                f"{item!r} is a file, and its name was explained as a text. To explain its text: "
                 f"transexplain explain - < {item}"
             )
         return typer.get_text_stream("stdin").read() if item == "-" else item

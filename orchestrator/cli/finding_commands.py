@@ -222,7 +222,7 @@ def matches(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Write random matches in context for a person to check, or tell their precision."""
+    """Write random matches in context for a person to check, or report their precision."""
     from transexplain.analysis.groups.matching_sheet import checked_precisions
     from transexplain.store import runs
 
@@ -304,7 +304,7 @@ def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
     more = f" and {len(dropped) - _LISTED} more" if len(dropped) > _LISTED else ""
     total = sum(count for _, count in dropped)
     return [
-        f"{total} places were left out, where nothing tells a name from an ordinary word "
+        f"{total} places were left out, where nothing distinguishes a name from an ordinary word "
         f"(groups.ambiguous): {', '.join(named)}{more}"
     ]
 

@@ -74,7 +74,7 @@ def worker(
     log_format: LogFormat = "text",
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Serve the queues; SIGTERM ends it after the batch in hand.
+    """Serve the queues; SIGTERM ends it after the current batch.
 
     `--device` is one process. `--devices` starts one per device and replaces those that end.
     """
@@ -200,7 +200,9 @@ def prune(
     keep_last: Annotated[
         int, typer.Option("--keep-last", min=0, help="keep so many runs of each audit's name")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only list what would be deleted")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -278,8 +280,8 @@ def _show(old: "list[Old]") -> None:
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            "db prune deletes results for good and there is no terminal to ask at: "
-            "add --yes, or --dry-run to see what would go"
+            "db prune deletes results for good and there is no terminal to confirm it: "
+            "add --yes, or --dry-run to list what would be deleted"
         )
     return typer.confirm(f"delete these {count} runs for good?")
 

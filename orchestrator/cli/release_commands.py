@@ -107,7 +107,7 @@ BatchTokens = Annotated[
     int | None, typer.Option("--batch-tokens", min=1, help="positions per batch")
 ]
 ManifestFile = Annotated[
-    Path | None, typer.Option("--manifest", help="a manifest that the run has to have")
+    Path | None, typer.Option("--manifest", help="a manifest that the run must match")
 ]
 RunOrLatest = Annotated[
     str | None, typer.Argument(help="run id, its beginning, or `latest` (default)")
@@ -121,7 +121,7 @@ SignatureFile = Annotated[
     ),
 ]
 PublicKey = Annotated[
-    Path | None, typer.Option("--public-key", help="of whoever signed (PEM); with --signature")
+    Path | None, typer.Option("--public-key", help="of the signer (PEM); with --signature")
 ]
 DataRoot = Annotated[
     Path | None,
@@ -205,8 +205,8 @@ def _signature_checks(
         return partial(signature_checks, signature, public_key)
     if signature is not None or public_key is not None:
         raise ConfigurationError(
-            "--signature FILE and --public-key FILE go together: a signature says nothing without "
-            "the key of whoever is to have made it"
+            "--signature FILE and --public-key FILE go together: a signature is checked against "
+            "the key of the expected signer"
         )
     return None
 

@@ -159,11 +159,11 @@ def tick(
 def sweep(
     *,
     every: Annotated[
-        float | None, typer.Option("--every", min=1, help="go on, every so many seconds")
+        float | None, typer.Option("--every", min=1, help="repeat every so many seconds")
     ] = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Send messages again for shards that nobody holds, and close runs that are through."""
+    """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import check_broker
     from workers.beat import Duty, run_beat

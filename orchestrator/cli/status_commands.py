@@ -72,7 +72,7 @@ class Look:
 
 
 class Watcher:
-    """Looks at one run, or at every run that runs, again and again."""
+    """Reads the state of one run, or of every active run, repeatedly."""
 
     def __init__(self, db: Database, run_id: str | None = None) -> None:
         self._db = db
@@ -190,9 +190,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 def status(
     run_id: Annotated[str | None, typer.Argument(help="run id or `latest`; default: all")] = None,
     *,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="look again and again until no run runs")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="repeat until no run is active")] = False,
     every: Annotated[
         float, typer.Option("--every", min=0.2, help="seconds between looks, with --watch")
     ] = 2.0,

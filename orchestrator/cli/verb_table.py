@@ -90,7 +90,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "matches": Entry(
         "orchestrator.cli.finding_commands:matches",
-        "Write random matches in context for a person to check, or tell their precision.",
+        "Write random matches in context for a person to check, or report their precision.",
         "Look",
     ),
     "strategies": Entry(
@@ -125,7 +125,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "worker": Entry(
         "orchestrator.cli.operator_commands:worker",
-        "Serve the queues; SIGTERM ends it after the batch in hand.",
+        "Serve the queues; SIGTERM ends it after the current batch.",
         "Operate",
     ),
     "metrics-server": Entry(
@@ -135,7 +135,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "sweep": Entry(
         "orchestrator.cli.schedule_commands:sweep",
-        "Send messages again for shards that nobody holds, and close runs that are through.",
+        "Send messages again for shards that no worker holds, and close finished runs.",
         "Operate",
     ),
     "beat": Entry(
@@ -149,7 +149,7 @@ VERBS: Mapping[str, Entry] = {
 GROUPS: Mapping[str, Entry] = {
     "schedule": Entry(
         "orchestrator.cli.schedule_commands:schedule_group",
-        "Audits that are made again and again.",
+        "Audits that repeat on a schedule.",
         "Operate",
     ),
     "db": Entry(

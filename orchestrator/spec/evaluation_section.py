@@ -288,7 +288,7 @@ def _misfit(metric: str, plan: AuditPlan) -> str:
         return f"is for {' and '.join(facts.modalities)}, not for {plan.model.modality}"
     if facts.needs_evidence and not has_rationales(plan.dataset):
         return (
-            "needs items on which people marked the evidence, and this dataset has none; name its "
+            "needs items with human rationales, and this dataset has none; name its "
             "column with data.evidence"
         )
     return ""

@@ -93,7 +93,7 @@ def test_methods_that_ignore_the_class_are_warned_of(
         report = json.loads(data.read_text(encoding="utf-8"))
         assert report["class_sensitivity"] == {"mean": 0.0, "items": 10}, "two of every shard"
         problems = [one["text"] for one in report["headline"] if one["kind"] == "problem"]
-        assert any("rollout hardly tells classes apart" in text for text in problems)
+        assert any("rollout hardly distinguishes classes" in text for text in problems)
 
 
 def test_explain_a_text(call, tmp_path: Path) -> None:

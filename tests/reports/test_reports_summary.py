@@ -64,9 +64,7 @@ def test_groups_with_few_entities_are_not_judged(db: Database) -> None:
     assert not texts(found, "flagged") and not texts(found, "clear")
     assert "fewer than 10 items on a side" not in texts(found, "flagged")
     assert "too few entities for a comparison of relevance" in texts(found, "unknown")
-    assert found.counts.accuracy is None and "nothing is said about accuracy" in texts(
-        found, "unknown"
-    )
+    assert found.counts.accuracy is None and "the accuracy is not known" in texts(found, "unknown")
 
 
 def test_top_words_by_mean_and_total(db: Database) -> None:
@@ -128,7 +126,7 @@ def test_a_method_that_does_not_distinguish_classes_is_named(db: Database) -> No
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None
         assert found.class_sensitivity.mean == pytest.approx(value)
-        reported = "hardly tells classes apart" in texts(found, "problem")
+        reported = "hardly distinguishes classes" in texts(found, "problem")
         assert reported == (kind == "problem")
         assert any("Class sensitivity is" in note for note in found.notes)
     assert summarise(db, biased_run(db)).class_sensitivity is None

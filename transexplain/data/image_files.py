@@ -138,8 +138,8 @@ class ImageFolderSource:
         if any(columns):
             raise DataSourceError(
                 "an image folder has no columns: the label is the name of the subfolder, the id "
-                "the path; take text, image, label, id, evidence, spans, meta, cluster and "
-                "template away, or list the pictures in a csv"
+                "the path; remove text, image, label, id, evidence, spans, meta, cluster and "
+                "template, or list the pictures in a csv"
             )
         folder = Path(location).expanduser()
         if not folder.is_dir():

@@ -41,7 +41,7 @@ def screened(
                 item_id=item.id,
                 index=item.index,
                 kind="quarantined",
-                message=f"item {item.id!r} was alone in hand when attempts ended, the last so: "
+                message=f"item {item.id!r} ran alone when attempts ended, the last one: "
                 f"{quarantined[item.id]}",
             )
         else:

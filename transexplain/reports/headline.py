@@ -54,7 +54,7 @@ def _doubts(summary: Summary) -> Iterator[str]:
     if conservation is not None and conservation.above:
         yield "Do not rely on this audit: explanations do not add up to their logits."
     if sensitivity is not None and sensitivity.mean < HARDLY:
-        yield f"Read with care: {summary.audited.method} hardly tells classes apart here."
+        yield f"Read with care: {summary.audited.method} hardly distinguishes classes here."
     judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []
     if False in judged and True not in judged:
         yield f"Read with care: {summary.audited.method} does not beat a random ranking here."
@@ -87,7 +87,7 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
         return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
     if by["explained differently"]:
         names = named([one.group for one in by["explained differently"]])
-        return "fact", f"{text} Explained differently, which harms nobody by itself: {names}."
+        return "fact", f"{text} Explained differently, which does no harm by itself: {names}."
     return "clear", text
 
 

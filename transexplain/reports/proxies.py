@@ -67,7 +67,7 @@ def proxies_of(
 
     The difference of the mean relevance between two sets of items is the sum over words of what
     each adds to an item of one set more than to one of the other: that is what words are ranked
-    by. Words of the lexicon are left out. It says what goes along with a group, not why.
+    by. Words of the lexicon are left out. It says what occurs together with a group, not why.
     """
     plan = run.plan
     if plan.model.modality != "text" or (plan.privacy and plan.privacy.store_text != "full"):

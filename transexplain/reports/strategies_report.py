@@ -109,13 +109,13 @@ def _counts(
     if drawn:
         yield Statement(
             kind="fact",
-            text=f"Drawn with seed {found.seed}, at most {found.sample:,} of a class: "
+            text=f"Sampled with seed {found.seed}, at most {found.sample:,} of a class: "
             + named([f"{name(one)} {one.sampled:,} of {one.items:,}" for one in drawn])
             + ".",
         )
     if found.omitted:
         count = f"{found.omitted} rarer {'class' if found.omitted == 1 else 'classes'}"
-        yield Statement(kind="fact", text=f"{count} not looked at; ask for one with --class.")
+        yield Statement(kind="fact", text=f"{count} not clustered; name one with --class.")
 
 
 def suspicion(cluster: Cluster, modality: str) -> str:

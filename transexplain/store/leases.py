@@ -13,7 +13,7 @@ from transexplain.store.runs import Claim, finalise, require
 from transexplain.store.schema import run, shard
 from transexplain.types.observer import Caution
 
-#: an item that was alone in hand at the end of so many attempts is not tried again
+#: an item that ran alone at the end of so many attempts is not tried again
 LONE_DEATHS = 2
 Document = Mapping[str, Mapping[str, Any]]
 

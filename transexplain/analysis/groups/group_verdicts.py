@@ -4,7 +4,7 @@ Three kinds of evidence, in this order of authority: what swapping its mentions 
 (`counterfactuals`; of pictures what hiding its regions does, `hidden_regions`), how answers differ
 between the items that mention it and its reference (`outcomes`), and what its mentions add to the
 answer (the group table). The first two are in the answer's own units and decide; relevance alone
-accuses nobody.
+flags no group.
 """
 
 import math

@@ -219,7 +219,7 @@ class _Compared:
         """How much more the effects of one side differ than the other's, as a deviation.
 
         0 where chance may have made it, or where it is within `limit`: effects of both signs with
-        the same mean are not the same answers, but neither are they an accusation.
+        the same mean are not the same answers, but no evidence of a difference either.
         """
         squares = np.empty_like(values)
         for side in (self.left, ~self.left):

@@ -153,7 +153,7 @@ def _changes(previous: Previous | None) -> Iterator[str]:
     yield from ("", f"### Compared with run {previous.run_id}")
     if not changed:
         yield ""
-        yield "No group is newly flagged, and none that was is not any more."
+        yield "The flagged groups are the same as before."
         return
 
     columns: Columns[GroupChange] = (

@@ -16,7 +16,7 @@ from transexplain.types.findings import GroupStatistic
 
 
 def removal_sentence(found: Ablations) -> str:
-    """How often the prediction hung on the mention."""
+    """How often the prediction depended on the mention."""
     share = percent(found.flips / found.items)
     return (
         f"Taking the mention out changed the prediction of {found.flips:,} of {found.items:,} "

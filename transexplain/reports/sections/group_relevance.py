@@ -182,7 +182,7 @@ def relevance_statements(
     classes: Sequence[str],
     most: int,
 ) -> Iterator[Statement]:
-    """Where answers come from, at most `most` comparisons; it accuses nobody."""
+    """Where answers come from, at most `most` comparisons; it flags no group."""
     flagged = sorted((row for row in rows if row.flagged), key=lambda r: -abs(r.difference or 0.0))
     for row in flagged[:most]:
         what = spoken(row.target, row.class_name, classes)

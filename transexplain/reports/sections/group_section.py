@@ -219,7 +219,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
         if report.audited.modality == "text":
             yield Statement(
                 kind="unknown",
-                text="No entity groups were given, so nothing is said about who is mentioned.",
+                text="No entity groups were given, so mentions are not compared.",
             )
         return
     yield from verdict_statements(groups.verdicts, _SENTENCES)
@@ -257,8 +257,8 @@ def group_notes(run: AuditRun) -> Iterator[str]:
     yield (
         "Entities are found by their spelling, at word boundaries, longest match first. Names that "
         f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
-        "tells how often they were left out, and draws matches for a person to check. A mention's "
-        "relevance is the sum over its pieces."
+        "reports how often they were left out, and samples matches for a person to check. A "
+        "mention's relevance is the sum over its pieces."
     )
     if matching.columns:
         columns = "column" if len(matching.columns) == 1 else "columns"
@@ -284,7 +284,7 @@ def _statistics(run: AuditRun) -> Iterator[str]:
     yield (
         "Tables by predicted class, by right or wrong and by slice are families of their own: p is "
         "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
-        "distributions and a second lexicon have no vote."
+        "distributions and a second lexicon do not change verdicts."
     )
     limits = run.plan.matters
     yield (
@@ -331,12 +331,12 @@ def _checks(run: AuditRun) -> Iterator[str]:
         "A random sample of the items that mention somebody was checked (share "
         f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
         "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
-        "1. Of this only other names have a vote in the verdicts."
+        "1. Only the answers to other names enter the verdicts."
     )
 
 
 _AMBIGUOUS: dict[AmbiguityPolicy, str] = {
-    "cue": "where a capital, a title or a neighbouring word tells them from these",
+    "cue": "where a capital, a title or a neighbouring word shows that they are names",
     "always": "wherever they stand",
     "never": "nowhere",
 }

@@ -145,9 +145,7 @@ _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
     if counts.accuracy is None:
-        yield Statement(
-            kind="unknown", text="No item has a label, so nothing is said about accuracy."
-        )
+        yield Statement(kind="unknown", text="No item has a label, so the accuracy is not known.")
         return
     agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
     chance = by_chance(found)

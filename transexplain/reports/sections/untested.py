@@ -43,7 +43,7 @@ def _data(summary: Any) -> _Found:
         yield (
             "Items without an explanation",
             f"{missing:,} of {counts.total:,}: {missed}.",
-            "Mend the items that failed; transexplain retry or resume.",
+            "Correct the items that failed; transexplain retry or resume.",
         )
     if counts.truncated:
         yield (
@@ -86,8 +86,8 @@ def _explanations(summary: Any) -> _Found:
     )
     if (mixed := summary.mixed) is not None:
         yield (
-            f"What {mixed.exact} says of every item",
-            f"{mixed.method} stands in for it; only {mixed.items:,} items were explained by both. "
+            f"Relevance of every item by {mixed.exact}",
+            f"{mixed.method} replaces it; only {mixed.items:,} items were explained by both. "
             f"Words, heatmaps, rankings, splits and controls are those of {mixed.method}.",
             f"method: {mixed.exact}",
         )
@@ -111,7 +111,7 @@ def _approximation(summary: Any) -> _Found:
     approximation, mixed = summary.approximates, summary.mixed
     if approximation is not None and (mixed is None or mixed.exact != approximation.teacher):
         yield (
-            f"What {approximation.teacher} says of these items",
+            f"Relevance of these items by {approximation.teacher}",
             "The explainer approximates it, and no item was explained by both; "
             f"{nearness(approximation)}.",
             sampled(approximation),
@@ -200,7 +200,7 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
         )
     if groups.randomised is None:
         yield (
-            "What the words alone bring",
+            "The effect of the words alone",
             "No model with randomised weights was run to see whether it shows the same differences"
             f"{': the explainer cannot read one' if approximation else ''}.",
             ""
