@@ -125,7 +125,7 @@ def test_documents_stay_in_their_folder(folder: Path, load) -> None:
         ("eraser:{}#../val", {}, "names no split"),
         ("eraser:{}/none#val", {}, "is not a folder"),
         ("eraser:{}#docs", {}, "no file of ERASER annotations: it has no 'annotation_id'"),
-        ("eraser:{}#val", {"label": "classification"}, "take text, image, label, id, evidence"),
+        ("eraser:{}#val", {"label": "classification"}, "remove text, image, label, id, evidence"),
     ],
 )
 def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, load) -> None:
