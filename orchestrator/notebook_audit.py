@@ -24,7 +24,7 @@ from orchestrator.in_memory_files import data_section, groups_section, write_who
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec
 from orchestrator.spec.audit_spec import SECTIONS
-from orchestrator.spec.spec_document import put_over, validated
+from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.registry import require
 from transexplain.reports import REPORTS
@@ -112,7 +112,9 @@ def audit(  # noqa: PLR0913 - keys of a specification
     if labels is not None:
         document["labels"] = labels
     columns = {"text": text, "label": label, "sample": sample, "limit": limit}
-    put_over(document, {f"data.{key}": value for key, value in columns.items()}, (), SECTIONS)
+    apply_overrides(
+        document, {f"data.{key}": value for key, value in columns.items()}, (), SECTIONS
+    )
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
     prepared = prepare_audit(spec, settings, model=given)
     for warning in prepared.warnings:

@@ -14,7 +14,13 @@ from pydantic import BeforeValidator, Field, JsonValue
 from orchestrator.spec.audit_spec import Labels
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.model_section import absolute_model
-from orchestrator.spec.spec_document import Section, from_text, put_over, read_document, validated
+from orchestrator.spec.spec_document import (
+    Section,
+    apply_overrides,
+    from_text,
+    read_document,
+    validated,
+)
 from transexplain.data.snapshot import prepare
 from transexplain.errors import SpecError
 from transexplain.settings import Settings
@@ -221,7 +227,7 @@ def load_training(
     Raises SpecError: unreadable file, unknown key, preset or wrong value, each named.
     """
     document = read_document(path, "training", _BEGINS)
-    put_over(document, overrides or {}, settings, SECTIONS)
+    apply_overrides(document, overrides or {}, settings, SECTIONS)
     preset = document.get("preset")
     if preset is not None:
         if not isinstance(preset, str) or preset not in PRESETS:

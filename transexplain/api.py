@@ -81,7 +81,7 @@ def explain(
         EngineError: an operator without a rule.
         ConfigurationError: parameters that the method does not have or that contradict each other.
     """
-    given = _several(items)
+    given = _as_iterable(items)
     # pictures of a list are in memory anyway; those of a stream would fill it
     pictured = isinstance(given, list | tuple | np.ndarray)
     return list(_explained(model, given, method, target, on_error, params, pictured=pictured))
@@ -120,7 +120,7 @@ def _explained(
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
         if explained.failure is None:
-            yield from _answered(model, explained, pictured=pictured)
+            yield from _with_probabilities(model, explained, pictured=pictured)
         elif on_error == "record":
             yield explained.failure
         else:
@@ -152,7 +152,7 @@ def evaluate(
     from transexplain.reports.evaluation import tables_of
 
     _loaded(model)
-    given = [_as_item(model, content, index) for index, content in enumerate(_several(items))]
+    given = [_as_item(model, content, index) for index, content in enumerate(_as_iterable(items))]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
     rows = [_evaluated(one) for one in ([methods] if isinstance(methods, str) else methods)]
@@ -182,7 +182,9 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     return EvaluatedMethod(label=spec.name, method=spec)
 
 
-def _answered(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
+def _with_probabilities(
+    model: LoadedModel, explained: Explained, *, pictured: bool
+) -> Iterator[Attribution]:
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
@@ -301,7 +303,7 @@ def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
     return MethodSpec(name=method.name, params={**method.params, **params})
 
 
-def _several(items: Any) -> Iterable[Any]:
+def _as_iterable(items: Any) -> Iterable[Any]:
     """`items` as an iterable, one item as a list; ConfigurationError where it is neither."""
     if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
         return [items]
@@ -387,7 +389,7 @@ def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:
     except (ConfigurationError, EngineError) as reason:
         error = str(reason)
     else:
-        attributions = tuple(_answered(model, done, pictured=True))
+        attributions = tuple(_with_probabilities(model, done, pictured=True))
         if done.failure is not None and done.failure.kind != "model-error":
             raise ItemError(done.failure.kind, done.failure.message)
         error = done.failure.message if done.failure is not None else None

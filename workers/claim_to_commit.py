@@ -34,7 +34,7 @@ from transexplain.auditing.text_guard import guard_of
 from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
-from transexplain.methods.learned_facts import check_at_hand
+from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
@@ -58,7 +58,7 @@ def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
     explainer cannot be read.
     """
     guard_of(plan)  # where the key, the hook or an explainer is not there, no model is loaded
-    check_at_hand(plan)
+    check_explainers(plan)
     return None if plan.task == "imported" else models.get(plan.model)
 
 

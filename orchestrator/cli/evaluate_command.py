@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import prepare, work_and_report, work_here, work_of_others
+from orchestrator.cli.run_commands import follow_workers, prepare, run_locally, work_and_report
 from orchestrator.spec.audit_spec import (
     overrides_of,
 )
@@ -83,13 +83,13 @@ def _measure(
     from transexplain.store import runs
 
     if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
-        typer.echo(cost.spoken())
+        typer.echo(cost.summary_text())
     with opt.open_store(settings) as store:
         run_id = runs.create(store, prepared.plan, prepared.shards)
         work = (
-            work_of_others(store, run_id, settings)
+            follow_workers(store, run_id, settings)
             if processes is None
-            else work_here(store, run_id, settings, processes, prepared.model)
+            else run_locally(store, run_id, settings, processes, prepared.model)
         )
         work_and_report(store, run_id, work, report_dir, output)
 

@@ -28,7 +28,7 @@ from workers.message_guard import REASONS
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
-    from transexplain.store.upkeep import Old
+    from transexplain.store.upkeep import OldRun
     from transexplain.types.plans import Modality
     from workers.device_worker import WorkerOptions
 
@@ -265,7 +265,7 @@ def _age(given: str) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def _show(old: "list[Old]") -> None:
+def _show(old: "list[OldRun]") -> None:
     if not old:
         typer.echo("no run is that old and not needed")
         return

@@ -58,7 +58,7 @@ def validate(
         f"plan {plan.digest[:12]}"
     )
     if prepared.labels:
-        typer.echo(f"labels: {prepared.spoken_labels()}")
+        typer.echo(f"labels: {prepared.label_summary()}")
     if too_many:
         raise typer.Exit(_FAILED_ITEMS)
 
@@ -82,11 +82,11 @@ def plan(
         document = {**asdict(found), "evaluation": evaluation, "labels": dict(prepared.labels)}
         typer.echo(json.dumps(document, indent=2))
         return
-    typer.echo(found.spoken())
+    typer.echo(found.summary_text())
     if prepared.labels:
-        typer.echo(f"labels: {prepared.spoken_labels()}")
+        typer.echo(f"labels: {prepared.label_summary()}")
     if measured:
-        typer.echo(f"faithfulness: {measured.spoken()}")
+        typer.echo(f"faithfulness: {measured.summary_text()}")
 
 
 def prepare(
@@ -138,7 +138,7 @@ def run(
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_here(store, run_id, settings, processes, prepared.model)
+        work = run_locally(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir, output)
 
 
@@ -163,7 +163,7 @@ def submit(
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_of_others(store, run_id, settings)
+        work = follow_workers(store, run_id, settings)
         if not wait:
             announce(runs.progress(store, run_id), output)
         else:
@@ -184,7 +184,7 @@ def resume(
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _can_go_on(store, run_id)
+        found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
         shards.redrive(store, found)
         work = _work(store, found, settings, processes if not queue_ else None)
@@ -213,7 +213,7 @@ def retry(
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _can_go_on(store, run_id)
+        found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
         again = (shards.retry_failed if failed else shards.redrive)(store, found)
         if not again:
@@ -244,7 +244,7 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
 
 
-def _can_go_on(store: "Database", run_id: str) -> str:
+def _resumable(store: "Database", run_id: str) -> str:
     """The full id of a run that was not cancelled, and whose saved shards can still be read."""
     from transexplain.analysis.groups.shard_aggregate import check_versions
     from transexplain.store import run_totals, runs
@@ -265,8 +265,8 @@ def _can_go_on(store: "Database", run_id: str) -> str:
 def _work(store: "Database", run_id: str, settings: "Settings", processes: int | None) -> Work:
     """Work on a run in `processes` here or, None, on the queue."""
     if processes is None:
-        return work_of_others(store, run_id, settings)
-    return work_here(store, run_id, settings, processes)
+        return follow_workers(store, run_id, settings)
+    return run_locally(store, run_id, settings, processes)
 
 
 def audit_before(store: "Database", run_id: str | None) -> str | None:
@@ -284,7 +284,7 @@ def audit_before(store: "Database", run_id: str | None) -> str | None:
 _INTERRUPTED = 130
 
 
-def work_here(
+def run_locally(
     store: "Database",
     run_id: str,
     settings: Settings,
@@ -309,7 +309,7 @@ def work_here(
     return work
 
 
-def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
+def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
     """Send messages for free shards at once; then watch the workers and send what was lost."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import follow, send_messages

@@ -166,14 +166,14 @@ def sweep(
     """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import check_broker
-    from workers.beat import Duty, run_beat
+    from workers.beat import PeriodicTask, run_beat
 
     settings = opt.settings_with(db)
     check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
             again = partial(queue.sweep, store, settings, every=every)
-            run_beat(settings, {"transexplain.sweep": Duty(call=again, seconds=every)})
+            run_beat(settings, {"transexplain.sweep": PeriodicTask(call=again, seconds=every)})
             return
         swept = queue.sweep(store, settings)
     if swept is None:
@@ -193,14 +193,14 @@ def beat(
     import logging
 
     from orchestrator.dispatch.queue import check_broker
-    from orchestrator.schedule.tick import duties
+    from orchestrator.schedule.tick import periodic_tasks
     from workers.beat import run_beat
 
     settings = opt.settings_with(db)
     check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        run_beat(settings, duties(store, settings, every))
+        run_beat(settings, periodic_tasks(store, settings, every))
 
 
 def _dispatch(

@@ -33,7 +33,7 @@ _INCOMPLETE = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class ReportOptions:
     """What a report of an audit is to have besides what the run recorded."""
 
     checked: Path | None = None  #: sheet of matches that a person filled
@@ -66,11 +66,11 @@ class Wanted:
                 )
 
 
-_PLAIN = Wanted()
+_PLAIN = ReportOptions()
 
 
 def report(
-    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN, *, show: bool = True
+    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN, *, show: bool = True
 ) -> tuple[Sequence[Statement], list[Path]]:
     """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
 
@@ -98,7 +98,7 @@ def report(
     return headline, paths
 
 
-def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
+def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> str:
     """What a run found, for programs; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
         wanted.refuse_evaluation(run_id)
@@ -107,7 +107,7 @@ def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
 
 
 def write_reports(
-    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN
+    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN
 ) -> tuple[Summary, list[Path]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 

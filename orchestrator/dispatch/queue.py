@@ -111,22 +111,22 @@ BOUND = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Swept:
+class SweepResult:
     """What one sweep did."""
 
     sent: int  #: messages
     closed: tuple[str, ...]  #: ids of runs that had nothing left to do
 
 
-def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> Swept | None:
+def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> SweepResult | None:
     """Close runs that are through and top up the queue; None: swept less than `every` seconds ago.
 
     Raises BrokerError where the broker cannot be reached; runs are closed all the same.
     """
-    if not shard_messages.take_duty(db, "sweep", every):
+    if not shard_messages.take_task(db, "sweep", every):
         return None
     closed = tuple(run_id for run_id in shard_messages.exhausted(db) if runs.finalise(db, run_id))
-    return Swept(sent=top_up(db, settings, patience=every), closed=closed)
+    return SweepResult(sent=top_up(db, settings, patience=every), closed=closed)
 
 
 def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:

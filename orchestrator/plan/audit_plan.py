@@ -54,7 +54,7 @@ class Prepared:
     #: label of the dataset -> the class that it is read as; None: no class
     labels: Mapping[str, str | None] = field(default_factory=dict)
 
-    def spoken_labels(self) -> str:
+    def label_summary(self) -> str:
         """Which class every label is read as, in a line; the first 20 labels."""
         some = [
             f"{_short(label)} = {name or 'no class'}"

@@ -39,7 +39,7 @@ class Passes:
     backwards: float
     seconds: float = 0.0  #: on this machine by one process, about
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """One line of the table of passes."""
         both = f"{self.forwards:,.0f} forward"
         if self.backwards:
@@ -76,7 +76,7 @@ class Estimate:
         """Of the whole run in one process here, about."""
         return sum(one.seconds for one in self.purposes.values())
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """Lines for the terminal."""
         learned = self.approximates
         lines = [
@@ -87,7 +87,7 @@ class Estimate:
             *([f"{self.exact} on {self.exact_share:.1%} of the items"] if self.exact else []),
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all",
-            *(f"  {name}: {one.spoken()}" for name, one in self.purposes.items()),
+            *(f"  {name}: {one.summary_text()}" for name, one in self.purposes.items()),
             f"about {duration(self.seconds)} in one process on {self.device} (measured on "
             f"{self.timed} items), about {size(self.bytes)} in the store",
         ]

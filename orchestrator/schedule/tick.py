@@ -20,7 +20,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Schedule
-from workers.beat import Duty
+from workers.beat import PeriodicTask
 
 _FIELDS = 5
 _LONGEST = 400  #: characters
@@ -101,7 +101,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fired:
+class FireResult:
     """What became of one due schedule."""
 
     schedule: str
@@ -109,7 +109,7 @@ class Fired:
     error: str | None = None  #: neither run nor error: nothing had changed
 
 
-def tick(db: Database, settings: Settings) -> list[Fired]:
+def tick(db: Database, settings: Settings) -> list[FireResult]:
     """Make the runs that are due; of several missed fires of a schedule only the latest.
 
     A schedule whose audit cannot be prepared keeps its error and is tried again later; the others
@@ -137,15 +137,15 @@ def run_now(db: Database, settings: Settings, name: str) -> str:
     return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous)
 
 
-def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired | None:
+def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireResult | None:
     """What this process made of the fire; None: another one was faster."""
     prepared = _prepare(due, settings)
     previous = schedules.last_run(db, due.name)
     if due.on_change and previous and not _changed(db, previous, prepared):
         skipped = schedules.skip(db, due, at, previous)
-        return Fired(schedule=due.name) if skipped else None
+        return FireResult(schedule=due.name) if skipped else None
     run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), previous)
-    return Fired(schedule=due.name, run_id=run_id) if run_id else None
+    return FireResult(schedule=due.name, run_id=run_id) if run_id else None
 
 
 def _prepare(due: Schedule, settings: Settings) -> Prepared:
@@ -169,12 +169,12 @@ def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
     )
 
 
-def _failed(db: Database, due: Schedule, error: Exception) -> Fired:
+def _failed(db: Database, due: Schedule, error: Exception) -> FireResult:
     ours = isinstance(error, TransExplainError)
     message = str(error) if ours else f"{type(error).__name__}: {error}"
     log.error("schedule %s: %s", due.name, message)
     schedules.fail(db, due.name, message, RETRY)
-    return Fired(schedule=due.name, error=message)
+    return FireResult(schedule=due.name, error=message)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -218,7 +218,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     return schedules.get(db, name)
 
 
-def duties(db: Database, settings: Settings, every: float) -> Mapping[str, Duty]:
+def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
     """The tick every `every` seconds, the sweep as often as it may."""
 
     def tick_and_log() -> None:
@@ -228,6 +228,8 @@ def duties(db: Database, settings: Settings, every: float) -> Mapping[str, Duty]
             queue.top_up(db, settings)
 
     return {
-        "transexplain.tick": Duty(call=tick_and_log, seconds=every),
-        "transexplain.sweep": Duty(call=lambda: queue.sweep(db, settings), seconds=queue.EVERY),
+        "transexplain.tick": PeriodicTask(call=tick_and_log, seconds=every),
+        "transexplain.sweep": PeriodicTask(
+            call=lambda: queue.sweep(db, settings), seconds=queue.EVERY
+        ),
     }

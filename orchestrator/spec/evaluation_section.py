@@ -307,7 +307,7 @@ class EvaluationEstimate:
     metrics: int
     passes: float  #: forwards and backwards, in all; metrics that explain again not counted
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """A line for the terminal."""
         return (
             f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import typer
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.spec_document import Section, absolute_if_there
+from orchestrator.spec.spec_document import Section, absolute_if_exists
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, cost_of, facts_of, unit_of
 from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts
@@ -119,7 +119,7 @@ def absolute_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     files = facts_of(method).files
     return {
-        name: absolute_if_there(value) if name in files and isinstance(value, str) else value
+        name: absolute_if_exists(value) if name in files and isinstance(value, str) else value
         for name, value in params.items()
     }
 

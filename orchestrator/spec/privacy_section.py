@@ -22,7 +22,7 @@ class RedactSection(Section):
     file: str | None = Field(default=None, description="of its module, beside the specification")
     sha256: str | None = Field(default=None, description="of that file")
 
-    def found_beside(self, folder: Path | None) -> Self:
+    def with_hook_file(self, folder: Path | None) -> Self:
         """The section with the file of its function, where that lies in the specification's folder.
 
         Raises SpecError where the file was given: only one that was found is run.

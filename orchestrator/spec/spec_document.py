@@ -55,7 +55,7 @@ def absolute_path(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def absolute_if_there(source: str) -> str:
+def absolute_if_exists(source: str) -> str:
     """The absolute path of a file or folder that exists; hub ids and the like as they are."""
     return absolute_path(source) if Path(source).expanduser().exists() else source
 
@@ -79,7 +79,7 @@ def read_document(path: Path, what: str, begins: str) -> dict[str, Any]:
     return document
 
 
-def put_over(
+def apply_overrides(
     document: dict[str, Any],
     overrides: Mapping[str, Any],
     settings: Sequence[str],

@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(
     found = ShardAggregate.from_json(done.aggregate).checked
     assert len(done.outcomes) == 40
     assert found.randomised.items == 0 and found.randomised.failed > 0
-    assert found.removals
+    assert found.ablations
 
 
 def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
@@ -191,4 +191,4 @@ def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
     [done] = shard_results(prepared)
     found = ShardAggregate.from_json(done.aggregate).checked
     assert found.randomised.items == 20
-    assert found.removals == [] and found.observations == []
+    assert found.ablations == [] and found.observations == []

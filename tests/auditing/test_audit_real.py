@@ -37,7 +37,7 @@ def test_mention_ablation_agrees_with_the_relevance_of_names(
     done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
     assert not done.failures
     checked = ShardAggregate.from_json(done.aggregate).checked
-    found = ablations_of(checked.removals)
+    found = ablations_of(checked.ablations)
     assert found is not None and 30 <= found.items <= 90
     assert found.flips / found.items < 0.25
     of_countries = next(row for row in found.rows if row.group == "country/all")

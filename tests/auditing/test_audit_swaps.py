@@ -17,7 +17,7 @@ from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.explained_shard import explain_shard
-from transexplain.auditing.mention_changes import SwapCheck, _in_case_of, _Lexicon, _with
+from transexplain.auditing.mention_changes import SwapCheck, _Lexicon, _with, _with_case_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
@@ -157,7 +157,7 @@ def test_every_mention_of_the_entity_is_replaced() -> None:
     ],
 )
 def test_capitals_are_those_of_what_is_replaced(term: str, surface: str, shown: str) -> None:
-    assert _in_case_of(surface, term) == shown
+    assert _with_case_of(surface, term) == shown
 
 
 def test_one_group_has_nobody_to_swap_with(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_an_explainer_whose_nearness_was_not_measured(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, method=learned(explainer))
     unknown = replace(WRITTEN, items=0, rank_correlation=None, relative_error=None)
     assert prepared.plan.approximates == unknown
-    assert "how near it comes to lrp was not measured" in estimate(prepared).spoken()
+    assert "how near it comes to lrp was not measured" in estimate(prepared).summary_text()
 
 
 def test_what_an_exact_sample_is_of(tmp_path: Path) -> None:

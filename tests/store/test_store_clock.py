@@ -91,11 +91,11 @@ def test_items_are_not_blamed_for_the_clock(db: Database) -> None:
 def test_messages_and_duties_of_the_future_count_as_over(db: Database) -> None:
     run_id = start(db)
     assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_duty(db, "sweep", 5)
+    assert shard_messages.take_task(db, "sweep", 5)
     set_clock_back(db, TWO_DAYS)
     assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_duty(db, "sweep", 5)
-    assert not shard_messages.take_duty(db, "sweep", 5)
+    assert shard_messages.take_task(db, "sweep", 5)
+    assert not shard_messages.take_task(db, "sweep", 5)
 
 
 def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:

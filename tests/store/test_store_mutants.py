@@ -98,7 +98,7 @@ def without_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_expiry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shards, "over", lambda: ~true())
+    patch.setattr(shards, "lease_expired", lambda: ~true())
 
 
 def without_dead_letter(patch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
     """Between the look and the lock a schedule began to need the run."""
     drop = upkeep._drop_month
 
-    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.Pruned | None:
+    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.PruneResult | None:
         if month.name == "202603":
             schedules.add(db, planned("nightly"))
             fired(db, "nightly", 1.0, "20260305-00000000")

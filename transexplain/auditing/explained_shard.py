@@ -41,7 +41,7 @@ class ShardControls:
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
         self._check, self._model = check, model
         self._request = Request.from_plan(plan)
-        self._removals = AblationCheck(plan, model)
+        self._ablations = AblationCheck(plan, model)
         self._swaps = SwapCheck(plan, check) if check.swap else None
         self._regions = RegionCheck(plan) if check.regions else None
         self._randomised = RandomisedModelCheck(plan, check, model) if check.randomised else None
@@ -61,7 +61,7 @@ class ShardControls:
         random = generator("check", check.seed, item.id)
         match = matches[int(random.integers(len(matches)))]
         if sampled:
-            self._removals.consider(done, matches, match)
+            self._ablations.consider(done, matches, match)
         if self._swaps is not None and self._swaps.wants(item, match):
             self._swaps.consider(done, matches, match, random)
 
@@ -73,14 +73,14 @@ class ShardControls:
         requested a stop.
         """
         found = ControlResults()
-        without, other = self._removals.items, self._swaps.items if self._swaps else []
+        without, other = self._ablations.items, self._swaps.items if self._swaps else []
         forward = replace(self._request, method=self._logits_by(), targets=())
         pictures = (
             self._regions.items if self._regions else ()
         )  # an iterator: pictures are large, so each is made just before its pass
         changed = chain(without, other, pictures)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
-        found.removals += self._removals.compared(list(islice(ends, len(without))))
+        found.ablations += self._ablations.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
             found.observations += self._swaps.observations(list(islice(ends, len(other))))
         if self._regions is not None:

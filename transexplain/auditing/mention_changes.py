@@ -197,7 +197,7 @@ class SwapCheck:
         """
         text = item.content
         partner = self._partners.partner(match.surface, text[match.end :])
-        home = self._home(partner, match.group) if partner is not None else None
+        home = self._reference_with(partner, match.group) if partner is not None else None
         if home is None:
             return False
         changed = text
@@ -209,7 +209,7 @@ class SwapCheck:
         self._swapped.append(_SwappedItem(done, replace(item, content=changed), *home))
         return True
 
-    def _home(self, word: str, group: str) -> tuple[str, str] | None:
+    def _reference_with(self, word: str, group: str) -> tuple[str, str] | None:
         """The group that `group` is compared with and that has `word`, and whose name it is."""
         for other in sorted(self._against.get(group, ())):
             for entity, terms in self._lexicons[other].entities.items():
@@ -296,11 +296,11 @@ def _with(text: str, matches: Sequence[Match], terms: Sequence[str], lexicon: _L
     """The text with a term in the place of every match, in the capitals of what it replaces."""
     for match in sorted(matches, key=lambda one: -one.start):
         term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
-        text = f"{text[: match.start]}{_in_case_of(match.surface, term)}{text[match.end :]}"
+        text = f"{text[: match.start]}{_with_case_of(match.surface, term)}{text[match.end :]}"
     return text
 
 
-def _in_case_of(surface: str, term: str) -> str:
+def _with_case_of(surface: str, term: str) -> str:
     if surface.isupper() and len(surface) > 1:
         return term.upper()
     if surface[:1].isupper():

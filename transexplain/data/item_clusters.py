@@ -47,13 +47,15 @@ class NearDuplicates:
             return []
         sketch = self._empty.copy()
         sketch.update_batch(words)
-        found = sorted(one for one in self._index.query(sketch) if self._alike(words, one))
+        found = sorted(
+            one for one in self._index.query(sketch) if self._is_near_duplicate(words, one)
+        )
         if not found:
             self._index.insert(row, sketch, check_duplication=False)
             self._words[row] = words
         return found
 
-    def _alike(self, words: _Words, other: int) -> bool:
+    def _is_near_duplicate(self, words: _Words, other: int) -> bool:
         theirs = self._words[other]
         shared = len(np.intersect1d(words, theirs, assume_unique=True))
         return shared >= LEAST * (len(words) + len(theirs) - shared)

@@ -180,7 +180,7 @@ def without_folders(document: Any) -> Any:
     return document
 
 
-def check_at_hand(plan: AuditPlan) -> None:
+def check_explainers(plan: AuditPlan) -> None:
     """Raise ConfigurationError where an explainer of the plan is not there, or is none."""
     for one in explainers_of(plan):
         read_facts(one.path)

@@ -164,7 +164,10 @@ def _relevance(db: Database, run_id: str) -> Check:
         for one in results.iter_attributions(db, run_id):
             read, last = read + 1, one.item_id
             closed += one.ledger is not None
-            faults += [f"item {one.item_id!r}, target {one.target!r}: {text}" for text in _odd(one)]
+            faults += [
+                f"item {one.item_id!r}, target {one.target!r}: {text}"
+                for text in _inconsistency(one)
+            ]
     except (DamagedRowError, ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         after = f"after item {last!r}" if last else "at the first item"
         faults.append(f"an attribution {after} cannot be decoded: {error}")
@@ -172,7 +175,7 @@ def _relevance(db: Database, run_id: str) -> Check:
     return judged("stored relevance", faults, good)
 
 
-def _odd(one: Attribution) -> Iterator[str]:
+def _inconsistency(one: Attribution) -> Iterator[str]:
     """What is wrong with an attribution by itself."""
     if not np.isfinite(one.relevance).all():
         yield "relevance is not finite"

@@ -55,7 +55,7 @@ def power(value: float) -> str:
     return f"{digits.removesuffix('.0')}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
 
 
-def spoken(target: str, class_name: str, classes: Sequence[str]) -> str:
+def class_phrase(target: str, class_name: str, classes: Sequence[str]) -> str:
     """A class as a sentence names it; a contrast of two classes as `a over b`."""
     if target.startswith("contrast:"):
         for plus in classes:

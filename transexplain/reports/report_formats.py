@@ -13,7 +13,7 @@ from transexplain.reports import charts
 from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, script
-from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
@@ -103,7 +103,7 @@ def render_html(summary: Summary) -> str:
         bar=data_uri(colour_bar()),
         scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
         marks_css=marks_css(),
-        spoken=lambda target, name: spoken(target, name, summary.audited.classes),
+        class_phrase=lambda target, name: class_phrase(target, name, summary.audited.classes),
         noun=lambda count: things(summary.audited.modality, count),
     )
 

@@ -12,7 +12,7 @@ from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.heatmap import colour_bar, data_uri, tile
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_formats import plain
 from transexplain.reports.sections.gallery_items import GalleryItem, Shown, show
 from transexplain.reports.strategies_report import (
@@ -94,7 +94,7 @@ def render(report: StrategyReport) -> str:
         colour=colour,
         why=lambda cluster: suspicion(cluster, found.modality),
         bar=data_uri(colour_bar()),
-        spoken=lambda name: spoken(found.target, name, explored.classes),
+        class_phrase=lambda name: class_phrase(found.target, name, explored.classes),
         noun=lambda count: things(found.modality, count),
         percent=percent,
     )

@@ -16,7 +16,7 @@ from transexplain.analysis.strategies.shortcuts import (
 from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.heatmap import grid_of
-from transexplain.reports.phrasing import named, spoken, things
+from transexplain.reports.phrasing import class_phrase, named, things
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.gallery_items import (
     CHARACTERS,
@@ -73,7 +73,7 @@ def _headline(found: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
     for one in clustered:
         for cluster in one.clusters:
             if cluster.suspicions:
-                name = spoken(found.target, one.class_name, classes)
+                name = class_phrase(found.target, one.class_name, classes)
                 suspected = suspicion(cluster, found.modality)
                 lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
                 if len(one.clusters) == 1:
@@ -93,7 +93,7 @@ def _counts(
     found: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
 ) -> Iterator[Statement]:
     def name(one: ClassStrategies) -> str:
-        return spoken(found.target, one.class_name, classes)
+        return class_phrase(found.target, one.class_name, classes)
 
     several = [one for one in clustered if len(one.clusters) > 1]
     if several:

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.leases import over
+from transexplain.store.leases import lease_expired
 from transexplain.store.runs import SHARD_STATES
 from transexplain.store.schema import dead_letter, item, run, shard
 
@@ -80,7 +80,7 @@ def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
         .where(current)
         .group_by(shard.c.state)
     )
-    expired = select(func.count()).where(over())
+    expired = select(func.count()).where(lease_expired())
     with db.read() as connection:
         runs = {row.state: row.runs for row in connection.execute(by_state)}
         shards = connection.execute(by_shard).all()

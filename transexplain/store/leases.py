@@ -50,12 +50,12 @@ def caution_of(document: Document | None) -> Caution:
     return Caution(alone=frozenset(document["deaths"]) - set(quarantined), quarantined=quarantined)
 
 
-def over() -> ColumnElement[bool]:
+def lease_expired() -> ColumnElement[bool]:
     """Whether nobody holds a `running` shard any more."""
-    return and_(shard.c.state == "running", or_(shard.c.lease_until < DatabaseTime(), void()))
+    return and_(shard.c.state == "running", or_(shard.c.lease_until < DatabaseTime(), lease_void()))
 
 
-def void() -> ColumnElement[bool]:
+def lease_void() -> ColumnElement[bool]:
     """Whether the database's clock was set back by more than the lease's length since its renewal.
 
     Its length is what lies between the renewal and the end. A smaller step is not worth the work
@@ -163,7 +163,7 @@ def holders(db: Database, run_id: str | None) -> list[str]:
     """Names of the workers that hold shards of a run, or, None, of any run that is running."""
     query = (
         select(shard.c.worker)
-        .where(shard.c.run_id.in_(_runs(run_id)), shard.c.state == "running", ~over())
+        .where(shard.c.run_id.in_(_runs(run_id)), shard.c.state == "running", ~lease_expired())
         .distinct()
         .order_by(shard.c.worker)
     )

@@ -181,7 +181,7 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
     None, with nothing written: the fire was made, superseded, paused or removed meanwhile.
     """
     with db.begin() as connection:
-        if not _settle(connection, due.name, at):
+        if not _take_fire(connection, due.name, at):
             return None
         run_id = runs.write(connection, *audit, previous)
         _record(connection, due, at, run_id, previous)
@@ -201,7 +201,7 @@ def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) ->
 def skip(db: Database, due: Schedule, at: float, previous: str) -> bool:
     """Record a fire that makes no run, because nothing changed; False: it was settled before."""
     with db.begin() as connection:
-        if not _settle(connection, due.name, at):
+        if not _take_fire(connection, due.name, at):
             return False
         _record(connection, due, at, None, previous)
         return True
@@ -226,7 +226,7 @@ def _rewind(db: Database) -> None:
         connection.execute(update(schedule).where(ahead).values(since=DatabaseTime()))
 
 
-def _settle(connection: Connection, name: str, at: float) -> bool:
+def _take_fire(connection: Connection, name: str, at: float) -> bool:
     """Take the fire; whoever asks second waits for the first one's commit and gets False.
 
     So does who asks for one that was made before the clock was set back.

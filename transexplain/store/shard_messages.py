@@ -12,16 +12,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
-from transexplain.store.leases import over
+from transexplain.store.leases import lease_expired
 from transexplain.store.runs import unfinished
 from transexplain.store.schema import duty, run, shard
 
 _QUEUED = shard.c.state == "queued"
-_EXPIRED = over()
+_EXPIRED = lease_expired()
 _FREE = or_(_QUEUED, _EXPIRED)
 
 
-def take_duty(db: Database, name: str, seconds: float) -> bool:
+def take_task(db: Database, name: str, seconds: float) -> bool:
     """Have a duty for `seconds`; False: another process took it less than its seconds ago."""
     until = DatabaseTime() + seconds
     with db.begin() as connection:

@@ -25,10 +25,10 @@ from transexplain.store.leases import (
     held,
     holders,
     learned,
+    lease_expired,
+    lease_void,
     note,
-    over,
     renew,
-    void,
 )
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
@@ -174,11 +174,11 @@ def _shard(row: RowMapping) -> Shard:
 
 def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMapping | None:
     """A free shard's row, locked; PostgreSQL passes over rows that another claim has locked."""
-    query = select(shard, void().label("void")).where(shard.c.run_id == run_id)
+    query = select(shard, lease_void().label("void")).where(shard.c.run_id == run_id)
     if shard_index is not None:
         query = query.where(shard.c.index == shard_index)
     query = query.order_by(shard.c.attempt, shard.c.index).limit(1)
-    for free in (shard.c.state == "queued", over()):  # one at a time: each follows the index
+    for free in (shard.c.state == "queued", lease_expired()):  # each follows the index
         row = (
             connection.execute(query.where(free).with_for_update(skip_locked=True))
             .mappings()

@@ -138,7 +138,7 @@ def part(
     )
     for place, (entity, flipped, change) in enumerate(removed):
         name = {"item_id": f"{number}-{place}", "target": "t", "class_name": "c", "group": "A"}
-        found.removals.append(
+        found.ablations.append(
             MentionAblation(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
         )
         found.observations.append(

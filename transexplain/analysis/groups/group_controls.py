@@ -65,7 +65,7 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
                 groups.setdefault(row.entity, set()).add(group)
     random = generator("placebo", seed, draw)
     dealt: dict[str, list[str]] = {}
-    for names in _alike(groups):
+    for names in _exchangeable(groups):
         order = random.permutation(len(names))
         dealt |= {
             one: sorted(groups[names[place]]) for one, place in zip(names, order, strict=True)
@@ -79,7 +79,7 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
         yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
-def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
+def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
     """The entities that may change places: those in groups of the same families; names sorted."""
     found: dict[tuple[str, ...], list[str]] = {}
     for entity, of in sorted(groups.items()):

@@ -148,7 +148,9 @@ class _GroupEvidence:
     ) -> None:
         self.group, self.reference, self.practical = group, reference, practical
         self.swaps = sorted(swaps, key=lambda one: (one.row.stratum != "", -one.size))
-        self.outcomes = sorted(outcomes, key=lambda one: (one[0].stratum != "", -_apart(one[0])))
+        self.outcomes = sorted(
+            outcomes, key=lambda one: (one[0].stratum != "", -_rate_distance(one[0]))
+        )
         self.relevance = [row for row in evidence.relevance if row.group == group]
         self.found = evidence.found.get(group, Found())
         self.no_swaps = evidence.no_swaps
@@ -162,7 +164,7 @@ class _GroupEvidence:
         for one, p in self.outcomes:
             if p is not None and p <= ALPHA:
                 return self._different_outcomes(one, p)
-        open_ = list(self._open())
+        open_ = list(self._undecided())
         first = self.swaps[0] if self.swaps else None
         outcome = self.outcomes[0][0] if self.outcomes else None
         if open_:
@@ -215,19 +217,19 @@ class _GroupEvidence:
         reasons += _labels(outcome)
         return self._made("different outcomes", reasons, swap, outcome, p)
 
-    def _open(self) -> Iterator[str]:
+    def _undecided(self) -> Iterator[str]:
         """Why nothing is decided; nothing where everything is within practical limits."""
-        yield from islice(self._open_answers(), 1)
+        yield from islice(self._undecided_answers(), 1)
         yield from islice(self._doubtful_answers(), 1)
-        yield from islice(self._open_outcomes(), 1)
+        yield from islice(self._undecided_outcomes(), 1)
         yield from islice(self._doubtful_outcomes(), 1)
 
-    def _open_answers(self) -> Iterator[str]:
+    def _undecided_answers(self) -> Iterator[str]:
         if not self.swaps:
             yield f"{self.words.none}: {self._no_swaps()}"
         for one in self.swaps:
             if not one.row.stratum and not one.row.equal:
-                yield _open_answer(one.row, self.practical)
+                yield _undecided_answer(one.row, self.practical)
 
     def _doubtful_answers(self) -> Iterator[str]:
         for one in self.swaps:
@@ -235,14 +237,14 @@ class _GroupEvidence:
                 row = one.row
                 yield f"{self.words.may_move} {row.answer}{_in(row.stratum)} {effect_of(row)}"
 
-    def _open_outcomes(self) -> Iterator[str]:
+    def _undecided_outcomes(self) -> Iterator[str]:
         if not self.outcomes:
             mentioned = self.relevance or self.found.mentions
             who = f"its reference ({self.reference.name})" if mentioned else "it"
             yield f"no item mentions {who}, so rates were not compared"
         for outcome, _ in self.outcomes:
             if not outcome.stratum and not outcome.equal:
-                yield _open_outcome(outcome, self.practical)
+                yield _undecided_outcome(outcome, self.practical)
 
     def _doubtful_outcomes(self) -> Iterator[str]:
         for outcome, _ in self.outcomes:
@@ -304,7 +306,7 @@ def _not_compared(row: GroupStatistic) -> str:
     return f"relevance was not compared: {row.reason}"
 
 
-def _apart(outcome: Outcome) -> float:
+def _rate_distance(outcome: Outcome) -> float:
     """How far the rates are apart: the ratio on a log scale, weighed by nothing else."""
     one, other = outcome.own.selected.share, outcome.other.selected.share
     if one == other:
@@ -348,7 +350,7 @@ def _equal_outcomes(outcome: Outcome | None) -> str:
     return f"rates are within practical limits: {_rates(outcome)}" if outcome else ""
 
 
-def _open_answer(row: Counterfactual, practical: Practical) -> str:
+def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
     words = WORDS[row.kind]
     if row.interval is None and row.clusters == 1 < row.documents:
         return f"the {row.documents:,} {words.items} that were changed are one cluster: no interval"
@@ -368,7 +370,7 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
     return f"{text}: beyond chance, or not, but not beyond what is practical"
 
 
-def _open_outcome(outcome: Outcome, practical: Practical) -> str:
+def _undecided_outcome(outcome: Outcome, practical: Practical) -> str:
     text = _rates(outcome)
     needed = _items_needed(outcome, practical)
     return f"{text}; about {needed:,} items that mention it would settle it" if needed else text

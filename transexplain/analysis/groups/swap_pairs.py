@@ -98,10 +98,10 @@ class Partners:
         known = self._partners.get(_key(word))
         if not known:
             return None
-        return _shaped(known[0 if _owns(following) else -1], word)
+        return _with_capitals_of(known[0 if _takes_possessive(following) else -1], word)
 
 
-def _owns(following: str) -> bool:
+def _takes_possessive(following: str) -> bool:
     """Whether a text goes on with a word that a possessive may stand before."""
     found = pieces(following[:100])
     if not found or following[:1] != " ":
@@ -109,7 +109,7 @@ def _owns(following: str) -> bool:
     return found[0].key[0].isalnum() and found[0].key not in _NO_OWN
 
 
-def _shaped(partner: str, word: str) -> str:
+def _with_capitals_of(partner: str, word: str) -> str:
     if word.isupper() and (len(word) > 1 or partner.isupper()):
         return partner.upper()
     return partner[:1].upper() + partner[1:] if word[:1].isupper() else partner

@@ -126,7 +126,7 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
         For each method its interval; None below `FEWEST` items.
     """
     found: list[Interval | None] = [None] * len(values)
-    for rows, columns in _alike(~np.isnan(values)):
+    for rows, columns in _same_columns(~np.isnan(values)):
         if columns.sum() < FEWEST:
             continue
         result = bootstrap(
@@ -188,7 +188,7 @@ def adjust(p: Sequence[float | None]) -> list[float | None]:
 def _permuted(paired: Matrix, seed: int) -> list[float | None]:
     """(M,) two-sided p of a mean of 0; None where there are fewer than two differences."""
     found: list[float | None] = [None] * len(paired)
-    for rows, columns in _alike(~np.isnan(paired)):
+    for rows, columns in _same_columns(~np.isnan(paired)):
         if columns.sum() < 2:
             continue
         result = permutation_test(
@@ -209,7 +209,7 @@ def _mean(values: Matrix, axis: int) -> Matrix:
     return np.asarray(values.mean(axis=axis))
 
 
-def _alike(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
+def _same_columns(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
     """Rows that have the same columns, and which those are."""
     groups: dict[bytes, list[int]] = {}
     for row, columns in enumerate(present):

@@ -8,10 +8,10 @@ from transexplain.analysis.groups.outcomes import Side
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
+    class_phrase,
     number,
     percent,
     signed,
-    spoken,
     things,
 )
 from transexplain.reports.report_records import Summary
@@ -37,7 +37,7 @@ def interval(found: tuple[float, float] | None) -> str:
 
 def difference(row: GroupStatistic, audited: Audited) -> str:
     """One comparison that came out as a difference, with its numbers."""
-    what = spoken(row.target, row.class_name, audited.classes)
+    what = class_phrase(row.target, row.class_name, audited.classes)
     return (
         f"Mentions of {row.group} add {signed(row.difference or 0.0)} ({audited.unit}) to {what} "
         f"compared with {row.reference}; 95\u00a0% interval {interval(row.difference_interval)}, "

@@ -15,7 +15,7 @@ from transexplain.reports.redaction import RedactionRules, at_least, kept, withi
 from transexplain.types.findings import GroupStatistic
 
 
-def removal_sentence(found: Ablations) -> str:
+def ablation_sentence(found: Ablations) -> str:
     """How often the prediction depended on the mention."""
     share = percent(found.flips / found.items)
     return (

@@ -16,7 +16,7 @@ from transexplain.analysis.groups.randomised_control import Randomised, Randomis
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import number, spoken
+from transexplain.reports.phrasing import class_phrase, number
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.controls import learnt
@@ -185,7 +185,7 @@ def relevance_statements(
     """Where answers come from, at most `most` comparisons; it flags no group."""
     flagged = sorted((row for row in rows if row.flagged), key=lambda r: -abs(r.difference or 0.0))
     for row in flagged[:most]:
-        what = spoken(row.target, row.class_name, classes)
+        what = class_phrase(row.target, row.class_name, classes)
         text = f"{_finding(row, what, unit)}{_unlearnt(row, randomised)}"
         yield Statement(kind="fact", text=text)
     if (rest := len(flagged) - most) > 0:

@@ -111,7 +111,7 @@ def groups_of(
         limits=plan.matters,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
-        removals=ablations_of(total.checked.removals),
+        removals=ablations_of(total.checked.ablations),
         randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
         planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
@@ -123,10 +123,10 @@ def groups_of(
         matching=matching,
         precision=next((one for one in precisions if one.group == ALL), None),
     )
-    return _answered(groups, db, run, total)
+    return _with_answers(groups, db, run, total)
 
 
-def _answered(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
+def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
     """With the rates, the swaps and the verdicts."""
     rare = {one.group for one in groups.rare}
     names = [group.name for group in run.plan.groups if group.name not in rare]
@@ -201,7 +201,7 @@ _RULES: Mapping[type, RedactionRules] = {
 
 def control_sentences(groups: Groups) -> list[str]:
     """What the removals, the randomised model and the planted differences showed; plain text."""
-    found = [controls.removal_sentence(groups.removals)] if groups.removals else []
+    found = [controls.ablation_sentence(groups.removals)] if groups.removals else []
     if groups.randomised:
         found.append(controls.randomised_sentence(groups.rows, groups.randomised))
     if groups.planted:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.reports.phrasing import named, nearness, sampled, short, spoken, things
+from transexplain.reports.phrasing import class_phrase, named, nearness, sampled, short, things
 from transexplain.reports.redaction import RedactionRules, empty, kept
 from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_answers import by_verdict
@@ -126,7 +126,7 @@ def _unexplained(summary: Any) -> list[str]:
     classes = summary.audited.classes
     shown: set[str] = set()
     for view in summary.classes:
-        both = spoken(view.target, view.class_name, classes).split(" over ")
+        both = class_phrase(view.target, view.class_name, classes).split(" over ")
         shown.update(both if set(both) <= set(classes) else (view.class_name,))
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
@@ -154,11 +154,11 @@ def _groups(summary: Any) -> _Found:
             "Pronouns, descriptions and other spellings are not seen.",
             "data.spans for entities that another program marked.",
         )
-    yield from _open(groups)
+    yield from _undecided_groups(groups)
     yield from _unchecked(summary, groups)
 
 
-def _open(groups: Groups) -> _Found:
+def _undecided_groups(groups: Groups) -> _Found:
     names = by_verdict(groups.verdicts)
     if found := names["inconclusive"]:
         yield (
