@@ -112,9 +112,8 @@ def audit(  # noqa: PLR0913 - keys of a specification
     if labels is not None:
         document["labels"] = labels
     columns = {"text": text, "label": label, "sample": sample, "limit": limit}
-    apply_overrides(
-        document, {f"data.{key}": value for key, value in columns.items()}, (), SECTIONS
-    )
+    data_keys = {f"data.{key}": value for key, value in columns.items()}
+    apply_overrides(document, data_keys, (), SECTIONS)
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
     prepared = prepare_audit(spec, settings, model=given)
     for warning in prepared.warnings:
@@ -269,9 +268,9 @@ class AuditResult:
         """The verdict, the findings and the groups, for a notebook."""
         counts = self.summary.counts
         found = "".join(f"<li>{html.escape(one.text)}</li>" for one in self.summary.headline)
-        warnings = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
+        listed = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
         table = _table(self.summary.groups.verdicts) if self.summary.groups else ""
-        before = f"<p>Before you read it:</p><ul>{warnings}</ul>" if warnings else ""
+        before = f"<p>Before you read it:</p><ul>{listed}</ul>" if listed else ""
         return (
             f"<div><p><strong>{html.escape(self.verdict)}</strong></p>{table}"
             f"<details><summary>Findings</summary><ul>{found}</ul></details>{before}"

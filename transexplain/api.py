@@ -120,7 +120,7 @@ def _explained(
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
         if explained.failure is None:
-            yield from _with_probabilities(model, explained, pictured=pictured)
+            yield from _results(model, explained, pictured=pictured)
         elif on_error == "record":
             yield explained.failure
         else:
@@ -182,9 +182,7 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     return EvaluatedMethod(label=spec.name, method=spec)
 
 
-def _with_probabilities(
-    model: LoadedModel, explained: Explained, *, pictured: bool
-) -> Iterator[Attribution]:
+def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
@@ -389,7 +387,7 @@ def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:
     except (ConfigurationError, EngineError) as reason:
         error = str(reason)
     else:
-        attributions = tuple(_with_probabilities(model, done, pictured=True))
+        attributions = tuple(_results(model, done, pictured=True))
         if done.failure is not None and done.failure.kind != "model-error":
             raise ItemError(done.failure.kind, done.failure.message)
         error = done.failure.message if done.failure is not None else None
