@@ -60,7 +60,7 @@ class Address:
 
     @property
     def port(self) -> str | None:
-        """What stands where the port belongs; None: nothing does."""
+        """The text of the port; None where there is none."""
         return _host_and_port(self.place)[1]
 
 

@@ -273,7 +273,7 @@ def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[s
 
 
 def _check_names(method: str | MethodSpec, params: Mapping[str, Any]) -> None:
-    """Refuse what is nearly an option; what is nearly a parameter the method refuses itself."""
+    """Refuse a misspelt option; the method refuses a misspelt parameter itself."""
     own = parameters_of(method.name if isinstance(method, MethodSpec) else method)
     known = (*own, *_OPTIONS, "window", "stride", "classifications")
     for name in params:
@@ -302,7 +302,9 @@ def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
 
 
 def _as_iterable(items: Any) -> Iterable[Any]:
-    """`items` as an iterable, one item as a list; ConfigurationError where it is neither."""
+    """`items` as an iterable; a single item becomes a list; raises ConfigurationError for
+    anything else.
+    """
     if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
         return [items]
     dimensions = len(getattr(items, "shape", (None,)))

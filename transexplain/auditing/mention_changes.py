@@ -28,7 +28,7 @@ _CLOSING = re.compile(r"[,.;:!?)\]}%]")
 
 @dataclass(frozen=True, slots=True)
 class _AblatedItem:
-    """An item, the matches of one entity in it, and the item without them."""
+    """An item with the matches of one entity, and the item without them."""
 
     done: Explained
     matches: tuple[Match, ...]
@@ -210,7 +210,7 @@ class SwapCheck:
         return True
 
     def _reference_with(self, word: str, group: str) -> tuple[str, str] | None:
-        """The group that `group` is compared with and that has `word`, and whose name it is."""
+        """The reference group of `group` that has `word`, and the entity that it names."""
         for other in sorted(self._against.get(group, ())):
             for entity, terms in self._lexicons[other].entities.items():
                 if word.lower() in {term.lower() for term in terms}:
@@ -268,7 +268,7 @@ class SwapCheck:
 
 
 class _Lexicon:
-    """The names of one group, and how they take the form of what they replace."""
+    """The names of one group, with the form of what they replace (capitals, plural)."""
 
     def __init__(self, group: EntityGroup, counts: Mapping[str, int]) -> None:
         found: dict[str, list[str]] = {}
@@ -282,18 +282,18 @@ class _Lexicon:
         self._inflected = {term for term in terms if f"{term}s" in terms or term[:-1] in terms}
 
     def fits(self, name: str, surface: str) -> bool:
-        """Whether some term of an entity agrees with `surface` in number."""
+        """Whether a term of an entity agrees with `surface` in number."""
         return any(self.agrees(term, surface) for term in self.entities[name])
 
     def agrees(self, term: str, surface: str) -> bool:
-        """Whether a term is a plural where `surface` is; names of people are neither."""
+        """Whether term and `surface` have the same number; names of people always agree."""
         if term.lower() not in self._inflected:
             return True
         return term.lower().endswith("s") == surface.lower().endswith("s")
 
 
 def _with(text: str, matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> str:
-    """The text with a term in the place of every match, in the capitals of what it replaces."""
+    """The text with every match replaced by a term, in the capitals of the match."""
     for match in sorted(matches, key=lambda one: -one.start):
         term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
         text = f"{text[: match.start]}{_with_case_of(match.surface, term)}{text[match.end :]}"

@@ -35,7 +35,7 @@ def explained_pairs(
     observer: Observer,
     alone: Collection[str] = (),
 ) -> list[list[AttributionPair]]:
-    """For every item that was explained and the one now in its place, its attributions in pairs.
+    """The attributions of every explained item and of the item that replaces it, in pairs.
 
     The classes are those that were explained before, whatever is predicted now. A failure has no
     pairs. Raises as `explain_items`.

@@ -203,7 +203,7 @@ def _pixels(content: Any) -> Pixels:
 
 
 def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool:
-    """Whether there is something to hide that the model sees, and something that is left."""
+    """Whether the model sees part of the region, and part of the picture remains."""
     if region.box is None and region.mask is None:
         return False
     evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)

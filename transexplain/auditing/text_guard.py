@@ -93,7 +93,7 @@ _MARKED = "marked in the data"
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":
-    """What keeps a plan's texts out of the store; None where they are stored as they are.
+    """The guard of a plan's texts; None where they are stored as they are.
 
     Raises ConfigurationError where the key is missing, short or not the plan's, or where the
     redaction hook cannot be loaded.
@@ -160,7 +160,9 @@ class Guard:
         return None if label is None else self.blind.meta({"label": label}).get("label")
 
     def error_without_text(self, error: Exception) -> TransExplainError:
-        """An error of a shard, for its row: its type, and what of its message may be stored."""
+        """An error of a shard, for its row: its type, and the part of its message that may be
+        stored.
+        """
         return TransExplainError(f"{type(error).__name__}: {self.blind.message(str(error))}")
 
     def _unread(self, item: Item) -> ItemFailure | None:

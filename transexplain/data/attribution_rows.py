@@ -139,7 +139,7 @@ class GivenAttribution:
 
 
 class RowReader:
-    """Reads the rows of one file; `columns` is meaning -> name, as `requested` resolved it."""
+    """Reads the rows of one file; `columns` is meaning -> name, as `requested.resolve` gives it."""
 
     def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
         self._requested, self._columns = requested, columns
@@ -313,7 +313,7 @@ class RowReader:
     def _target(
         self, cells: Mapping[str, Any], prediction: str, label: str | None
     ) -> tuple[str, str]:
-        """The target as an audit would ask for it, and the class that it means here."""
+        """The target in the form of an audit, and the class that it means here."""
         value = self._cell(cells, "target")
         target = None if value is None else spelled(value, self._columns["target"])
         if target is None:

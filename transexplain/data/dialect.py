@@ -40,7 +40,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one file is read."""
+    """The encoding and delimiter of one file."""
 
     encoding: str
     delimiter: str
@@ -48,7 +48,7 @@ class Dialect:
 
 
 def dialect_of(path: Path, spec: DatasetSpec, usual: str | None = None) -> Dialect:
-    """What the specification gives; what it leaves open, detected in the file.
+    """The dialect that the specification gives; what it leaves open is detected in the file.
 
     Args:
         path: a text file, gzipped or not.
@@ -86,7 +86,7 @@ def _dialect(
 
 
 def _encoding_of(path: Path) -> tuple[str, str]:
-    """The encoding of a file, and what to say of it; "" where it is UTF-8."""
+    """The encoding of a file, and a note about it; "" where it is UTF-8."""
     with _first_lines(path) as lines:
         first = next(lines, b"")
         for mark, name in _MARKS.items():
@@ -130,7 +130,7 @@ def _best_guess(some: bytes) -> str:
 
 
 def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
-    """What separates the cells of the header line: the usual, or what it has most of instead."""
+    """The delimiter of the header line: the usual one, or the most frequent other one."""
     with _first_lines(path) as lines:
         head = b"".join(islice(lines, 1 if encoding not in ("utf-16", "utf-32") else 50))
     header = head.decode(encoding, "replace").partition("\n")[0]

@@ -82,7 +82,7 @@ class Clustering:
 
     @property
     def facts(self) -> dict[str, int]:
-        """What a snapshot remembers beside the clusters."""
+        """The facts that a snapshot stores beside the clusters."""
         return {
             "repeating": self.repeating,
             "repeated": self.repeated,
@@ -103,14 +103,14 @@ class Clusters:
 
     @classmethod
     def of(cls, spec: DatasetSpec, modality: Modality) -> "Clusters | None":
-        """What a data set asks for; None: nothing."""
+        """The collector that a data set needs; None where it needs none."""
         looked = modality == "text" and spec.duplicates == "auto" and spec.template is None
         if not (looked or spec.cluster):
             return None
         return cls(named=spec.cluster is not None, near=NearDuplicates() if looked else None)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take note of some rows, in order."""
+        """Add some rows, in order."""
         for record in records:
             if record.cluster is not None:
                 self._named.setdefault(record.cluster, []).append(self._rows)

@@ -72,7 +72,7 @@ def labels_of(ref: DatasetRef) -> list[str]:
 
 
 def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
-    """Every row of the snapshot that could not be read as an item, without reading the others.
+    """Every row of the snapshot that is a failure, without reading the others.
 
     Raises DataSourceError where the snapshot is missing or not the one of the plan.
     """
@@ -87,7 +87,7 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 
 def has_rationales(ref: DatasetRef) -> bool:
-    """Whether people marked evidence on any items of the dataset."""
+    """Whether any item of the dataset has a human rationale."""
     verify(ref)
     return "evidence" in pq.read_schema(ref.snapshot).names
 

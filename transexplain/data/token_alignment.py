@@ -120,7 +120,7 @@ def as_tokens(
 
 
 def _find(folded: _Folded, token: str, cursor: int, *, jump: bool) -> Span | None:
-    """Where `token`, or it without its mark, stands next; `jump`: anything may lie before."""
+    """The next place of `token`, with or without its mark; `jump`: anything may come before."""
     stripped = token.strip()
     forms = [stripped, *(stripped.removeprefix(m) for m in MARKS if stripped.startswith(m))]
     for form in map(fold, map(str.strip, forms)):

@@ -72,7 +72,7 @@ def attention(
 
 
 def _masked(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores without what the mask hides, and what it hides."""
+    """The scores without hidden entries, and the hidden entries."""
     lowest = torch.finfo(scores.dtype).min
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, lowest), ~mask
@@ -174,7 +174,7 @@ class AttentionPass:
 
 
 def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) -> list[Tensor]:
-    """What the backward pass of a seed (B, C) brings to each tensor, 0 where it does not come.
+    """The gradient of a seed (B, C) at each tensor; 0 where none arrives.
 
     `last` frees the graph afterwards.
     """

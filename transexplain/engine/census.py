@@ -110,7 +110,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Visit:
-    """One operator at work; an operator may call others."""
+    """One operator while it runs; an operator may call others."""
 
     refused: bool = False
     inner: float = 0.0  #: seconds
@@ -211,7 +211,7 @@ class Census:
 
 
 class _CountedBook(LedgerBook):
-    """A ledger book that also remembers what was booked where."""
+    """A ledger book that also records what was booked at which operator."""
 
     def __init__(self, items: int) -> None:
         super().__init__(items)

@@ -254,7 +254,7 @@ class Bookkeeper:
 
 
 class SiteBooking(Booking):
-    """Bookings of one operator, made while its backward runs."""
+    """The bookings of one operator, made while its backward runs."""
 
     def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
         self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis

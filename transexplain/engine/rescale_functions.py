@@ -106,7 +106,7 @@ class SoftmaxMultiplier(Function):
 
 
 class Winner(Function):
-    """The largest (or smallest) of several: the difference goes to who made it.
+    """The largest (or smallest) of several: the difference goes to the winner.
 
     Where the item's winner lies beyond the reference's, the item's winner takes it, else the
     reference's: that one's own difference is never smaller, so no quotient is above 1.

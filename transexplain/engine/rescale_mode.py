@@ -156,7 +156,9 @@ class RescaleMode(TorchFunctionMode):
         return self.rules[kind](self, call, at_reference(call))
 
     def _without_rule(self, call: Call) -> Any:
-        """Indices, masks, sizes: no carrier comes out, but what comes out may differ."""
+        """A call whose result carries no relevance (indices, masks, sizes), but may differ at
+        the reference.
+        """
         out = call.run()
         tensors = list(tensors_in(out))
         if any(tensor.requires_grad for tensor in tensors):

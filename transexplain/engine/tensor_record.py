@@ -249,7 +249,7 @@ def depends_on_input(tensor: Any) -> bool:
 
 
 def is_held(tensor: Any) -> bool:
-    """Whether a rule, not the model, took the relevance off a tensor."""
+    """Whether a rule, not the model, removed the relevance from a tensor."""
     return recorded(tensor).held
 
 
@@ -288,7 +288,7 @@ def function_name(tensor: Tensor) -> str:
 
 
 def shadow_of(tensor: Tensor) -> Tensor | None:
-    """What stands for `tensor` in the rules' graph, where it was computed without gradients."""
+    """The tensor that represents `tensor` in the rules' graph, if computed without gradients."""
     return recorded(tensor).shadow
 
 
@@ -321,7 +321,9 @@ def substitutes(given: list[Tensor], *, inside: bool) -> dict[int, Tensor]:
 
 
 def mark_seen(tensors: Iterable[Tensor]) -> None:
-    """Note that the mode saw these being computed (and what they are views of being written)."""
+    """Record that the mode saw these tensors being computed (or what they are views of being
+    written).
+    """
     for tensor in tensors:
         if tensor.requires_grad:
             record(tensor).seen = True

@@ -123,7 +123,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
 
 
 def model_failure(item: Item, error: Exception) -> Explained:
-    """The end of an item that the model could not be run on, alone in its batch."""
+    """The failure of an item on which the model itself failed, alone in its batch."""
     kind = "out-of-memory" if is_out_of_memory(error) else "model-error"
     message = f"the model failed on item {item.id!r}: {type(error).__name__}: {error}"
     failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
@@ -136,7 +136,7 @@ def finished(
     logits: NDArray[np.float64],
     attributions: Sequence[Attribution],
 ) -> Explained:
-    """The end of an item with `logits` (C,); a failure where anything is not finite."""
+    """The result of an item with `logits` (C,); a failure where anything is not finite."""
     encoded, label = member.encoded, member.label
     item = encoded.item
     if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):

@@ -87,7 +87,7 @@ def read_together(model: LoadedModel) -> int:
 
 
 class Silent:
-    """The observer of a caller who does not watch."""
+    """An observer that ignores all reports and never stops."""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Nothing."""

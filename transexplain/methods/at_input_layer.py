@@ -33,7 +33,7 @@ POSITIONS_AT_ONCE = 4096
 
 
 class _Swap:
-    """Taps that note what stands at the input layer, and put something else there."""
+    """Taps that record the tensor at the input layer, and replace it."""
 
     def __init__(self, values: Tensor | None) -> None:
         self.values, self.found = values, torch.empty(0)

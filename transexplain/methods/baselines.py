@@ -20,7 +20,7 @@ _TOKENS = {"mask": "mask_token_id", "pad": "pad_token_id", "unk": "unk_token_id"
 
 
 def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
-    """What stands at the input layer of each item where it holds no information, of that shape.
+    """The values at the input layer of each item without information, of its shape.
 
     Texts: `mask`, `pad`, `unk`: the input layer of the same text with all but its special tokens
         replaced
@@ -90,7 +90,7 @@ def _usual(passed: InputLayerForward) -> str:
 
 
 def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
-    """(B, T) ids with that token in the place of every content token."""
+    """(B, T) ids with that token replacing every content token."""
     tokens = _tokens(passed)
     if baseline not in tokens:
         there = ", ".join(f"baseline={name!r}" for name in ("zero", *tokens))

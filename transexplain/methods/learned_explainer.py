@@ -113,7 +113,7 @@ class Explainer(nn.Module):
         return Prediction(relevance, sizes, log_scale, constants)
 
     def _seen(self, states: Sequence[Tensor], mask: Tensor, logits: Tensor) -> Tensor:
-        """(B, T, width) what is known of every position."""
+        """(B, T, width) the input of the explainer at every position."""
         known = self.read_logits(logits).unsqueeze(1)
         for read, state in zip(self.read, states, strict=True):
             known = known + read(F.layer_norm(state, state.shape[-1:]))
@@ -256,7 +256,7 @@ def explain(
     explainer: str | None = None,
     sha256: str | None = None,
 ) -> BatchExplanation:
-    """What an explainer predicts that its teacher would say: one forward, whatever the targets.
+    """The relevance that an explainer predicts for its teacher: one forward, whatever the targets.
 
     Args:
         model, batch, resolve, method: of every method; see `batch_explanation`.

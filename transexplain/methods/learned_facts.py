@@ -181,13 +181,13 @@ def without_folders(document: Any) -> Any:
 
 
 def check_explainers(plan: AuditPlan) -> None:
-    """Raise ConfigurationError where an explainer of the plan is not there, or is none."""
+    """Raise ConfigurationError where an explainer of the plan is missing or not readable."""
     for one in explainers_of(plan):
         read_facts(one.path)
 
 
 def portable(method: MethodSpec) -> MethodSpec:
-    """A method by what decides its numbers: equal, wherever its explainer lies."""
+    """A method without folders: equal wherever its explainer is stored."""
     if method.name != LEARNED or _file(method.params) is None:
         return method
     params = {name: value for name, value in method.params.items() if name != "explainer"}

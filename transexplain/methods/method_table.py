@@ -51,7 +51,7 @@ def relevance_and_gradient(params: Parameters, positions: int) -> Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodFacts:
-    """One line of the table of methods."""
+    """One row of the table of methods."""
 
     place: str  #: `module:function`, imported on first use
     source: str  #: the paper, with section or equation
@@ -106,7 +106,7 @@ def _passes(number: int, *, forwards: int) -> Cost:
 
 
 def _reading(params: Parameters) -> int:
-    """The forward that reads the input layer of a baseline made of other inputs."""
+    """The forward pass that reads the input layer of a baseline made of other inputs."""
     return int(params["baseline"] != "zero")
 
 

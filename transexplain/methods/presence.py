@@ -37,7 +37,7 @@ _IMAGE = ("auto", "mean", "black", "blur")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absence:
-    """One input of a batch as it is where nothing is present."""
+    """One input of a batch with every feature absent."""
 
     name: str  #: of the input that positions are taken out of
     values: Tensor  #: like that input: (B, T), or (B, 3, H, W)
@@ -72,7 +72,7 @@ def _of_texts(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
 
 
 def _token(model: LoadedModel, baseline: Baseline) -> tuple[int, str]:
-    """The token that stands for nothing, and how to call it."""
+    """The token that replaces absent ones, and its name."""
     encoder = model.encoder
     assert isinstance(encoder, TextEncoder)
     tokenizer = encoder.tokenizer

@@ -40,7 +40,7 @@ def attention_kernel(module: nn.Module) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a module came from, as its ModelRef will say."""
+    """The origin of a module, for its ModelRef."""
 
     source: str
     digest: str

@@ -273,14 +273,14 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _new(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
-    """How many numbers are in each tensor that a call without tensors would make."""
+    """The size of each tensor that a call without tensors would make."""
     if args and isinstance(args[0], list | tuple) and all(type(one) is int for one in args[0]):
         return [prod(args[0])]  # empty, zeros, full: nearly all of them
     return _made(func, args, {**kwargs, "device": "meta"})
 
 
 def _made(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
-    """How many numbers are in each tensor that a call would make; none where torch cannot say."""
+    """The size of each tensor that a call would make; empty where torch cannot tell."""
     try:
         found = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):

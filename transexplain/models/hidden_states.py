@@ -234,7 +234,7 @@ def first_float(output: Any) -> Tensor | None:
 
 
 def _exchanged(output: Any, old: Tensor, new: Tensor) -> Any:
-    """`output` with `new` in the place of `old`; its other entries and its type stay."""
+    """`output` with `old` replaced by `new`; its other entries and its type stay."""
     if isinstance(output, Tensor):
         return new
     values = [new if value is old else value for value in output]

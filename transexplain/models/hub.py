@@ -252,7 +252,7 @@ def _some(names: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digests:
-    """By what a model's files are known to be the same."""
+    """The digests that identify a model's files."""
 
     whole: str  #: sha256 over the sorted names and the contents
     files: tuple[SourceFile, ...]  #: each by itself, by name

@@ -19,7 +19,7 @@ Layout = Literal["sequence", "positions_first", "channels_last", "channels_first
 
 
 class Taps(Protocol):
-    """What the engine does at the input layer of one forward pass."""
+    """The functions that the engine runs at the input layer of one forward pass."""
 
     def input_layer(self, tensor: Tensor) -> Tensor:
         """Take the tensor at the input layer and give what the model shall use in its place.

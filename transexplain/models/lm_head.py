@@ -40,7 +40,7 @@ class LMHead:
 
 
 class _StandIn(nn.Module):
-    """An encoder that gives back what it gets."""
+    """An encoder that returns its input."""
 
     def forward(self, *_args: Any, inputs_embeds: Tensor, **_inputs: Any) -> Any:
         """The hidden vectors (B, T, D) as an encoder's output."""

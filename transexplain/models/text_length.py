@@ -137,7 +137,7 @@ def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
 
 
 def _inside_word(words: Sequence[int | None], at: int) -> bool:
-    """Whether a cut in front of token `at` would part a word."""
+    """Whether a cut before token `at` would split a word."""
     return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
 
 

@@ -164,7 +164,7 @@ def plain_name(name: str) -> bool:
 
 
 def _wrong(name: str, value: Any) -> str | None:
-    """Why an argument may not be passed; None: it may."""
+    """The reason why an argument may not be passed; None: it may."""
     if name not in _KNOWN:
         return "is none of the arguments that are taken from a file"
     members = _flat(value)

@@ -20,7 +20,7 @@ _EntityRow = Annotated[list[int], Meta(min_length=9, max_length=11)]  #: 9 befor
 
 
 class _Of(Struct, forbid_unknown_fields=True):
-    """What belongs to an explained class of a target."""
+    """The part of a total that belongs to one target and class."""
 
     target: str
     class_name: str
@@ -169,7 +169,7 @@ class _Seen(Struct):
 
 
 class _Aggregate(Struct):
-    """All of it; what has a default was not in every version."""
+    """The whole aggregate; fields with a default are missing in older versions."""
 
     items: _Count
     truncated: _Count

@@ -21,7 +21,7 @@ MOST = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """Some classes against some others; an item is *selected* where one of the first is predicted.
+    """Some classes against others; an item is *selected* where one of the first is predicted.
 
     A head with a single logit has no other classes: its logit is the log-odds already.
     """

@@ -31,7 +31,7 @@ _PERMUTATIONS = 999
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placebo:
-    """The group table's verdicts on lexicons without any meaning."""
+    """The verdicts of the group table on random lexicons."""
 
     lexicons: int  #: how often the entities were dealt out to the groups again
     comparisons: int  #: tested, over all of them
@@ -80,7 +80,7 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
 
 
 def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """The entities that may change places: those in groups of the same families; names sorted."""
+    """Entities that may swap groups: those in groups of the same families; names sorted."""
     found: dict[tuple[str, ...], list[str]] = {}
     for entity, of in sorted(groups.items()):
         found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
@@ -90,7 +90,7 @@ def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
 def _moved(
     cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
 ) -> Iterator[tuple[str, EntityRow]]:
-    """The new groups of each entity, each with a row of it, in a random order of the entity's own.
+    """The new groups of each entity, each with one of its rows, in a random order per entity.
 
     An entity of several groups has the same row in each where a lexicon has it there, and rows of
     its own where they are regions of one picture.

@@ -95,7 +95,7 @@ _LARGE_SHARE = 0.3  #: of a group's mentions, above which one entity decides ove
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How groups are compared: declared in the plan, before anything is seen."""
+    """How groups are compared: declared in the plan, before any result is known."""
 
     reference: PlanReference = None  #: None: the entities of all other groups of the family
     groups: tuple[str, ...] = ()  #: of the plan, whether mentioned or not

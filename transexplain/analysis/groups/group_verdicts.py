@@ -46,7 +46,7 @@ class GroupVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """How a group was found: what its verdict cannot speak for."""
+    """How a group was found: the limits of its verdict."""
 
     mentions: int = 0
     left_out: int = 0  #: places taken for ordinary words
@@ -56,7 +56,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that verdicts are made of."""
+    """The input of the verdicts."""
 
     counterfactuals: Sequence[Counterfactual]
     outcomes: Sequence[Outcome]
@@ -116,12 +116,12 @@ class _TestedSwap:
 
     @property
     def turns(self) -> bool:
-        """Whether the effect differs between texts by more than is practical."""
+        """Whether the effect varies between texts by more than is practical."""
         return self.varies_p is not None and self.varies_p <= ALPHA
 
     @property
     def doubtful(self) -> bool:
-        """Whether it would differ if it were the only comparison."""
+        """Whether it would be a difference if it were the only comparison."""
         return min(one for one in (self.row.p, self.row.varies_p, 1.0) if one is not None) <= DOUBT
 
     @property
@@ -218,7 +218,7 @@ class _GroupEvidence:
         return self._made("different outcomes", reasons, swap, outcome, p)
 
     def _undecided(self) -> Iterator[str]:
-        """Why nothing is decided; nothing where everything is within practical limits."""
+        """Why no verdict is reached; empty where everything is within practical limits."""
         yield from islice(self._undecided_answers(), 1)
         yield from islice(self._doubtful_answers(), 1)
         yield from islice(self._undecided_outcomes(), 1)
@@ -307,7 +307,7 @@ def _not_compared(row: GroupStatistic) -> str:
 
 
 def _rate_distance(outcome: Outcome) -> float:
-    """How far the rates are apart: the ratio on a log scale, weighed by nothing else."""
+    """The distance of the rates: their ratio on a log scale, without weights."""
     one, other = outcome.own.selected.share, outcome.other.selected.share
     if one == other:
         return 0.0

@@ -17,7 +17,7 @@ from transexplain.rank_correlation import rank_correlation
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class MentionAblation:
-    """One entity taken out of one item, and what became of the explained logit."""
+    """One entity removed from one item, and the change of the explained logit."""
 
     item_id: str
     target: str
@@ -91,7 +91,7 @@ def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> Abl
 
 
 def _rate_interval(rates: Sequence[float]) -> Interval | None:
-    """Student's over entities; Wilson's where all have one rate, 0 or 1, and Student knows none."""
+    """Student's interval over entities; Wilson's where all have the rate 0 or 1."""
     if len(rates) < MIN_ENTITIES:
         return None
     if set(rates) <= {0.0} or set(rates) <= {1.0}:

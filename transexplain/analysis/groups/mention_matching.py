@@ -65,7 +65,7 @@ class _Term:
 
 @dataclass(slots=True)
 class _Node:
-    """Where a walk over pieces has led: the terms that end here, and how to go on."""
+    """A node of the tree of terms: the terms that end here, and the words that continue."""
 
     terms: list[_Term] = field(default_factory=list)
     glued: dict[str, "_Node"] = field(default_factory=dict)  #: next piece without space

@@ -127,12 +127,12 @@ def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
 
 
 def _is_past_tense(word: str, verb: str) -> bool:
-    """Whether `verb` is what somebody did, and no participle: `Martin announced`."""
+    """Whether `verb` is in the past tense, and no participle: `Martin announced`."""
     return verb.endswith("ed") and word not in _ADJECTIVES and word not in _PASSED
 
 
 def _describes_person(keys: Sequence[str]) -> bool:
-    """Whether what stands after `is` fits persons alone."""
+    """Whether the words after `is` describe only persons."""
     for key in keys[: _MODIFIERS + 1]:
         if not key[0].isalpha():
             return False
@@ -254,7 +254,7 @@ class Cues:
         return may_be_named_elsewhere(word, after) and self._stands_within(first)
 
     def _stands_within(self, first: int) -> bool:
-        """Whether the text has the word within a sentence, too, with a capital."""
+        """Whether the word also occurs with a capital inside a sentence of the text."""
         word = self._found[first]
         return any(
             piece.key == word.key
@@ -266,7 +266,7 @@ class Cues:
         )
 
     def _is_handle(self, place: int) -> bool:
-        """`@anna` before a sentence is no part of it."""
+        """Whether this is a handle, such as `@anna` before a sentence."""
         return place > 0 and self._found[place - 1].key == "@" and not self._found[place].spaced
 
     def _abbreviates(self, place: int) -> bool:

@@ -27,7 +27,7 @@ from transexplain.types.items import ItemOutcome
 
 
 class Situation(NamedTuple):
-    """What the counted items have in common; parts that do not apply are empty."""
+    """The properties that the counted items share; those that do not apply are empty."""
 
     groups: tuple[str, ...]  #: mentioned, sorted
     label: str

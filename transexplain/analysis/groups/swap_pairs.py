@@ -91,7 +91,7 @@ class Partners:
             self._partners.setdefault(_key(other), []).append(word)
 
     def partner(self, word: str, following: str) -> str | None:
-        """What takes the place of `word`, in its capitals; None where it has no partner.
+        """The word that replaces `word`, in its capitals; None where it has no partner.
 
         `following` is the text right behind it.
         """
@@ -102,7 +102,7 @@ class Partners:
 
 
 def _takes_possessive(following: str) -> bool:
-    """Whether a text goes on with a word that a possessive may stand before."""
+    """Whether the text continues with a word that a possessive can stand before."""
     found = pieces(following[:100])
     if not found or following[:1] != " ":
         return False

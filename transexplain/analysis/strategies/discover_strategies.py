@@ -113,7 +113,7 @@ def _with_clusters(
     clustering: spectral.Clustering,
     seed: int,
 ) -> tuple[ClassStrategies, _Labels]:
-    """The class with its clusters: one, where several do not come again in halves of the items."""
+    """The class with its clusters; one where several are not found again in halves of the items."""
     labels, count, rejected = clustering.labels, clustering.count, 0
     stability = spectral.stability(points, labels, count, seed) if count > 1 else None
     if stability is not None and stability < STABLE:

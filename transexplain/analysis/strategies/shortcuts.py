@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def suspicions(self) -> tuple[RegionEvidence | WordEvidence, ...]:
-        """What stands out: the densest region, the heaviest word first."""
+        """The evidence that stands out: the densest region, the heaviest word first."""
         spatial = [one for one in self.regions if one.stands_out]
         verbal = [one for one in self.words if one.stands_out]
         # a corner is part of two borders

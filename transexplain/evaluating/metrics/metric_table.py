@@ -92,7 +92,7 @@ Better = Literal["higher", "lower", "neither"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricFacts:
-    """One line of the table of metrics."""
+    """One row of the table of metrics."""
 
     place: str  #: `module:attribute`, imported on first use
     title: str  #: heading of its table

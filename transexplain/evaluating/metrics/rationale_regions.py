@@ -99,7 +99,7 @@ def token_spans(case: Case) -> Masks:
 
 
 def oracle(case: Case) -> Attribution | None:
-    """What people marked as an explanation of the item; None: nothing of it can be seen."""
+    """The human rationale as an explanation of the item; None: the model sees none of it."""
     found = marked(case)
     if not found.any():
         return None
