@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counterfactual:
-    """The effect on one answer of a group's names in the place of its reference's.
+    """What names of a group, in the place of names of its reference, do to one answer.
 
     Of kind `region`: what regions of a group add to the answers to their pictures, more than those
     of its reference. Texts are then pictures, and names what the regions are called.

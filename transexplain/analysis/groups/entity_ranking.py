@@ -90,7 +90,7 @@ FEWEST = 10  #: entities; the spread between fewer is not known well enough
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankedEntity:
-    """One entity for one target and class, with the posterior of its mean."""
+    """One entity for one target and class, and what is believed of its mean."""
 
     groups: tuple[str, ...]
     entity: str

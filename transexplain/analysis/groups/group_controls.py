@@ -31,7 +31,7 @@ _PERMUTATIONS = 999
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placebo:
-    """The verdicts of the group table on random lexicons."""
+    """The group table's verdicts on lexicons without any meaning."""
 
     lexicons: int  #: how often the entities were dealt out to the groups again
     comparisons: int  #: tested, over all of them

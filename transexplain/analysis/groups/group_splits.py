@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reversal:
-    """A difference whose sign is reversed in every part that could be compared.
+    """A difference whose sign is the other one in every part that could be compared.
 
     Where neither it nor that of any part exceeds the practical size, nothing turned around.
     """
