@@ -61,7 +61,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
     progress: bool = True,
     **keys: Any,
 ) -> "AuditResult":
-    """Audit a classifier over a dataset, here and now, as `transexplain run` does.
+    """Audit a classifier over a dataset in this process, as `transexplain run` does.
 
     Args:
         model: a directory, hub id or timm name; what `load_model` gave; a pipeline; or
@@ -351,7 +351,7 @@ def _store(url: str) -> "Database":
 
 
 def _model(model: Any) -> "LoadedModel | None":
-    """A model in memory; None for a place that a specification names."""
+    """The model, if it is in memory; None where it is a path or id."""
     if isinstance(model, str | Path | Mapping):
         return None
     from transexplain.models.load import load_model

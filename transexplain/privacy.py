@@ -31,7 +31,7 @@ _LARGEST = 1_000_000  #: bytes of a file
 
 
 def redaction_hook(function: Hook) -> Hook:
-    """Mark a function as one that `redact` may name: a text in, (start, end) in characters out.
+    """Mark a function for `redact`: it takes a text and returns (start, end) in characters.
 
     Only marked functions are called, so that a specification cannot have texts given to whatever
     else can be imported.
@@ -173,7 +173,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _shows_mark(data: bytes, attribute: str) -> bool:
-    """Whether a function of this name bears the mark in the text, seen without running it."""
+    """Whether the source text shows the mark on a function of this name, without running it."""
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -96,7 +96,7 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         self.wake()
 
     def wake(self) -> None:
-        """Have Celery's main thread look at `room` and at what was acknowledged."""
+        """Make Celery's main thread check `room` and acknowledged messages."""
         with suppress(BlockingIOError):  # it has been called often enough
             os.write(self._wake_write, b"!")
 
@@ -255,7 +255,7 @@ _OPTIONS = ("device", "threads", "max_shards", "neighbours")
 
 
 class ShardTask:
-    """The task that works on one shard, and what Celery hears of its end."""
+    """The task that works on one shard, and reports its end to Celery."""
 
     def __init__(
         self, app: Celery, bench: Workbench, leave: Callable[[], None], max_shards: int
@@ -315,7 +315,7 @@ class ShardTask:
             self._leave()
 
     def _send_again(self, run_id: str, shard_index: int) -> None:
-        """Where the broker is away that is for the next sweep: the end is written down already."""
+        """Send a new message; without a broker the next sweep does: the end is recorded already."""
         queue = queue_of(self._bench.settings, self._bench.plan(run_id))
         try:
             self._app.send_task(TASK, args=(run_id, shard_index), queue=queue)
@@ -335,7 +335,7 @@ def _report_end(task: Task, end: str) -> None:
 
 
 def _choose_queues(app: Celery, kind: DeviceClass) -> None:
-    """Without an accelerator, leave the queues for accelerators to others."""
+    """Without an accelerator, serve no queues for accelerators."""
     queues = app.amqp.queues
     here = queues_for(app.settings, kind)
     chosen = [name for name in queues.consume_from if name in here]

@@ -36,12 +36,12 @@ Frame = tuple[int, int, bytes]  #: kind, channel, payload
 
 
 def log_refusal(refusal: Refusal) -> None:
-    """What is done about a refusal where nobody counts them."""
+    """Log a refusal; the default where no handler is given."""
     log.warning("message refused, %s", refusal)
 
 
 class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
-    """A client whose blocking read returns messages of ours, or nothing as after its timeout."""
+    """A client whose blocking read returns valid messages only, or nothing as after its timeout."""
 
     def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
         self._on_refused = on_refused
@@ -70,10 +70,10 @@ def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
 
 
 class _RedisQoS(redis.QoS):  # type: ignore[misc]
-    """Deliveries in hand, which kombu keeps in Redis, where anybody may have added to them."""
+    """Unacknowledged deliveries, which kombu keeps in Redis, where anybody may have added some."""
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
-        """Put one back on its queue; one that is none is dropped, or no other would come back."""
+        """Put one back on its queue; an invalid one is dropped, or no other would come back."""
         with self.channel.conn_or_acquire(client) as connected:
             kept = connected.hget(self.unacked_key, tag)
         read = message_guard.read_kept(kept) if kept is not None else None
@@ -92,7 +92,7 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
     on_refused: OnRefused = staticmethod(log_refusal)
 
     def _handle_message(self, client: Any, r: Any) -> Any:
-        """What was published to all: remote control and events; nothing where it is refused."""
+        """Receive what was published to all (remote control, events); nothing if refused."""
         payload = super()._handle_message(client, r)
         if payload["type"] not in (b"message", b"pmessage", "message", "pmessage"):
             return payload

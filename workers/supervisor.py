@@ -115,7 +115,7 @@ def supervise(
 
 
 def free(db: Database, pid: int) -> None:
-    """End the leases of a child that died: its shards need not wait for their end."""
+    """End the leases of a child that died, so that its shards are free at once."""
     try:
         shards.expire(db, None, worker_prefix(pid))
     except DatabaseError as error:

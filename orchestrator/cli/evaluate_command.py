@@ -95,7 +95,7 @@ def _measure(
 
 
 def _names(given: list[str] | None) -> list[str] | str | None:
-    """What was named, or `all`; None: nothing was given."""
+    """The given names, or `all`; None: nothing was given."""
     if not given:
         return None
     return "all" if given == ["all"] else given

@@ -60,7 +60,7 @@ def compare(
 
 
 def _before(store: "Database", run_id: str) -> str:
-    """The run that this one was made to be compared with."""
+    """The earlier run that this one names."""
     from transexplain.store import runs
 
     found = runs.get(store, run_id)
@@ -85,7 +85,7 @@ def _print(found: "DriftSummary") -> None:
 
 
 def _pairs(found: "DriftSummary") -> str:
-    """How many items all rests on, and why others are left out."""
+    """The number of compared items, and why others are left out."""
     predictions = found.predictions
     left = (
         (predictions.other_content, "left out: other content under the same id"),
@@ -290,7 +290,7 @@ def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
 
 
 def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], int]]:
-    """((group, entity), how often it was left out as ambiguous), the most frequent first."""
+    """((group, entity), times left out as ambiguous), the most frequent first."""
     from transexplain.reports.report_section import merged
 
     found = merged(store, run.id).dropped

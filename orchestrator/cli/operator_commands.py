@@ -294,7 +294,7 @@ log = logging.getLogger(__name__)
 
 
 class FleetCollector(Collector):
-    """What a scrape reads; where the database cannot be reached, `transexplain_up` 0 alone."""
+    """The metrics of a scrape; only `transexplain_up` 0 where the database cannot be reached."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

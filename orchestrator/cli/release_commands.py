@@ -198,7 +198,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
 def _signature_checks(
     signature: Path | None, public_key: Path | None
 ) -> "Callable[[str | None], Iterator[Check]] | None":
-    """What checks the signature of a run, or of any; None where none was given."""
+    """The check of a signature, of one run or any; None where none was given."""
     from transexplain.provenance.report_signature import signature_checks
 
     if signature is not None and public_key is not None:
@@ -212,7 +212,7 @@ def _signature_checks(
 
 
 def _conclude(what: str, run: str | None, found: "list[Check]", json_: bool) -> None:
-    """Say how the checks of `what` ended; exit code 1 where any failed."""
+    """Print the result of the checks of `what`; exit code 1 where any failed."""
     failed = sum(one.status == "FAIL" for one in found)
     if json_:
         document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}

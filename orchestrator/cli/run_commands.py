@@ -96,7 +96,7 @@ def prepare(
     settings: Settings,
     task: "AuditTask" = "audit",
 ) -> "Prepared":
-    """Read and check a specification, telling its warnings; raises ConfigurationError."""
+    """Read and check a specification, and print its warnings; raises ConfigurationError."""
     from orchestrator.plan.audit_plan import prepare_audit
 
     read = load_spec(spec, overrides, set_ or ())
@@ -245,7 +245,7 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
 
 
 def _resumable(store: "Database", run_id: str) -> str:
-    """The full id of a run that was not cancelled, and whose saved shards can still be read."""
+    """The full id of a run that can continue: not cancelled, its saved shards readable."""
     from transexplain.analysis.groups.shard_aggregate import check_versions
     from transexplain.store import run_totals, runs
 
@@ -310,7 +310,7 @@ def run_locally(
 
 
 def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
-    """Send messages for free shards at once; then watch the workers and send what was lost."""
+    """Send messages for free shards; then watch the workers and send lost messages again."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import follow, send_messages
     from transexplain.store import runs, shard_messages
@@ -323,7 +323,7 @@ def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
 
 
 def announce(state: "RunProgress", output: opt.Output) -> None:
-    """Say which run this is and how large."""
+    """Print the name and the size of the run."""
     done = state.items_done + state.items_failed
     shards = sum(state.states.values())
     if output == "json":

@@ -76,7 +76,7 @@ def add(
 
 
 def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
-    """Show the schedules, when they fire next and what became of the last fire."""
+    """Show the schedules, when they fire next and the result of the last fire."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -206,7 +206,7 @@ def beat(
 def _dispatch(
     store: "Database", settings: "Settings", made: list[str], report_dir: Path | None
 ) -> None:
-    """Work the runs off here and report, or tell the workers; then post what is over."""
+    """Execute the runs here and report, or send them to workers; then post finished verdicts."""
     from orchestrator.dispatch import finish
     from orchestrator.dispatch.local import run_local
     from orchestrator.dispatch.queue import top_up

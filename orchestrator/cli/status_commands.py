@@ -30,13 +30,13 @@ Wait = Callable[[float], bool]
 
 
 class Rate:
-    """Items per second over the last minute of one run's snapshots."""
+    """Items per second over the last minute, from snapshots of one run."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
     def note(self, elapsed: float, finished: int) -> float:
-        """Add a look (seconds of the run, items finished by then); the rate as it is now.
+        """Add a snapshot (seconds of the run, items finished by then); returns the current rate.
 
         Before there is a second look, and while shards last longer than the window, it is the
         mean over the whole run.
@@ -52,7 +52,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSnapshot:
-    """One run at one moment."""
+    """The state of one run at one moment."""
 
     progress: RunProgress
     rate: float  #: items per second
@@ -81,7 +81,7 @@ class Watcher:
         self._seen: list[str] = []
 
     def snapshot(self) -> tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]:
-        """The runs watched, as they are now, and the workers at work on them."""
+        """The current state of the watched runs, and the workers on them."""
         if self._run_id:
             self._seen = [self._run_id]
         else:
@@ -222,7 +222,7 @@ def status(
 
 
 def _notes(store: "Database", run_id: str | None) -> list[str]:
-    """What is wrong: shards of this run, or else messages that no worker took."""
+    """The problems: shards of this run, or else messages that no worker took."""
     from transexplain.store import fleet_state, shards
 
     if run_id:

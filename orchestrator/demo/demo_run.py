@@ -24,7 +24,7 @@ _TREATED_DIFFERENTLY = ("different answers", "different outcomes")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What the audit of the planted classifier says about the groups."""
+    """The audit's verdict on the planted classifier's groups."""
 
     planted_found: bool  #: with the sign that was planted
     unbiased_flagged: tuple[str, ...]

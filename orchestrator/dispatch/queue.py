@@ -64,7 +64,7 @@ def depth(settings: Settings, queue: str) -> int:
 
 @contextmanager
 def _connected(settings: Settings) -> Iterator[tuple[Celery, Connection]]:
-    """The application and a connection of its own; every complaint of a broker is BrokerError."""
+    """The application with its own connection; every error of a broker becomes BrokerError."""
     app = make_app(settings)
     options = app.conf.broker_transport_options
     if settings.broker_url.startswith("redis"):
@@ -93,7 +93,7 @@ def _unusable(settings: Settings, error: Exception) -> BrokerError:
 
 
 def _refuses(error: BaseException | None) -> bool:
-    """Whether a broker answered, and will give the same answer again."""
+    """Whether a broker answered, and would refuse again."""
     from redis.exceptions import AuthenticationError, ResponseError
 
     refusals = (AccessRefused, NotAllowed, AuthenticationError, ResponseError)
@@ -112,7 +112,7 @@ BOUND = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepResult:
-    """What one sweep did."""
+    """The result of one sweep."""
 
     sent: int  #: messages
     closed: tuple[str, ...]  #: ids of runs that had nothing left to do
@@ -130,7 +130,7 @@ def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> SweepRes
 
 
 def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
-    """Send as many messages as each queue has fewer than shards wait, up to `BOUND` a queue.
+    """Fill each queue with messages up to the number of free shards, at most `BOUND` a queue.
 
     Returns how many were sent.
 

@@ -60,12 +60,12 @@ def interrupted() -> bool:
 
 
 def end_on_interrupt() -> None:
-    """This process is through: a Ctrl-C while it ends needs no line of Python's own."""
+    """Let a Ctrl-C end this process at once, without a traceback: its work is done."""
     signal.signal(signal.SIGINT, _end)
 
 
 def start_ignoring_interrupts(process: BaseProcess) -> None:
-    """Start a child that Ctrl-C at the terminal does not reach before it listens by itself.
+    """Start a child that ignores Ctrl-C at the terminal until it handles it itself.
 
     While it imports, nobody could answer for it but Python, with a traceback; its parent ends it.
     """

@@ -55,7 +55,7 @@ class Prepared:
     labels: Mapping[str, str | None] = field(default_factory=dict)
 
     def label_summary(self) -> str:
-        """Which class every label is read as, in a line; the first 20 labels."""
+        """The class that every label is read as, in one line; the first 20 labels."""
         some = [
             f"{_short(label)} = {name or 'no class'}"
             for label, name in islice(self.labels.items(), 20)
@@ -196,7 +196,7 @@ def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str 
 
 
 def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
-    """That some labels of the dataset are no class of the model, and what to do."""
+    """A warning that some labels are no class of the model, with the remedy."""
     if not unknown:
         return
     shown = ", ".join(repr(_short(label)) for label in unknown[:5])

@@ -98,7 +98,7 @@ class Estimate:
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """Count what the method declares for an item of mean length; measure a batch of items.
+    """Count the passes that the method declares for an item of mean length; time a batch of items.
 
     Explains up to 128 items of the data.
     """
@@ -170,7 +170,7 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
 
 
 def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
-    """The passes of a whole run by what they are for; `mentioned`: share of items in a group."""
+    """The passes of a whole run by purpose; `mentioned`: share of items in a group."""
     rows, windows = plan.dataset.rows, found.windows
     length = round(found.positions / windows)
     own = cost_of(plan.method, length).of(found.targets)
@@ -198,7 +198,7 @@ def _scaled(times: float, cost: tuple[float, float], items: float) -> Passes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measured:
-    """What a sample of items took."""
+    """Times of a sample of items."""
 
     items: int
     forward: float  #: seconds of a forward pass of one item

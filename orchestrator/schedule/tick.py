@@ -102,7 +102,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FireResult:
-    """What became of one due schedule."""
+    """The result of one due schedule."""
 
     schedule: str
     run_id: str | None = None
@@ -138,7 +138,7 @@ def run_now(db: Database, settings: Settings, name: str) -> str:
 
 
 def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireResult | None:
-    """What this process made of the fire; None: another one was faster."""
+    """The result of the fire in this process; None: another one was faster."""
     prepared = _prepare(due, settings)
     previous = schedules.last_run(db, due.name)
     if due.on_change and previous and not _changed(db, previous, prepared):
@@ -161,7 +161,7 @@ def log_warnings(name: str, warnings: Sequence[str]) -> None:
 
 
 def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
-    """Whether the weights, or the rows, are others than those of the run before."""
+    """Whether the weights or the rows differ from those of the run before."""
     before, after = runs.get(db, previous).plan, prepared.plan
     return (before.model.digest, before.dataset.fingerprint) != (
         after.model.digest,
@@ -219,7 +219,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
 
 
 def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
-    """The tick every `every` seconds, the sweep as often as it may."""
+    """The tick, every `every` seconds, and the sweep, as often as allowed."""
 
     def tick_and_log() -> None:
         made = any(fired.run_id for fired in tick(db, settings))

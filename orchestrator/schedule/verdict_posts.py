@@ -76,7 +76,7 @@ def sign(body: bytes, key: bytes) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like another: the verdict goes to nobody who was not named."""
+    """Treats a redirect as a final answer: a verdict goes only to the given address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -172,7 +172,7 @@ log = logging.getLogger(__name__)
 
 
 def deliver(db: Database) -> list[Delivery]:
-    """Post every verdict that waits; returns those that were taken.
+    """Post every waiting verdict; returns the accepted ones.
 
     A verdict is claimed before it is posted, so that two processes do not post it both; one that
     dies between its post and the record of it lets it be posted again, under the same key.

@@ -196,7 +196,7 @@ class AuditSpec(Section):
         return self.groups.lexicon_groups(self.data) if self.groups else ()
 
     def privacy_plan(self) -> PrivacyPlan | None:
-        """What becomes of texts before they are stored; raises ConfigurationError."""
+        """How texts are treated before they are stored; raises ConfigurationError."""
         return privacy_plan(self.store_text, self.redact, self.data)
 
     def exact_plan(self) -> ExactPlan | None:

@@ -137,7 +137,7 @@ class DataSection(Section):
         return self.model_copy(update={"sample": EVALUATED_ITEMS})
 
     def cluster_warnings(self, dataset: DatasetRef) -> Iterator[str]:
-        """What a reader has to know of clusters and near-duplicates before the statistics."""
+        """Warnings about clusters and near-duplicates."""
         from transexplain.data.item_clusters import MOST
         from transexplain.data.shard_reader import clustering_of
 

@@ -135,7 +135,7 @@ class EvaluationSection(Section):
         return tuple(MethodSpec(name=one.name, params=one.params) for one in methods)
 
     def of_audit(self, plan: AuditPlan) -> EvaluationPlan | None:
-        """What is measured of an audit's own method; None: nothing is."""
+        """The evaluation of an audit's own method; None: none."""
         usual = _IN_AUDIT[plan.model.modality]
         metrics = self._metrics(plan) if self.metrics else self._usual_metrics(usual)
         count = SAMPLE if self.items is None else self.items
@@ -203,7 +203,7 @@ class EvaluationSection(Section):
 def usable(
     plan: AuditPlan, section: EvaluationSection, model: "LoadedModel", items: Sequence[Item]
 ) -> tuple[EvaluationPlan, list[str]]:
-    """The plan's evaluation without the methods that are not defined here, and why they are not.
+    """The evaluation without methods that are not defined here, and why they are not.
 
     Every method explains one item, and the curves are computed on it. A method that is named in the
     specification is not left out: what is wrong with it is raised.
@@ -280,7 +280,7 @@ def _passes(spec: MethodSpec) -> float:
 
 
 def _misfit(metric: str, plan: AuditPlan) -> str:
-    """Why a metric cannot be computed on any item; "": it can."""
+    """The reason why a metric cannot be computed on any item; "": it can."""
     from transexplain.data.shard_reader import has_rationales
 
     facts = metric_facts(metric)

@@ -160,14 +160,14 @@ def approximation_of(method: MethodSpec) -> Approximation | None:
 
 
 def _teacher_of(method: MethodSpec) -> MethodSpec:
-    """The method that an explainer learned from; of any other method the default one."""
+    """The teacher of an explainer; of any other method the default one."""
     if method.name != LEARNED:
         return MethodSpec()
     return read_facts(explainer_of(method.params)).teacher
 
 
 def method_warnings(method: str, *, grouped: bool) -> Iterator[str]:
-    """What a reader has to know of a method; `grouped`: groups of entities are compared by it."""
+    """Warnings about a method; `grouped`: groups of entities are compared by it."""
     facts = facts_of(method)
     if facts.reads_target == "no":
         yield (

@@ -23,7 +23,7 @@ class RedactSection(Section):
     sha256: str | None = Field(default=None, description="of that file")
 
     def with_hook_file(self, folder: Path | None) -> Self:
-        """The section with the file of its function, where that lies in the specification's folder.
+        """The section with the file of its function, if that lies in the specification's folder.
 
         Raises SpecError where the file was given: only one that was found is run.
         """
@@ -39,7 +39,7 @@ class RedactSection(Section):
 def privacy_plan(
     store_text: StoreText, redact: RedactSection | None, data: DataSection
 ) -> PrivacyPlan | None:
-    """What becomes of texts before they are stored; None where they stay as they are.
+    """How texts are treated before they are stored; None where they stay as they are.
 
     Raises:
         ConfigurationError: the key is missing or short, the hook cannot be loaded.

@@ -12,7 +12,7 @@ from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_u
 
 
 class Strict(BaseModel):
-    """A mapping that may hold no key beside its own."""
+    """A mapping without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class Section(Strict):
         return self._each(methodcaller("resolved"))
 
     def _each(self, change: "Callable[[Section], Section]") -> Self:
-        """The section with every section in it changed; itself where nothing changes."""
+        """The section with `change` applied to every section in it."""
         inner = {name: value for name, value in self if isinstance(value, Section)}
         changed = {name: change(value) for name, value in inner.items()}
         changed = {name: value for name, value in changed.items() if value is not inner[name]}
@@ -147,7 +147,7 @@ def _explain(error: ValidationError, spec: type[Section], sections: Sections) ->
 def _section_at(
     place: tuple[int | str, ...], spec: type[Section], sections: Sections
 ) -> type[Section]:
-    """The innermost known section around a place; `spec` itself where it is in none."""
+    """The innermost known section around a place; `spec` itself where there is none."""
     names = [part for part in place if isinstance(part, str)]
     paths = (".".join(names[:end]) for end in range(len(names), 0, -1))
     return next((sections[path] for path in paths if path in sections), spec)

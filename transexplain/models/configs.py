@@ -208,7 +208,7 @@ _SPARE_TENSORS, _SPARE_NUMBERS = 1 << 10, 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class WeightSize:
-    """What the headers of weight files say that they hold."""
+    """The size of the weights, as the headers of their files state it."""
 
     tensors: int
     numbers: int

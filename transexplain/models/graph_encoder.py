@@ -27,7 +27,7 @@ _REACTS = 1e-4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSites:
-    """The input layers of one graph model, and what stands before its nodes there."""
+    """The input layers of one graph model, and the positions before its nodes there."""
 
     sites: Sites
     prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
@@ -103,7 +103,7 @@ def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
 
 
 def _prefix(moved: Tensor, nodes: int) -> int | None:
-    """Positions before the nodes, which do not react to the nodes; None: not known."""
+    """The number of positions before the nodes, which do not react to them; None: not known."""
     prefix = moved.shape[0] - nodes
     if prefix <= 0:
         return prefix if prefix == 0 else None

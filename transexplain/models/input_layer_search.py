@@ -168,7 +168,7 @@ _BESIDE = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """A module and the inputs of two items that differ: (B, ...) each, of one shape."""
+    """A module with the inputs of two different items: (B, ...) each, of one shape."""
 
     module: nn.Module
     caller: Caller

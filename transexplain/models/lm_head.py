@@ -22,7 +22,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LMHead:
-    """What a masked language model does after its encoder."""
+    """The head of a masked language model, applied to the output of its encoder."""
 
     module: nn.Module  #: the language model around a stand-in for its encoder
 

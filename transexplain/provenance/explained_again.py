@@ -51,7 +51,7 @@ def differences(
     tolerance: float,
     largest: Largest,
 ) -> Iterator[str]:
-    """What an item explained again has differently from what is stored, beyond `tolerance`.
+    """The differences of an item explained again from the stored one, beyond `tolerance`.
 
     Differences are shares of the item's own scale: of relevance, beyond the precision of its
     payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes

@@ -46,7 +46,7 @@ def sha256_of(value: Any) -> str:
 
 
 def _check_keys(value: Any) -> None:
-    """Two keys that JSON writes alike (1 and "1") would make one text of two values."""
+    """Refuse keys that JSON writes alike (1 and "1"): two values would have one text."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
             if not isinstance(key, str):

@@ -142,7 +142,7 @@ def signature_text(files: Sequence[Path], run_id: str, signer: "CryptoSigner") -
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Statement:
-    """What was signed."""
+    """The signed statement."""
 
     run: str
     signed: str  #: when, by the clock of who signed
@@ -186,7 +186,7 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
 
 
 class _InvalidError(ValueError):
-    """Why a signature is none."""
+    """A signature that is not valid, with the reason."""
 
 
 def _failed(text: str) -> Check:

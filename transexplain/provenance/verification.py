@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyRequest:
-    """How thorough to be, and where things lie now.
+    """The options of a verification: how thorough it is, and where files are now.
 
     Raises ConfigurationError for a number of items or a tolerance that cannot be.
     """
@@ -120,7 +120,7 @@ def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Che
 
 
 def note(name: str, text: str) -> Check:
-    """What could not be checked."""
+    """A line about something that could not be checked."""
     return Check(name=name, status="NOTE", text=text)
 
 
@@ -152,7 +152,7 @@ def consistency_checks(
 
 
 def payload_error(attribution: Attribution) -> float:
-    """What storing may have changed the sum of the relevance by."""
+    """The largest error that storing can make in the sum of the relevance."""
     sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64))
     return float(OF_ITSELF * sizes.sum() + OF_LARGEST * sizes.max(initial=0.0) * sizes.size)
 
@@ -176,7 +176,7 @@ def _relevance(db: Database, run_id: str) -> Check:
 
 
 def _inconsistency(one: Attribution) -> Iterator[str]:
-    """What is wrong with an attribution by itself."""
+    """The contradictions within one attribution."""
     if not np.isfinite(one.relevance).all():
         yield "relevance is not finite"
         return
@@ -248,7 +248,7 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
 
 
 def _word_error(one: Attribution) -> float:
-    """What storing may have changed sums over its words by, or over the patches of a picture."""
+    """The largest error that storing can make in sums over words, or over patches of a picture."""
     sizes = np.abs(np.asarray(one.relevance, dtype=np.float64)).ravel()
     largest = float(sizes.max(initial=0.0))
     if not isinstance(one.features, PatchGrid):

@@ -80,7 +80,7 @@ def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
 
 
 def _fault(path: Path | None, planned: SourceFile, shown: str) -> str | None:
-    """What is wrong with a file; None: its bytes are those of the plan."""
+    """The fault of a file; None: its bytes are those of the plan."""
     try:
         if path is None or not path.is_file():
             return f"{shown} is not there"

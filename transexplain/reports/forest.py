@@ -134,7 +134,7 @@ def _arrow(axis: Axis, end: float, y: float) -> str:
 
 
 def _row(content: str, label: str, name: str = "") -> Markup:
-    """A strip that tells its numbers under the pointer."""
+    """A strip that shows its numbers under the pointer."""
     return _svg(f"<title>{label}</title>{content}", label, name)
 
 

@@ -33,7 +33,7 @@ _WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
 
 
 def verdict(summary: Summary) -> Statement:
-    """What somebody has to know who reads one sentence of the report."""
+    """The verdict in one sentence, for those who read nothing else."""
     if not summary.counts.done:
         return Statement(kind="unknown", text="Nothing was explained, so there is no result.")
     doubts = " ".join(_doubts(summary))
@@ -96,7 +96,7 @@ def _deed(groups: Groups) -> str:
 
 
 def caveats(summary: Summary) -> Iterator[str]:
-    """What keeps a verdict from being clear although no comparison differs."""
+    """The reasons why a verdict is not *clear* although no comparison differs."""
     counts, groups = summary.counts, summary.groups
     if counts.done < (1 - _FAILED) * counts.total:
         yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"

@@ -103,7 +103,7 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
 
 
 def _sections(source: Source) -> Iterator[tuple[str, Any]]:
-    """The records of the sections that are no fields of a summary."""
+    """The records of sections that are not fields of a summary."""
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
         found = section.collect(source) if section.collect else None

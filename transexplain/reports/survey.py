@@ -72,7 +72,7 @@ class Survey:
 
 
 def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> Survey:
-    """What there is to say of a run whose merged totals are `total`, for a gallery of `places`.
+    """The survey of a run whose merged totals are `total`, for a gallery of `places`.
 
     Either way gives the same survey, bit for bit.
     """

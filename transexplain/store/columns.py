@@ -21,7 +21,7 @@ from transexplain.parsing import refuse_depth
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what Python says of `what` into a DamagedRowError: the row is damaged, or not ours."""
+    """Turn Python's errors about `what` into a DamagedRowError: the row is damaged, or not ours."""
     try:
         yield
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error) as error:

@@ -59,7 +59,7 @@ def pages_of(
 
 
 def _after(key: _Key, last: tuple[int, ...], items: Sequence[int]) -> ColumnElement[bool]:
-    """What is left of `items` by name: PostgreSQL would read all rows of a run after `last`."""
+    """The remaining `items` by name: PostgreSQL would read all rows of a run after `last`."""
     later = key[0].in_([one for one in items if one > last[0]])
     if len(key) == 1:
         return later

@@ -213,7 +213,7 @@ def _any_wrong(result: ShardResult) -> bool:
 
 
 def _forget(connection: Connection, claim: Claim) -> None:
-    """Delete what an earlier attempt left; what belongs to items goes with them."""
+    """Delete the rows of an earlier attempt; rows that belong to items go with them."""
     connection.execute(
         delete(item).where(
             item.c.run_id == claim.run_id,

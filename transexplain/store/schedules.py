@@ -21,7 +21,7 @@ PostState = Literal["waiting", "posted", "failed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """A schedule as a person asks for it."""
+    """A schedule as a person requests it."""
 
     name: str
     cron: str  #: minute hour day month weekday
@@ -189,7 +189,7 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
 
 
 def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) -> str:
-    """Create a run outside the cadence, which goes on as it was; paused schedules may, too."""
+    """Create a run outside the cadence, which does not change; paused schedules may, too."""
     with db.begin() as connection:
         _require(connection, due.name)
         at = float(connection.execute(select(DatabaseTime())).scalar_one())
@@ -227,7 +227,7 @@ def _rewind(db: Database) -> None:
 
 
 def _take_fire(connection: Connection, name: str, at: float) -> bool:
-    """Take the fire; whoever asks second waits for the first one's commit and gets False.
+    """Take the fire; a second caller waits for the first one's commit and gets False.
 
     So does who asks for one that was made before the clock was set back.
     """
@@ -281,7 +281,7 @@ _LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
 
 
 def claim(db: Database, seconds: float) -> Delivery | None:
-    """Take a verdict that nobody else posts, for `seconds`; counts as an attempt. None: no more.
+    """Take a verdict for `seconds`, so that no other process posts it; None: no more attempts.
 
     Only of runs that are over. A poster that dies leaves its verdict to the next after that time.
     """

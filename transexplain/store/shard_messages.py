@@ -22,7 +22,7 @@ _FREE = or_(_QUEUED, _EXPIRED)
 
 
 def take_task(db: Database, name: str, seconds: float) -> bool:
-    """Have a duty for `seconds`; False: another process took it less than its seconds ago."""
+    """Reserve a periodic task for `seconds`; False: another process took it less than that ago."""
     until = DatabaseTime() + seconds
     with db.begin() as connection:
         dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
@@ -47,7 +47,7 @@ def running(db: Database) -> list[str]:
 
 
 def waiting(db: Database, run_ids: Sequence[str], at_most: int) -> int:
-    """How many shards of these runs nobody holds, counted up to `at_most`."""
+    """How many shards of these runs are free, counted up to `at_most`."""
     free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
     with db.read() as connection:
         return int(connection.execute(select(func.count()).select_from(free)).scalar_one())

@@ -190,7 +190,7 @@ def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMa
 
 
 def _knowledge(free: RowMapping) -> dict[str, Any]:
-    """The columns that say what is known of the shard, now that it is free."""
+    """The columns with the knowledge about the shard, now that it is free."""
     if free["state"] == "queued" or free["void"]:  # that the clock was set back is no death
         return {name: free[name] for name in ("fruitless", "suspects", "error")}
     died = (
@@ -227,7 +227,7 @@ def _mark_dead(connection: Connection, free: RowMapping, known: dict[str, Any]) 
 
 
 def _unchanged(free: RowMapping) -> Update:
-    """An update of this row that touches nothing if somebody claimed it since it was read."""
+    """An update of this row that has no effect if another process claimed it since it was read."""
     return update(shard).where(
         shard.c.run_id == free["run_id"],
         shard.c.index == free["index"],

@@ -24,7 +24,7 @@ _IDS = 500  # of one statement: databases limit its parameters
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OldRun:
-    """A run that may go."""
+    """A run that may be deleted."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class OldRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PruneResult:
-    """What went."""
+    """The deleted runs, months and bytes."""
 
     runs: Sequence[OldRun] = field(default=())
     months: Sequence[Month] = field(default=())  #: whose partitions were dropped

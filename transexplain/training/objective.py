@@ -42,7 +42,7 @@ class Objective(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """JSON-able; what decides the losses, beside the module and the examples."""
+        """The JSON values that decide the losses, besides the module and the examples."""
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """All that is ever trained; a parameter is in one group at most."""

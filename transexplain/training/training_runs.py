@@ -100,7 +100,7 @@ def _unfitted(plan: TrainingPlan, prepared: Prepared) -> Trained:
 
 
 def _written(plan: TrainingPlan, prepared: Prepared, result: FitResult) -> Trained:
-    """Write the trained classifier and what is to be seen of its training."""
+    """Write the trained classifier, its curves and its history."""
     save_model(prepared.model, plan.source, plan.output / MODEL)
     history, _ = write_history(result.history, plan.output)
     return replace(

@@ -170,7 +170,7 @@ def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
 
 
 def _cost(row: Row, facts: MetricFacts) -> float:
-    """A number that is smaller for a better row."""
+    """A sort key: smaller for a better row."""
     mean = row.mean or 0.0
     return -mean if facts.better == "higher" else mean
 

@@ -20,7 +20,7 @@ ScoreMatrix = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Column:
-    """What one method got from one metric for one target."""
+    """The scores of one method by one metric for one target."""
 
     items: "array[int]" = field(default_factory=lambda: array("l"))  #: numbers of measured items
     values: "array[float]" = field(default_factory=lambda: array("d"))
@@ -77,7 +77,7 @@ class Gathered:
         return tuple(dict.fromkeys(target for target, _ in self.columns))
 
     def of(self, target: str, metric: str) -> dict[str, Column]:
-        """Method label -> what it got; empty where nothing was measured."""
+        """Method label -> its scores; empty where nothing was measured."""
         return self.columns.get((target, metric), {})
 
     def matrix(self, columns: Iterable[Column]) -> ScoreMatrix:

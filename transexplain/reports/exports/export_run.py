@@ -74,7 +74,7 @@ _OF_ITEMS = ("parquet", "jsonl")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redaction:
-    """That an export may be handed on."""
+    """The redaction of an export, so that it can be shared."""
 
     fewest: int = FEWEST  #: items behind every number; of formats of findings
 
@@ -90,7 +90,7 @@ def check_explained(run: AuditRun, form: str) -> None:
 
 
 def check_over(run: AuditRun, form: str) -> None:
-    """Raise ConfigurationError for a run that still works: half an export looks like a whole."""
+    """Raise ConfigurationError for a run that is not over: its export would look complete."""
     if run.state == "running":
         raise ConfigurationError(
             f"run {run.id} is not over: its {form} would be a part that looks like the whole. Wait "
@@ -99,7 +99,7 @@ def check_over(run: AuditRun, form: str) -> None:
 
 
 def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) -> Redaction | None:
-    """How this format of this run is redacted; None: it is not to be.
+    """The redaction of this format of this run; None: none is requested.
 
     Raises ConfigurationError: a format or a run that redacting means nothing for, or a `min_count`
     without `redact`, below 2, or for rows of single items.

@@ -39,7 +39,7 @@ def render(summary: Summary) -> str:
 
 
 def metadata(summary: Summary) -> dict[str, Any]:
-    """What goes between the dashes at the top of a model card.
+    """The metadata block between the dashes at the top of a model card.
 
     `model-index` is there only where accuracy was measured, because it may hold no result without
     a metric. Licence and language are for the model's owner to say.

@@ -164,7 +164,7 @@ def redaction(summary: Summary) -> str | None:
 
 
 def untested(summary: Summary) -> Iterator[str]:
-    """What nobody may conclude from this run, or from what was left out of it."""
+    """The limits of this run, and what an export left out of it."""
     sentence = redaction(summary)
     if sentence is not None:
         yield sentence

@@ -72,7 +72,7 @@ def _groups(summary: Summary) -> dict[str, float | None]:
 
 
 def parameters_of(summary: Summary) -> dict[str, str]:
-    """What the numbers hang on."""
+    """The parameters that the numbers depend on."""
     audited = summary.audited
     return {
         "run": audited.run_id,

@@ -136,7 +136,7 @@ def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
 
 
 def stored_texts(plan: AuditPlan) -> object:
-    """What of texts a run stores and under which key: what is compared with what is stored so."""
+    """How a run stores texts, and under which key: only texts stored alike are compared."""
     privacy = plan.privacy
     return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
 
@@ -236,7 +236,7 @@ class ClassPairs:
 
 @dataclass(slots=True)
 class Walk:
-    """What a walk over the common items of two runs found."""
+    """The findings of a walk over the common items of two runs."""
 
     ids: tuple[str, str]  #: of the runs
     classes: tuple[tuple[str, ...], tuple[str, ...]]  #: of either model, by index
@@ -274,7 +274,7 @@ class Walk:
     def takes(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> bool:
-        """Whether both sides of a pair are one item; counts the pairs of which they are not."""
+        """Whether both sides of a pair are one item; counts the pairs where they are not."""
         texts: tuple[object, object] = (pair.text_before, pair.text)
         if self.same_texts and not all(texts):
             texts = (_stored_words(before), _stored_words(after))

@@ -57,7 +57,7 @@ class Audited:
 
 
 def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
-    """What the run's plan, its explanations and its manifest say of it."""
+    """The audited model, data and method, from the plan, the explanations and the manifest."""
     plan = run.plan
     return Audited(
         run_id=run.id,
@@ -109,7 +109,7 @@ _KEPT: dict[StoreText, str] = {
 
 
 def privacy_notes(privacy: PrivacyPlan | None) -> Iterator[str]:
-    """What was kept of the texts, and why the report shows no more."""
+    """Notes on which texts were stored, and why the report shows no more."""
     if privacy is None:
         return
     if privacy.store_text != "full":

@@ -65,7 +65,7 @@ def with_measures(
 def shown_rankings(
     value: tuple[Ranking, ...], _groups: Any, redactor: Redactor
 ) -> tuple[Ranking, ...]:
-    """Redacted: those of which entities are left."""
+    """Redacted: the rankings of which entities are left."""
     return tuple(one for one in redactor.within(value) if one.entities)
 
 
@@ -84,7 +84,7 @@ def _omitted_parts(value: int, split: Split, redactor: Redactor) -> int:
 def _reversals(
     value: tuple[Reversal, ...], split: Split, redactor: Redactor
 ) -> tuple[Reversal, ...]:
-    """They lean on all parts of a split, so they stay only with these."""
+    """Reversals depend on all parts of a split, so they stay only with these."""
     parts = _parts(split.parts, split, redactor)
     shown = {(*key_of(row), part.value) for part in parts for row in part.rows}
     found: tuple[Reversal, ...] = redactor.within(
@@ -161,12 +161,12 @@ def row_of(
 
 
 def ranking_axis(ranking: Ranking) -> forest.Axis:
-    """What the intervals of a ranking are drawn on."""
+    """The axis of the intervals of a ranking."""
     return forest.axis_around(end for one in ranking.entities for end in one.interval)
 
 
 def spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
-    """What the distributions of these groups are drawn on."""
+    """The axis of the distributions of these groups."""
     spreads = [row.quantiles for row in rows if row.quantiles]
     return forest.axis_around(end for one in spreads for end in (one.low, one.high))
 

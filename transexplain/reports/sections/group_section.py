@@ -200,7 +200,7 @@ _RULES: Mapping[type, RedactionRules] = {
 
 
 def control_sentences(groups: Groups) -> list[str]:
-    """What the removals, the randomised model and the planted differences showed; plain text."""
+    """The results of mention ablation, randomised models and planted differences; plain text."""
     found = [controls.ablation_sentence(groups.removals)] if groups.removals else []
     if groups.randomised:
         found.append(controls.randomised_sentence(groups.rows, groups.randomised))

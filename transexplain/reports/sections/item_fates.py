@@ -170,7 +170,7 @@ def _beats(chance: float, counts: Counts) -> bool:
 
 
 def by_chance(found: Confusion) -> float | None:
-    """The accuracy of predictions as frequent as the model's, made without looking at the items.
+    """The accuracy of random predictions with the same frequencies as the model's.
 
     sum over classes of share of labels x share of predictions, as in Cohen's kappa (1960). None
     where it would mean nothing: items of less than two labels, or counts that are not all there.

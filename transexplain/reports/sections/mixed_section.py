@@ -22,7 +22,7 @@ from transexplain.types.plans import AuditPlan
 
 
 def mixed_of(plan: AuditPlan, total: ShardAggregate) -> Mixed | None:
-    """What the exact sample says of the cheap method; None where the method explains alone."""
+    """The agreement of the cheap with the exact method; None where one method explains all."""
     if plan.exact is None:
         return None
     sample = total.checked.exact or ExactSample()
@@ -49,7 +49,7 @@ def compared(
 
 
 def mixture_sentence(found: Mixed | None) -> str:
-    """That the audit mixed, in one sentence for the verdict; "" where it did not."""
+    """A sentence on the mixed audit for the verdict; "" where it did not mix."""
     if found is None:
         return ""
     begun = (

@@ -246,7 +246,7 @@ def _values(words: Sequence[RareWord]) -> list[dict[str, Any]]:
 
 
 def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
-    """Filled or hollow by sign: colour is not all that tells it, even after a zoom."""
+    """Filled or hollow by sign, so that the sign does not rest on colour alone."""
     import altair as alt
 
     signs = alt.Scale(domain=[True, False], range=["var(--pos)", "var(--neg)"])

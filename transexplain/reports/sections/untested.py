@@ -21,7 +21,7 @@ class Untested:
 
 
 def untested(summary: Any) -> tuple[Untested, ...]:
-    """The list, from what every audit leaves open to what this one did not measure."""
+    """The list, from the limits of every audit to what this one did not measure."""
     found = (*_data(summary), *_explanations(summary), *_groups(summary))
     return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
 
