@@ -124,7 +124,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
 def _run(
     prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
-    # nobody wants a notebook's process to be ended because one batch takes long
+    # a long batch must not end the process of a notebook
     settings = replace(settings, item_deadline=math.inf)
     with _store(settings.database_url) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)

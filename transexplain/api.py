@@ -302,9 +302,7 @@ def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
 
 
 def _as_iterable(items: Any) -> Iterable[Any]:
-    """`items` as an iterable; a single item becomes a list; raises ConfigurationError for
-    anything else.
-    """
+    """`items` as an iterable; one item as a list; ConfigurationError where it is neither."""
     if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
         return [items]
     dimensions = len(getattr(items, "shape", (None,)))

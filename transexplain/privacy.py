@@ -78,7 +78,7 @@ def spans_by(hook: Hook, text: str) -> tuple[Span, ...]:
     """
     found = []
     for start, end in hook(text):
-        # bool is an int, too, and no place in a text
+        # bool is an int in Python, but no position in a text
         if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(text):
             raise ValueError("the redaction hook named a span that is not within the text")
         found.append((start, end))

@@ -38,7 +38,7 @@ _SAFE = {
     "task_ignore_result": True,
     "task_acks_late": True,
     "task_reject_on_worker_lost": False,
-    "worker_prefetch_multiplier": 1,  # the pool asks for more when there is room
+    "worker_prefetch_multiplier": 1,  # the pool requests more when there is room
     "worker_enable_prefetch_count_reduction": False,
 }
 #: what `Settings` say, or is not there
@@ -123,7 +123,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         "beat_schedule": {
             name: {"task": name, "schedule": seconds} for name, seconds in PERIODIC.items()
         },
-        "result_expires": None,  # or beat adds a task of Celery's
+        "result_expires": None,  # otherwise beat adds a task of Celery
     }
 
 

@@ -97,7 +97,7 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
 
     def wake(self) -> None:
         """Make Celery's main thread check `room` and acknowledged messages."""
-        with suppress(BlockingIOError):  # it has been called often enough
+        with suppress(BlockingIOError):  # its limit of calls is reached
             os.write(self._wake_write, b"!")
 
     def _on_wake(self) -> None:
@@ -108,7 +108,7 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         consumer = self.consumer()
         qos = getattr(consumer, "qos", None)
         if qos is not None:
-            qos.value = self.room()  # the event loop tells the broker
+            qos.value = self.room()  # the event loop informs the broker
 
     def _ended(self, _: "Future[Any]") -> None:
         with self._lock:

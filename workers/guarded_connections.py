@@ -55,7 +55,7 @@ class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu ha
         queue, _, priority = key.decode().partition(redis.Channel.sep)
         reframed = _reframed(queue, frame, priority)
         if isinstance(reframed, Refusal):
-            self._on_refused(reframed)  # it left the queue with this very answer
+            self._on_refused(reframed)  # this answer removed it from the queue
             return None
         return key, reframed
 
@@ -145,7 +145,7 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
             headers=sent.get("application_headers"),
         )
         if isinstance(read, Refusal):
-            self.connection.on_refused(read)  # who sent it wants no acknowledgement
+            self.connection.on_refused(read)  # its sender wants no acknowledgement
             return
         message.body = read.body
         message.properties = {
@@ -218,7 +218,7 @@ def _bounded_frames(connection: Any, callback: Any) -> Callable[[Frame], bool]:
             if left <= len(payload):
                 del surplus[channel]
             if not kept:
-                connection.bytes_recv += 1  # the peer lives, as every frame shows
+                connection.bytes_recv += 1  # every frame shows that the peer is alive
                 return False
             payload = payload[:kept]
         return bool(handle((kind, channel, payload)))

@@ -32,7 +32,7 @@ def configure(form: Format) -> None:
     handler.addFilter(_add_fields)
     handler.setFormatter(_json() if form == "json" else _Text())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it names its plugins at every start
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins at every start
 
 
 @contextmanager

@@ -316,7 +316,7 @@ def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
     from transexplain.store import runs, shard_messages
     from workers.app import queue_of
 
-    # a large run's other messages are left to the sweeps: a broker is no store
+    # sweeps send the other messages of a large run: a broker is no store
     indices = shard_messages.take(store, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
     send_messages(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
     return lambda shown, stop: follow(store, run_id, settings, shown.items, opt.warn, stop)

@@ -39,7 +39,7 @@ def stopping() -> Iterator[threading.Event]:
         yield event
     finally:
         for number, previous in before.items():
-            # what follows is the way out: the next Ctrl-C is the second one still
+            # the process ends now: the next Ctrl-C still counts as the second
             again = number == signal.SIGINT and event.is_set() and previous is _request_stop
             signal.signal(number, _end if again else previous)
 

@@ -65,7 +65,7 @@ def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
     _refuse(cron)
     try:
         zone = ZoneInfo(time_zone)
-    except (OSError, ValueError, KeyError) as error:  # a folder, a bad key, no such zone
+    except (OSError, ValueError, KeyError) as error:  # a folder, an invalid key, or an unknown zone
         raise ConfigurationError(
             f"time zone {time_zone!r} is not known; write one of the IANA names, e.g. Europe/Berlin"
         ) from error
@@ -224,7 +224,7 @@ def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[st
     def tick_and_log() -> None:
         made = any(fired.run_id for fired in tick(db, settings))
         deliver(db)
-        if made:  # last: a broker that is away holds up no verdict, and the sweep sends it later
+        if made:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)
 
     return {

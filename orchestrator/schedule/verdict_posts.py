@@ -186,7 +186,7 @@ def deliver(db: Database) -> list[Delivery]:
         except TransExplainError as error:
             _again(db, delivery, str(error))
         except Exception as error:
-            # a run that cannot be summed up holds up no other; the text may quote what it holds
+            # a run without a summary must not delay others; the text may quote its content
             log.exception("verdict of run %s", delivery.run_id)
             _again(db, delivery, f"the verdict could not be made: {type(error).__name__}")
         else:

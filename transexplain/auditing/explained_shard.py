@@ -273,7 +273,7 @@ def _add_sensitivities(
             aggregate.add_sensitivity(sensitivity_between(*done.attributions))
 
 
-_TOGETHER = 64  #: items between two looks at whether to stop
+_TOGETHER = 64  #: items between two checks whether to stop
 
 
 def import_shard(

@@ -60,7 +60,7 @@ def inpainted(picture: Pixels, inside: Inside) -> Pixels:
     """The picture continued into `inside` from around it (Telea 2004)."""
 
     def paint(part: Pixels, where: Inside) -> Pixels:
-        if where.all():  # of a scaled part nothing is left to begin from
+        if where.all():  # nothing of a scaled part remains to paint from
             return filled(part, where)
         painted = cv2.inpaint(part, where.astype(np.uint8), _RADIUS, cv2.INPAINT_TELEA)
         return np.asarray(painted, dtype=np.uint8)
@@ -170,7 +170,7 @@ class RegionCheck:
 
     def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
         """What was answered to `items`, in their order; a region with a failure is left out."""
-        # outcomes alone are kept: an end holds its picture
+        # keep outcomes only: a full result holds its picture
         outcomes = (end.outcome for end in ends)
         for hidden_item in self._hidden_items:
             found = [one for one in islice(outcomes, len(WAYS)) if one is not None]

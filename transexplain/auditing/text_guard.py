@@ -110,7 +110,7 @@ def guard_of(plan: AuditPlan) -> "Guard | None":
     elif privacy.store_text == "none":
         blind = Nothing()
     else:
-        assert hook is not None  # any other plan protects nothing
+        assert hook is not None  # other plans store texts as they are
         blind = Blanked(hook)
     return Guard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
 
@@ -200,7 +200,7 @@ class Guard:
                 yield one
 
     def _failure(self, one: ItemFailure) -> ItemFailure:
-        if one.kind == REDACTION_FAILED:  # written here, and quotes nothing
+        if one.kind == REDACTION_FAILED:  # this message is ours and quotes no text
             return one
         return replace(one, message=self.blind.message(one.message))
 

@@ -18,7 +18,7 @@ UTF8 = "utf-8"
 #: formats that have a dialect, and what separates cells by their names; None: they have no cells
 USUAL: Mapping[str, str | None] = {"csv": ",", "tsv": "\t", "jsonl": None}
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of it
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",

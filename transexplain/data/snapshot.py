@@ -118,7 +118,7 @@ def write_rows(
     schema = schema.append(_ANNOTATIONS) if annotated else schema
     schema = schema.append(_ATTRIBUTIONS) if attributed else schema
     schema = schema.append(_TEMPLATE) if templates else schema
-    # Statistics serve searches by value, which nobody makes, and would repeat long texts.
+    # No statistics: no search by value is made, and they would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
             if ids is not None:

@@ -106,11 +106,11 @@ def as_tokens(
     for piece, (left, right), framing in zip(tokens, spans, special, strict=True):
         start, end = _trimmed(text, left, right)
         if framing or start == end:
-            place = 0 if framing else start  # special tokens stand nowhere, as in our own
+            place = 0 if framing else start  # special tokens have no place in the text
             found.append(Token(text=piece, start=place, end=place, special=framing))
             continue
         goes_on = piece.startswith(_INSIDE) if marked else text[start].isalnum()
-        inside = 0 <= start < last  # pieces of one character, as bytes of an emoji are
+        inside = 0 <= start < last  # pieces of one character, such as the bytes of an emoji
         touches = start == last and goes_on and (marked or text[start - 1].isalnum())
         if not (inside or touches):
             word += 1

@@ -66,7 +66,7 @@ def attention(
         scores, hidden = _masked(scores, attn_mask)
         blind = hidden.all(dim=-1, keepdim=True)
     weights = torch.softmax(scores, dim=-1)
-    if blind is not None:  # what sees nothing attends to nothing
+    if blind is not None:  # a fully masked position attends to nothing
         weights = weights.masked_fill(blind, 0.0)
     return torch.matmul(weights, value)
 

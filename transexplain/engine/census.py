@@ -207,7 +207,7 @@ class Census:
         tally.count += 1
         tally.seconds += seconds
         for site in sites:
-            self._owners.setdefault(site, key)  # an inner operator has its sites already
+            self._owners.setdefault(site, key)  # an inner operator has booked already
 
 
 class _CountedBook(LedgerBook):

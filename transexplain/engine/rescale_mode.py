@@ -60,7 +60,7 @@ def make_writable(call: Call) -> None:
         kept = base.detach().clone(memory_format=torch.preserve_format)
         record(base).reference = kept
     whole: Any = reference_of(base)
-    # else memory lies otherwise, and the view has no counterpart in the copy
+    # otherwise the memory layout differs, and the view has no counterpart in the copy
     if whole.stride() == base.stride():
         start = target.storage_offset() - base.storage_offset()
         part = whole.as_strided(target.shape, target.stride(), start)

@@ -311,7 +311,7 @@ def _same(one: Tensor, two: Tensor, dtype: torch.dtype, roundings: float | None 
     eps = torch.finfo(dtype).eps
     share = math.sqrt(eps) if roundings is None else roundings * eps
     bound = share * torch.maximum(one.abs(), two.abs())
-    return ((one - two).abs() <= bound) | (one == two)  # the latter: both are -inf
+    return ((one - two).abs() <= bound) | (one == two)  # 0: both are -inf
 
 
 def _standard_deviation(*args: Any, **kwargs: Any) -> Tensor:

@@ -71,7 +71,7 @@ class TensorRecord:
     reference: Tensor | None = None  #: its value at the reference input (rescale rule)
 
 
-_EMPTY = TensorRecord()  # of every tensor that nothing was noted about; only ever read
+_EMPTY = TensorRecord()  # the record of tensors without a record; read only
 
 
 def recorded(tensor: Tensor) -> TensorRecord:

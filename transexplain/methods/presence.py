@@ -313,7 +313,7 @@ class Presence:
         there = np.ones(tuple(shape), dtype=bool)
         for line, row, mask in zip(there, rows, masks, strict=True):
             owner = self.owners[row]
-            line[: len(owner)] = np.append(mask, True)[owner]  # -1 reads what is always there
+            line[: len(owner)] = np.append(mask, True)[owner]  # -1: always present
         return torch.from_numpy(there)
 
 

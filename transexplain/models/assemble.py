@@ -192,7 +192,7 @@ def _checked_text(
     except Exception as error:  # the tokenizers library raises no class of its own
         raise ModelLoadError(f"the tokenizer fails on a short text: {error}") from error
     encoded = [one for one in made if isinstance(one, Encoded)]
-    if not encoded:  # a tokenizer that knows no Latin letter: nothing to probe with
+    if not encoded:  # a tokenizer without Latin letters: there is no text to probe with
         return first_sites(module, embeddings)
     inputs = encoder.collate(encoded).inputs
     try:
@@ -211,7 +211,7 @@ def _checked_text(
 def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...]) -> Sites:
     """The input layers that made-up ids show; the most likely ones where the module fails."""
     rows = getattr(next(iter(embeddings), None), "num_embeddings", 16)
-    # from the middle of the vocabulary, for special tokens are at its ends
+    # from the middle of the vocabulary, because special tokens are at its ends
     row = [(rows // 2 + step) % rows for step in range(5)]
     end = getattr(getattr(module, "config", None), "eos_token_id", None)
     if isinstance(end, int) and 0 <= end < rows:

@@ -72,7 +72,7 @@ class NodeProbe:
         )
         swapped = replace(probe, inputs=probe.others, others=probe.inputs)
         _, nodes, width = inputs[main].shape
-        probe.run()  # a graph that the model fails on shows nothing
+        probe.run()  # a graph on which the model fails gives no information
         for sites in sites_of_blocks(self._module):
             first, second = (
                 probe.input_layer(sites, "encoder"),

@@ -152,7 +152,7 @@ def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
         name = name.rpartition(".")[0]
         parent = model.module.get_submodule(name)
         if isinstance(parent, nn.Sequential) and outermost is model.sites.block:
-            return tuple(parent)  # it is called as a whole: what holds it is no list of layers
+            return tuple(parent)  # the container is called as a whole, so it is no list of layers
         if not isinstance(parent, nn.ModuleList):
             break
         if outermost is not model.sites.block and not _holds_lists(parent):

@@ -112,7 +112,7 @@ def cut(words: Sequence[int | None], capacity: int, stride: int | None) -> list[
         if spans:
             begin = end if stride is None else _begin(words, begin, min(begin + stride, end), end)
         reached = _word_start(words, begin + capacity, begin)
-        if reached > end:  # else the window before holds all of this one
+        if reached > end:  # otherwise the window before contains this one
             spans.append((begin, reached))
             end = reached
     return spans

@@ -273,7 +273,7 @@ def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn
 def _timm_class(path: str, where: str) -> Callable[..., nn.Module]:
     module, _, name = path.rpartition(".")
     found = None
-    if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config's word imports nothing else
+    if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config may name nothing else
         try:
             found = getattr(import_module(module), name, None)
         except ModuleNotFoundError:

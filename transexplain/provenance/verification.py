@@ -90,7 +90,7 @@ class VerifyRequest:
         if self.data_root is None:
             return path
         parts = path.parts[1:] if path.anchor else path.parts
-        if ".." in parts:  # what is before it is not the file's place
+        if ".." in parts:  # a suffix before it is no part of the place
             parts = parts[len(parts) - parts[::-1].index("..") :]
         places = [self.data_root.joinpath(*parts[first:]) for first in range(len(parts))]
         return next((place for place in places if place.is_file()), self.data_root / path.name)

@@ -45,7 +45,7 @@ def embedding(points: Sequence[Point]) -> Markup:
 
 def _dots(points: Sequence[Point], number: int, width: int) -> Markup:
     path = "".join("M{:.0f} {:.0f}h0".format(*_place(point.x, point.y)) for point in points)
-    # every second cluster has square dots: colour is not all that tells them apart
+    # every second cluster has square dots, so that colour is not the only difference
     cap = "round" if number % 2 else "square"
     return Markup('<path d="{}" stroke="{}" stroke-width="{}" stroke-linecap="{}"/>').format(
         path, colour(number), width if number % 2 else width - 1, cap

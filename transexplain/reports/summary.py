@@ -122,7 +122,7 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     """
     check_fewest(fewest)
     found = Redactor(rules=rules(), fewest=fewest).record(summary)
-    assert found is not None  # a summary stands whatever its items are
+    assert found is not None  # a summary is kept whatever its number of items
     return with_sentences(found)
 
 
@@ -142,7 +142,7 @@ def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
 
 
 _SUMMARY: Mapping[str, Rule] = {
-    # the sentences are made of what is left
+    # the sentences are made from the redacted summary
     "headline": empty(()),
     "verdict": empty(None),
     "sections": within,

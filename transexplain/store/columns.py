@@ -151,7 +151,7 @@ def read_json(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return json.loads(text)  # says where, as of every other document
+        return json.loads(text)  # the error names the place, as for every other document
 
 
 def _dump(value: Any) -> str:

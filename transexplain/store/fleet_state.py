@@ -20,7 +20,7 @@ def add(db: Database, counts: Mapping[str, int]) -> None:
     """
     with db.begin() as connection:
         dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        for reason in sorted(counts):  # in one order, or two workers wait for each other
+        for reason in sorted(counts):  # in one order, or two workers would deadlock
             insert = dialect.insert(dead_letter).values(
                 reason=reason, messages=counts[reason], latest=DatabaseTime()
             )

@@ -21,7 +21,7 @@ from transexplain.store.schema import PARTITIONED
 #: less than the second after which PostgreSQL looks for a deadlock: it is ours to give way
 _LOCK_MILLISECONDS = 500
 _LOCK_TRIES = 60
-_MAINTENANCE_LOCK = 7_283_469_120_452  # any fixed number but that of upgrades
+_MAINTENANCE_LOCK = 7_283_469_120_452  # any fixed number other than that of upgrades
 Value = TypeVar("Value")
 
 

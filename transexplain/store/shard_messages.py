@@ -85,7 +85,7 @@ def _stale(patience: float) -> ColumnElement[bool]:
         shard.c.hinted.is_(None),
         shard.c.hinted <= DatabaseTime() - patience,
         shard.c.hinted > DatabaseTime(),  # the clock was set back
-        shard.c.hinted < shard.c.lease_until,  # that hint led to the claim that ran out
+        shard.c.hinted < shard.c.lease_until,  # that hint led to the expired claim
     )
 
 

@@ -74,7 +74,7 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
                 lease_until=None,
                 breadcrumb=None,
                 suspects=None,
-                explained=0,  # what is to be done again is not done: progress counts by this
+                explained=0,  # queued again, so not done: progress counts this column
                 failed=0,
             )
         )
@@ -191,7 +191,7 @@ def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMa
 
 def _knowledge(free: RowMapping) -> dict[str, Any]:
     """The columns with the knowledge about the shard, now that it is free."""
-    if free["state"] == "queued" or free["void"]:  # that the clock was set back is no death
+    if free["state"] == "queued" or free["void"]:  # a clock set back is no death
         return {name: free[name] for name in ("fruitless", "suspects", "error")}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "

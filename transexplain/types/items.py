@@ -262,7 +262,7 @@ class Attribution(_Pictured):
 
     def plot(self, image: Any = None, **options: Any) -> Any:
         """Bars for words, or a picture under its heatmap; see `te.plot`."""
-        # by name, for drawing is far above records
+        # by name, because drawing is a higher layer than records
         return import_module("transexplain.reports.attribution_plot").plot(self, image, **options)
 
     def _repr_html_(self) -> str:

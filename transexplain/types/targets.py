@@ -152,7 +152,7 @@ def short_form(spec: TargetLike, names: ClassNames) -> str:
 
 def _read(spec: TargetLike) -> tuple[str, str, Any]:
     """A target as text, its kind or first word, and what stands behind the colon."""
-    given: Any = spec  # of a caller whose types nobody checks
+    given: Any = spec  # a caller may pass any type
     if not isinstance(given, bool) and isinstance(given, Integral):
         spec = str(given)
     if not isinstance(spec, str | Mapping):

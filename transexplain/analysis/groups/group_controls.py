@@ -33,7 +33,7 @@ _PERMUTATIONS = 999
 class Placebo:
     """The group table's verdicts on lexicons without any meaning."""
 
-    lexicons: int  #: how often the entities were dealt out to the groups again
+    lexicons: int  #: how often the entities were assigned to groups at random
     comparisons: int  #: tested, over all of them
     below: int  #: with a raw p of at most 5 %; one in twenty is what chance gives
     differences: int  #: with the verdict *difference*

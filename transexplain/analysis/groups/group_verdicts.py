@@ -24,8 +24,8 @@ GroupFinding = Literal[
 ]
 ALPHA = 0.05
 DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
-LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a word
-ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a word
+LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a remark
+ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a remark
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Found:
     """How a group was found: the limits of its verdict."""
 
     mentions: int = 0
-    left_out: int = 0  #: places taken for ordinary words
+    left_out: int = 0  #: places that were read as ordinary words
     most: str = ""  #: the entity with the most mentions
     most_share: float = 0.0
 
@@ -360,7 +360,8 @@ def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
             f"{row.entities} and {row.other_entities} {words.named})"
         )
     low, high = row.names_interval or row.interval
-    apart = low > practical.logit or high < -practical.logit  # these names, if not their group
+    # an effect of these names, if not of their group
+    apart = low > practical.logit or high < -practical.logit
     text = f"{words.moves} {row.answer} {effect_of(row, names=apart)}"
     if row.needed is not None:
         what = words.items if row.needed_of == "texts" else f"{words.named} of each group"

@@ -156,7 +156,7 @@ class Share:
 
     count: int
     total: int
-    effective: float  #: independent items that would tell as much; at most `total`
+    effective: float  #: independent items with as much information; at most `total`
     freedom: float  #: clusters - 1; infinite where every item is its own cluster
     #: cluster -> what it adds to the error of the share
     errors: Mapping[str, float] = field(default_factory=dict)
@@ -211,7 +211,7 @@ def _effective(sizes: Iterable[tuple[int, int]], alone: int, own: int, share: fl
     """
     found = list(sizes)
     total = alone + sum(items for items, _ in found)
-    if share in (0.0, 1.0):  # nothing varies, so assume that clusters are of one mind
+    if share in (0.0, 1.0):  # nothing varies, so assume that answers within a cluster are equal
         return total * total / (alone + sum(items * items for items, _ in found))
     number = alone + len(found)
     squares = own * (1 - share) ** 2 + (alone - own) * share**2

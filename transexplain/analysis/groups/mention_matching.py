@@ -37,7 +37,9 @@ class Matches:
     """What was found in a text, in reading order."""
 
     kept: tuple[Match, ...] = ()
-    dropped: tuple[Match, ...] = ()  #: ambiguous, and nothing tells it from an ordinary word
+    dropped: tuple[
+        Match, ...
+    ] = ()  #: ambiguous, and nothing distinguishes it from an ordinary word
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class ClassSample:
 
 
 FEWEST = 3 * (spectral.MOST + 1)  #: items of a class that can be clustered
-STABLE = 0.3  #: stability below which a split is one of these items and not of the class
+STABLE = 0.3  #: stability below which a split is specific to these items
 
 _Floats = NDArray[np.float64]
 _Labels = NDArray[np.intp]

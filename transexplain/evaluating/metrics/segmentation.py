@@ -64,7 +64,7 @@ def segmentation_miou(
     if isinstance(found, Scored):
         return found
     relevance, truth = found
-    # of bytes it counts three times as fast as of booleans
+    # counting bytes is three times as fast as counting booleans
     sides = truth.astype(np.int8), _above(relevance).astype(np.int8)
     return Scored(value=float(jaccard_score(*sides, average="macro")))
 

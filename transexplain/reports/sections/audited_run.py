@@ -167,7 +167,7 @@ def notes(
 
 
 def _reading(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
-    if run.plan.task != "imported":  # else who made them knows what they say
+    if run.plan.task != "imported":  # otherwise their meaning is known only to who made them
         yield _PERTURBED if "inputs" in layers and unit == "logits" else _READING
 
 

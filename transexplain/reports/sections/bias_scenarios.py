@@ -84,7 +84,7 @@ def _sentences(report: Any) -> Iterable[Statement]:
 _RULES: Mapping[type, RedactionRules] = {
     BiasScenarios: RedactionRules(fields={"scenarios": within}),
     StatedScenario: RedactionRules(fields={"scenario": within, **kept("missing overdue")}),
-    # written to be read by others, and not by the data
+    # written for readers, not taken from the data
     Scenario: RedactionRules(fields=kept(" ".join(PARTS))),
 }
 

@@ -74,7 +74,7 @@ class ClassView:
 WORDS = 10  #: in each list
 CLASSES = 24  #: (target, class) pairs shown
 MINIMUM = 5  #: documents that a word must be in, in a corpus large enough
-_SMALL = 100  # items; below, two documents are enough
+_SMALL = 100  # items; with fewer, two documents are enough
 
 
 def views(

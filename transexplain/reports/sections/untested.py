@@ -229,5 +229,5 @@ SECTION = Section(
     template="scope.html.j2",
     links=(("untested", "Not tested"),),
     redaction=_RULES,
-    of_summary={"untested": empty(())},  # the list is made of what is left
+    of_summary={"untested": empty(())},  # the list is made from the redacted summary
 )
