@@ -1,4 +1,4 @@
-"""Mentions taken out of texts: what is left, and what the model then says."""
+"""Mentions removed from texts: the remaining text, and the new prediction."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Regions of pictures hidden: in which ways, of which pictures, and what the model answers then."""
+"""Regions of pictures hidden: in which ways, of which pictures, and the new predictions."""
 
 from dataclasses import replace
 from itertools import pairwise

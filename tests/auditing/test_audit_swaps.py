@@ -1,4 +1,4 @@
-"""Mentions replaced in texts: which, by what, and what the model answers then."""
+"""Mentions replaced in texts: which, by what, and the new predictions."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Keys, hooks and specifications that cannot be: refused by name, before anything is read."""
+"""Invalid keys, hooks and specifications are refused by name, before anything is read."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What people marked: from a column of the file, through the snapshot, to the item."""
+"""Human rationales: from a column of the file, through the snapshot, to the item."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Opening pictures: the good ones alike, the bad ones as the error of one item."""
+"""Decoding pictures: valid ones alike, a bad one is the error of one item."""
 
 import io
 import os

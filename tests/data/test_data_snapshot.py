@@ -1,4 +1,4 @@
-"""The snapshot: same source and options, same bytes; written once; never half there."""
+"""The snapshot: same source and options, same bytes; written once and completely."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Random graphs of operators: the ledger closes, items keep to themselves, all is finite."""
+"""Random graphs of operators: the ledger closes, items are independent, all is finite."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The loop that measures explanations: what it asks the model, and what becomes of bad items."""
+"""The loop that measures explanations: its forward passes, and the handling of bad items."""
 
 from dataclasses import replace
 from typing import Any

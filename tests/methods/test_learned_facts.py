@@ -1,4 +1,4 @@
-"""The file of an explainer: what it says of itself, and what is refused."""
+"""The file of an explainer: its facts, and what is refused."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Methods of one's own: entered in a process, used like those that are shipped."""
+"""Custom methods: added in a process, used like shipped ones."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Gradient methods: against their definitions written out, Captum, and what must not matter."""
+"""Gradient methods: against their definitions written out, Captum, and invariances."""
 
 import gzip
 from pathlib import Path

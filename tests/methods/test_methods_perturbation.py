@@ -1,4 +1,4 @@
-"""Perturbation methods against brute force, other libraries and their own promises."""
+"""Perturbation methods against brute force, other libraries and their invariances."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Which batches are made: few shapes where steps are traced, and as large as pays."""
+"""Which batches are made: few shapes where steps are traced, and as large as is faster."""
 
 from typing import Any
 

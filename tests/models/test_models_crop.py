@@ -1,4 +1,4 @@
-"""The part of a picture that a transform lets through."""
+"""The part of a picture that a transform keeps."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The command line: every verb on a tiny audit, and what bad requests answer."""
+"""The command line: every verb on a tiny audit, and the errors of bad requests."""
 
 import json
 import re

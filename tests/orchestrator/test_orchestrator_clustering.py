@@ -1,4 +1,4 @@
-"""What a plan says of clusters and templates, and what an import makes of them."""
+"""Warnings about clusters and templates, and their use in an import."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What may stand in a command's inputs: each a message and 2 or 4, never a traceback."""
+"""Hostile inputs of commands: each gives a message and exit code 2 or 4, never a traceback."""
 
 import json
 from collections.abc import Callable

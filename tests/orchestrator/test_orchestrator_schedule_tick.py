@@ -1,4 +1,4 @@
-"""The tick over real audits: one run per fire, missed ones once, nobody blocked by a neighbour."""
+"""The tick over real audits: one run per fire, missed ones once, no schedule blocks another."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What once passed for clear: corpora and models whose truth is known, by `run` and `import`."""
+"""Verdicts on corpora and models whose truth is known, by `run` and `import`."""
 
 import itertools
 import json

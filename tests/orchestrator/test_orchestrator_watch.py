@@ -1,4 +1,4 @@
-"""Seeing a fleet: the rate, the pictures and lines, Prometheus, all from what SQL says."""
+"""Watching a fleet: rate, tables, lines and Prometheus, all from SQL."""
 
 import io
 import urllib.request

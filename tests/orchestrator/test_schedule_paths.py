@@ -1,4 +1,4 @@
-"""A schedule finds every file of its specification from whatever folder its clock runs in."""
+"""A schedule finds every file of its specification whichever folder its clock runs in."""
 
 import json
 from collections.abc import Iterator

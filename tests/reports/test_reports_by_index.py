@@ -1,4 +1,4 @@
-"""A report from totals and indices says what a walk over all rows says, to the bit."""
+"""A report from totals and indices equals one from all rows, to the bit."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Charts, clouds and the choice of a class in a real browser: they answer, and nothing else can."""
+"""Charts, clouds and the choice of a class in a real browser: they react, and no other script runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The controls of the group table in every format: removals, randomised model, planted."""
+"""The controls of the group table in every format: mention ablation, randomised model, planted differences."""
 
 import json
 from dataclasses import replace

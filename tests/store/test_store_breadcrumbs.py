@@ -1,4 +1,4 @@
-"""Breadcrumbs: what attempts that died teach the next, quarantine, and when a shard is dead."""
+"""Breadcrumbs: what is known after attempts that died, quarantine, and dead shards."""
 
 from sqlalchemy import update
 from store_samples import claimable, make_plan, make_result, make_shards

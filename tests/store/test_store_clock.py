@@ -1,4 +1,4 @@
-"""The database's clock is set back or ahead: no lease, duty, hint or schedule waits for it."""
+"""The database's clock is set back or ahead: no lease, task, hint or schedule waits for it."""
 
 import os
 import subprocess

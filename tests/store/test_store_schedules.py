@@ -1,4 +1,4 @@
-"""Schedules in SQL: one run per fire and one poster per verdict, whoever asks at once."""
+"""Schedules in SQL: one run per fire and one poster per verdict, also under concurrency."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,4 +1,4 @@
-"""The guard of messages: what it takes, what it refuses and why, and what becomes of the counts."""
+"""The guard of messages: what it accepts, what it refuses and why, and the counts."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The group table: hand-worked rows, who is compared with whom, and what the verdicts hang on."""
+"""The group table: hand-worked rows, who is compared with whom, and what the verdicts depend on."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Removals as statistics: flips by entity, and changes beside the relevance they check."""
+"""Mention ablations as statistics: flips by entity, and changes beside the relevance they check."""
 
 import pytest
 from hypothesis import given

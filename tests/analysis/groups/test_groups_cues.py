@@ -1,4 +1,4 @@
-"""Names that are ordinary words: each cue alone, and texts in which a capital says nothing."""
+"""Names that are ordinary words: each cue alone, and texts in which capitals carry no information."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A name that is an ordinary word and opens a sentence: what follows tells which of them it is."""
+"""A name that is an ordinary word and opens a sentence: the next words show which of them it is."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pairs of words that take each other's place: read, checked, and used by where a word stands."""
+"""Pairs of words that replace each other: read, checked, and used by the place of a word."""
 
 from pathlib import Path
 

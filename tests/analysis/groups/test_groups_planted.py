@@ -1,4 +1,4 @@
-"""Planted differences: large ones are found, tiny ones are not, and nothing is made up."""
+"""Planted differences: large ones are found, tiny ones are not, and none is invented."""
 
 import random
 import time

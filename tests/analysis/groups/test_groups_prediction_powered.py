@@ -1,4 +1,4 @@
-"""A cheap method corrected by an exact sample: formulas against loops, and what they promise."""
+"""A cheap method corrected by an exact sample: formulas against loops, and the coverage of intervals."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The same comparisons by a second lexicon: which entities meet which."""
+"""The same comparisons by a second lexicon: which entities are compared."""
 
 import pytest
 from entity_samples import totals_of

@@ -1,4 +1,4 @@
-"""Empirical Bayes: what is seen little is drawn to the middle, and intervals hold."""
+"""Empirical Bayes: rare entities are shrunk to the mean, and intervals cover."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""From a stored run to its strategies: planted ones are found, and nothing hangs on the order."""
+"""From a stored run to its strategies: planted ones are found, whatever the order."""
 
 import json
 from collections.abc import Callable
