@@ -1,4 +1,4 @@
-"""The controls of the group table in every format: mention ablation, randomised model, planted differences."""
+"""The controls of the group table in every format: ablations, randomised model, planted."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scripted interleavings that the store survives, and that each catch one safeguard's absence.
+"""Scripted interleavings that the store survives; each fails without one safeguard.
 
 Every script runs twice: on the store as it is, and with one safeguard taken out, where it must
 fail. A script that passed both times would prove nothing.

@@ -1,4 +1,4 @@
-"""Names that are ordinary words: each cue alone, and texts in which capitals carry no information."""
+"""Names that are ordinary words: each cue alone, and texts whose capitals are no cue."""
 
 import pytest
 from hypothesis import given
