@@ -185,7 +185,7 @@ class Verdict(str):
     """The verdict as a text, and what kind it is of.
 
     `flagged`: a group gets different answers or outcomes; `clear`: every group gets the same;
-    `problem`: something keeps the numbers from being trusted; `unknown`: the data do not tell;
+    `problem`: something keeps the numbers from being trusted; `unknown`: the data are not enough;
     `fact`: nothing was compared, or groups are only explained differently.
     """
 

@@ -96,7 +96,7 @@ class Letter:
 def letters(count: int, *, seed: int) -> list[Letter]:
     """`count` different letters with true labels, each in the name of one person a village.
 
-    Labels alternate, and within a label the names of a village take turns, so that no name tells
+    Labels alternate, and within a label the names of a village take turns, so that no name reveals
     anything about the label.
 
     Args:

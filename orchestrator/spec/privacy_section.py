@@ -55,8 +55,8 @@ def privacy_plan(
     if data.spans is not None and store_text != "hashed":
         raise SpecError(
             f"data.spans is {data.spans!r}: its entities are named as the texts spell them, "
-            "and the group tables are by entity. Use store_text: hashed, which tells entities "
-            "apart without their names"
+            "and the group tables are by entity. Use store_text: hashed, which "
+            "distinguishes entities without their names"
         )
     key = TextKey.from_environment().fingerprint if store_text == "hashed" else ""
     return PrivacyPlan(

@@ -184,7 +184,7 @@ class Source(Protocol):
     root: str  #: absolute folder that picture paths are relative to; "" for texts
     numbered: bool  #: True where ids are row numbers, hence unique
     named: bool  #: True where the names of its files decide the snapshot, not their bytes alone
-    marked: bool  #: True where its records tell what people marked as evidence
+    marked: bool  #: True where its records hold human rationales
 
     def __init__(self, spec: DatasetSpec, location: str) -> None: ...
 

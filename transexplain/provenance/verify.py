@@ -134,8 +134,8 @@ def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[
         other = first.setdefault(place, one)
         if other.sha256 != one.sha256:
             yield (
-                f"{place} cannot be both {other.path} and {one.path}; keep the folders that tell "
-                "them apart below --data-root"
+                f"{place} cannot be both {other.path} and {one.path}; keep the folders that "
+                "distinguish them below --data-root"
             )
 
 

@@ -263,8 +263,8 @@ def _check_words(run: AuditRun) -> None:
     if wordless and run.plan.dataset.modality == "text":
         raise ConfigurationError(
             f"run {run.id} was made with store_text: none, so its words, which strategies are "
-            "made of, are not stored. Run the audit again with store_text: hashed, which tells "
-            "words apart without keeping them"
+            "made of, are not stored. Run the audit again with store_text: hashed, which "
+            "distinguishes words without keeping them"
         )
 
 

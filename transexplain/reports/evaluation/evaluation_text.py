@@ -80,7 +80,7 @@ def beyond_chance(difference: Difference | None) -> bool | None:
     """Whether a difference is beyond chance; None: unknown.
 
     By the adjusted p; where there is no test, by an interval that excludes 0. On so few items that
-    there is no interval no test could tell.
+    there is no interval no test could decide.
     """
     if difference is None or difference.interval is None:
         return None

@@ -117,7 +117,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
     if form in _OF_ITEMS and min_count is not None:
         raise ConfigurationError(
             f"every row of {form} is of one item, so --min-count would leave out all of them; "
-            "leave it out, or export csv, which tells counts over items"
+            "leave it out, or export csv, which has counts over items"
         )
     return Redaction(fewest=fewest)
 

@@ -73,8 +73,8 @@ def _explanations(summary: Any) -> _Found:
     if audited.task == "imported":
         yield (
             "The attributions themselves",
-            "They were made elsewhere: whether they add up to the logit, are faithful and tell "
-            "classes apart was not measured.",
+            "They were made elsewhere: whether they add up to the logit, are faithful and "
+            "distinguish classes was not measured.",
             "An audit of the model itself.",
         )
         return
