@@ -1,4 +1,4 @@
-"""Attention maps over the positions of an item, their relevance, and the row that the classifier
+"""Attention maps over the positions of the result, their relevance, and which row the classifier
 reads.
 """
 
@@ -137,7 +137,7 @@ def layers_from(count: int, start: int, stop: int | None = None) -> range:
     end = count if stop is None else stop
     if not 0 <= start < end <= count:
         raise ConfigurationError(
-            f"layers {start} to {end} (exclusive) were requested; the model has {count}, counted "
+            f"layers {start} to {end} (exclusive) were asked for; the model has {count}, counted "
             "from 0, and the first must come before the end"
         )
     return range(start, end)
@@ -146,7 +146,7 @@ def layers_from(count: int, start: int, stop: int | None = None) -> range:
 def layer_at(count: int, layer: int) -> int:
     """The index of one layer of L, counted from the end where negative; ConfigurationError."""
     if not -count <= layer < count:
-        raise ConfigurationError(f"layer {layer} was requested; the model has 0 to {count - 1}")
+        raise ConfigurationError(f"layer {layer} was asked for; the model has 0 to {count - 1}")
     return layer % count
 
 
