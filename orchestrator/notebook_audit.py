@@ -79,7 +79,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
         method: name, name with parameters as a MethodSpec, or the mapping of the section method.
         text: column of the texts; default: `text`, else `sentence`.
         label: column of the labels; default: `label`, where there is one.
-        sample: draw so many items.
+        sample: number of items, sampled at random.
         limit: only the first items.
         name: of the audit and of its report files.
         database: URL, or path of an SQLite file; default: `TRANSEXPLAIN_DATABASE_URL`, else

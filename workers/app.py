@@ -50,7 +50,7 @@ _OURS = {
 _WORKER_OPTIONS = (
     click.Option(["--device"], help="torch device; default: the plan's"),
     click.Option(["--threads"], type=int, help="CPU threads; default: torch's choice"),
-    click.Option(["--max-shards"], type=int, help="end after so many shards"),
+    click.Option(["--max-shards"], type=int, help="end after this many shards"),
 )
 
 

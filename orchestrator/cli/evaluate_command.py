@@ -28,7 +28,9 @@ Baseline = Annotated[
 ]
 Items = Annotated[
     int | None,
-    typer.Option("--items", min=0, help="so many, drawn from the data; default 200, 0: all"),
+    typer.Option(
+        "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
+    ),
 ]
 
 Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")]

@@ -54,7 +54,7 @@ MaxShards = Annotated[
     typer.Option(
         "--max-shards",
         min=0,
-        help=f"a process ends after so many shards, 0: never; {_MAX_SHARDS} where it is replaced",
+        help=f"a process ends after this many shards, 0: never; {_MAX_SHARDS} where it is replaced",
     ),
 ]
 Modalities = Annotated[
@@ -198,7 +198,7 @@ def prune(
         str, typer.Option("--older-than", help="age since the run was over: 90d, 12w or 36h")
     ],
     keep_last: Annotated[
-        int, typer.Option("--keep-last", min=0, help="keep so many runs of each audit's name")
+        int, typer.Option("--keep-last", min=0, help="keep this many runs of each audit's name")
     ] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list what would be deleted")

@@ -35,7 +35,7 @@ def gate(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Check a run against a policy: a line for every rule, exit code 1 where one is not kept."""
+    """Check a run against a policy: a line for every rule, exit code 1 where one is broken."""
     from orchestrator.gate import judge, load_policy, write_junit
 
     request = load_policy(policy)

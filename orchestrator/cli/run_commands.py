@@ -70,7 +70,7 @@ def plan(
     set_: opt.Set = None,
     json_: opt.AsJson = False,
 ) -> None:
-    """Check an audit and say what it would do and cost."""
+    """Check an audit and estimate its passes, time and storage."""
     from orchestrator.plan.estimate import estimate
     from orchestrator.spec.evaluation_section import evaluation_estimate
 
@@ -179,7 +179,7 @@ def resume(
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Continue a run: finished shards stay, the others are worked on, dead ones once more."""
+    """Continue a run: finished shards stay, the others are continued, dead ones tried again."""
     from transexplain.store import shards
 
     settings = opt.settings_with(db)
@@ -208,7 +208,7 @@ def retry(
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Work once more on dead shards and, with --failed, on shards that hold failed items."""
+    """Try dead shards again and, with --failed, shards with failed items."""
     from transexplain.store import shards
 
     settings = opt.settings_with(db)

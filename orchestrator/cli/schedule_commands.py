@@ -159,7 +159,8 @@ def tick(
 def sweep(
     *,
     every: Annotated[
-        float | None, typer.Option("--every", min=1, help="repeat every so many seconds")
+        float | None,
+        typer.Option("--every", min=1, help="seconds between repetitions; default: once"),
     ] = None,
     db: opt.DatabaseUrl = None,
 ) -> None:

@@ -197,7 +197,7 @@ def status(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Show how far runs are."""
+    """Show the progress of runs."""
     from transexplain.store import runs
 
     if watch:

@@ -35,7 +35,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "plan": Entry(
         "orchestrator.cli.run_commands:plan",
-        "Check an audit and say what it would do and cost.",
+        "Check an audit and estimate its passes, time and storage.",
         "Start",
     ),
     "run": Entry(
@@ -50,12 +50,12 @@ VERBS: Mapping[str, Entry] = {
     ),
     "resume": Entry(
         "orchestrator.cli.run_commands:resume",
-        "Continue a run: finished shards stay, the others are worked on, dead ones once more.",
+        "Continue a run: finished shards stay, the others are continued, dead ones tried again.",
         "Audit",
     ),
     "retry": Entry(
         "orchestrator.cli.run_commands:retry",
-        "Work once more on dead shards and, with --failed, on shards that hold failed items.",
+        "Try dead shards again and, with --failed, shards with failed items.",
         "Audit",
     ),
     "cancel": Entry(
@@ -80,7 +80,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "status": Entry(
         "orchestrator.cli.status_commands:status",
-        "Show how far runs are.",
+        "Show the progress of runs.",
         "Look",
     ),
     "report": Entry(
@@ -105,7 +105,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "gate": Entry(
         "orchestrator.cli.release_commands:gate",
-        "Check a run against a policy: a line for every rule, exit code 1 where one is not kept.",
+        "Check a run against a policy: a line for every rule, exit code 1 where one is broken.",
         "Look",
     ),
     "export": Entry(

@@ -30,9 +30,7 @@ TextOption = Annotated[
 LabelOption = Annotated[
     str | None, typer.Option("--label", help="column of the label; default: `label`")
 ]
-LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="only the first so many rows")
-]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="read only this many rows")]
 #: items that `evaluate` samples unless the specification or an option gives a number
 EVALUATED_ITEMS = 200
 #: YAML 1.1 reads `off` as false
