@@ -24,7 +24,7 @@ Metrics = Annotated[
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option("--baseline", help="in the place of what is hidden: mask, unk, mean, blur, ..."),
+    typer.Option("--baseline", help="replacement of hidden positions: mask, unk, mean, blur, ..."),
 ]
 Items = Annotated[
     int | None,

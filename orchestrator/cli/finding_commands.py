@@ -33,7 +33,7 @@ def compare(
             help="the earlier run: id, its beginning, or `previous`: the one that RUN_B names"
         ),
     ],
-    run_b: Annotated[str, typer.Argument(help="the run that is compared with it")] = "latest",
+    run_b: Annotated[str, typer.Argument(help="the later run")] = "latest",
     *,
     force: Annotated[
         bool, typer.Option("--force", help="compare although more than the model differs")
@@ -212,7 +212,7 @@ def matches(
     run_id: opt.RunId = "latest",
     *,
     sample: Annotated[int, typer.Option("--sample", min=1, help="matches in the sheet")] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="of the drawing")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the sample")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="the sheet (CSV); default: matches-RUN.csv")
     ] = None,

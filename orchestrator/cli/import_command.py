@@ -38,7 +38,9 @@ Columns = Annotated[
 Classes = Annotated[
     str | None, typer.Option("--classes", help="class names by index, e.g. negative,positive")
 ]
-Unit = Annotated[str, typer.Option("--unit", help="of the scores: logits, unit_relevance or score")]
+Unit = Annotated[
+    str, typer.Option("--unit", help="unit of the scores: logits, unit_relevance or score")
+]
 MethodName = Annotated[
     str, typer.Option("--method-name", help="what the attributions were made with")
 ]

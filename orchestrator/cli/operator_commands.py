@@ -203,10 +203,10 @@ def prune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")] = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Delete runs that are over for long, but not those that schedules compare with."""
+    """Delete old finished runs, but not those that schedules compare with."""
     from transexplain.store import upkeep
 
     seconds = _age(older_than)
@@ -223,7 +223,7 @@ def prune(
 
 
 def vacuum(*, db: opt.DatabaseUrl = None) -> None:
-    """Give back the room of what was deleted, and renew the planner's statistics."""
+    """Free the space of deleted rows, and renew the planner's statistics."""
     from transexplain.store import upkeep
 
     with opt.open_store(opt.settings_with(db)) as store:

@@ -100,8 +100,8 @@ Tolerance = Annotated[
     float | None,
     typer.Option("--tolerance", help="difference allowed, as a share of the largest |relevance|"),
 ]
-ModelPlace = Annotated[str | None, typer.Option("--model", help="where the model is now")]
-Seed = Annotated[int, typer.Option("--seed", help="of the drawing of items")]
+ModelPlace = Annotated[str | None, typer.Option("--model", help="current path of the model")]
+Seed = Annotated[int, typer.Option("--seed", help="seed of the sample of items")]
 Device = Annotated[str | None, typer.Option("--device", help="torch device; default: the plan's")]
 BatchTokens = Annotated[
     int | None, typer.Option("--batch-tokens", min=1, help="positions per batch")
@@ -121,7 +121,8 @@ SignatureFile = Annotated[
     ),
 ]
 PublicKey = Annotated[
-    Path | None, typer.Option("--public-key", help="of the signer (PEM); with --signature")
+    Path | None,
+    typer.Option("--public-key", help="public key of the signer (PEM), with --signature"),
 ]
 DataRoot = Annotated[
     Path | None,

@@ -56,7 +56,7 @@ def add(
     set_: opt.Set = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Make an audit again whenever the cron expression says so; it is checked now."""
+    """Repeat an audit by a cron expression; it is checked now."""
     from orchestrator.schedule.tick import add_schedule
 
     settings = opt.settings_with(db)
@@ -97,7 +97,7 @@ def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
 
 
 def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
-    """Let a schedule rest; what falls into the pause is not caught up."""
+    """Pause a schedule; fires during the pause are not caught up."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -115,7 +115,7 @@ def resume(name: Name, *, db: opt.DatabaseUrl = None) -> None:
 
 
 def remove(name: Name, *, db: opt.DatabaseUrl = None) -> None:
-    """Forget a schedule; its runs stay."""
+    """Delete a schedule; its runs stay."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -130,7 +130,7 @@ def run_now(
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
 ) -> None:
-    """Make a schedule's run now, changed or not; its cadence goes on."""
+    """Start a schedule's run now, changed or not; its cadence does not change."""
     from orchestrator.schedule.tick import run_now as fire
 
     settings = opt.settings_with(db)
