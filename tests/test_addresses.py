@@ -155,7 +155,7 @@ def test_a_webhook_never_reveals_a_password(harmless: str, password: str) -> Non
         ("", "***"),
     ],
 )
-def test_what_is_shown(url: str, shown: str | None) -> None:
+def test_the_shown_parts_of_urls(url: str, shown: str | None) -> None:
     expected = shown or url.replace(":pw@", ":***@").replace("-cx", "***")
     assert shown_url(url) == expected
 

@@ -138,7 +138,7 @@ def test_everything_uncovered_is_listed_with_its_place() -> None:
         (DetachesAll(), "not covered: the pass as a whole"),
     ],
 )
-def test_what_does_not_close_is_reported(module: Toy, verdict: str) -> None:
+def test_a_ledger_that_does_not_close_is_reported(module: Toy, verdict: str) -> None:
     found = examine(wrapped(module), IDS)
     assert found.verdict == verdict
     for one in found.uncovered:

@@ -26,7 +26,7 @@ from transexplain.types.plans import Shard
 CLASSES = ("bad", "so-so", "good")
 
 
-class HangsOn(nn.Module):
+class DependsOn(nn.Module):
     """Says `good` where the word is there, and `bad` where it is not."""
 
     def __init__(self, word: str) -> None:
@@ -51,7 +51,7 @@ def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     spec = load_spec(prepared_in, settings=("evaluation.items=0", "groups.check=1000", *settings))
     prepared = prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
-    model = te.wrap(HangsOn("good"), tokenizer=wordpiece(), modality="text", classes=CLASSES)
+    model = te.wrap(DependsOn("good"), tokenizer=wordpiece(), modality="text", classes=CLASSES)
     return replace(prepared, model=model)
 
 
@@ -112,7 +112,7 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
     assert {one.group for one in found.ablations} == {"praise"}
 
 
-def test_nothing_drawn_and_nobody_mentioned(tmp_path: Path) -> None:
+def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=0")
     assert prepared.plan.check is None
     assert checked_of(prepared).to_json() == ControlResults().to_json()
@@ -151,7 +151,7 @@ def test_ablations_are_sampled_by_row_alone(tmp_path: Path) -> None:
         ("Anns Ann'stuff", ["Ann'"], "Anns stuff"),
     ],
 )
-def test_what_is_left_is_tidy(text: str, taken: list[str], left: str) -> None:
+def test_the_remaining_text_is_tidy(text: str, taken: list[str], left: str) -> None:
     spans, cursor = [], 0
     for word in taken:
         start = text.index(word, cursor)

@@ -90,7 +90,7 @@ def test_a_delimiter_that_is_given_is_taken(tmp_path: Path, load) -> None:
     assert (item.content, item.label) == ("a,b", "1")
 
 
-def test_what_was_detected_is_part_of_the_snapshot(tmp_path: Path) -> None:
+def test_the_detected_dialect_is_part_of_the_snapshot(tmp_path: Path) -> None:
     """A file that older software read as broken rows is read anew."""
     path = tmp_path / "x.csv"
     path.write_bytes(b"text\ncaf\xe9\n")
@@ -108,13 +108,13 @@ def test_a_file_that_changed_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["utf-9", "rot13", "base64", ""])
-def test_what_is_no_encoding_is_refused(name: str) -> None:
+def test_unknown_encodings_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no encoding"):
         checked_encoding(name)
 
 
 @pytest.mark.parametrize("text", ["", "ab", '"', "\n", "é"])
-def test_what_cannot_separate_cells_is_refused(text: str) -> None:
+def test_invalid_delimiters_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot separate cells"):
         checked_delimiter(text)
 

@@ -101,7 +101,7 @@ def test_an_annotation_without_passages(folder: Path, load) -> None:
         (annotation(docids=["d1", "d2"]), "malformed-row", "about 2 documents"),
     ],
 )
-def test_what_is_wrong_with_one_annotation(row, kind, says, folder: Path, load) -> None:
+def test_faults_of_one_annotation_cost_that_item(row, kind, says, folder: Path, load) -> None:
     bad, good = load(lay(folder, {**row, "annotation_id": "x"}, annotation()))
     assert isinstance(bad, ItemFailure)
     assert (bad.item_id, bad.kind) == ("x", kind)

@@ -112,7 +112,7 @@ def test_a_cut_off_picture_is_bad(name, share, fault):
     assert fault(data[: int(len(data) * share)]).kind == "bad-image"
 
 
-def test_what_is_no_picture_is_bad(fault):
+def test_files_that_are_no_pictures_are_bad(fault):
     assert fault(b"this is a text\n" * 20).kind == "bad-image"
     assert fault(b"").kind == "bad-image"
     assert "JPEG, PNG" in str(fault(b"<svg></svg>"))

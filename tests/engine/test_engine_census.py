@@ -48,7 +48,7 @@ def test_a_census_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
-def test_what_is_booked_at_operators_is_what_the_ledger_says(name: str) -> None:
+def test_bookings_at_operators_sum_to_the_ledger(name: str) -> None:
     census, passes, relevance = counted(seeded(TinyEncoder()), inputs(2, 4, 12), name)
     ledgers = close(passes, relevance, one_hot(passes.logits, 0))
     for entry in ("embeddings", "biases", "rules"):

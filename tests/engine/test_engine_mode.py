@@ -51,7 +51,7 @@ def test_unknown_operators_are_refused_by_name() -> None:
         (lambda x: torch.softmax(x, -1) * 2, "do not depend on the input layer"),
     ],
 )
-def test_what_has_no_rule_is_refused(function, words: str) -> None:
+def test_operators_without_a_rule_are_refused(function, words: str) -> None:
     with pytest.raises(EngineError, match=words):
         explain(function, inputs(4, 4))
 

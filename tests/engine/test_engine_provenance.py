@@ -162,7 +162,7 @@ def test_constants_that_differ_by_channel() -> None:
         assert ledger.relative_gap < 1e-12
 
 
-def test_what_is_not_finite_at_zero_is_refused() -> None:
+def test_functions_that_are_not_finite_at_zero_are_refused() -> None:
     for function in (torch.reciprocal, lambda x: 1.0 / x, lambda x: x.pow(-2.0)):
         with pytest.raises(EngineError, match=r"reciprocal|denominator|not finite"):
             run(function, inputs(2, 6), "lrp")

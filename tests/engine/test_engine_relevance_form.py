@@ -203,7 +203,7 @@ PASSED = {
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_what_passes_relevance_on(name: str) -> None:
+def test_operators_that_pass_relevance_on_unchanged(name: str) -> None:
     """Norms, activations, softmax and scales hand on what arrives, place by place."""
     x = inputs(2, 4, 6)
     found, seed = arrives(PASSED[name], x, rules())

@@ -259,7 +259,7 @@ def test_limits_are_nested_samples(model: LoadedModel) -> None:
     }
 
 
-def test_what_people_marked_is_a_row_of_its_own(model: LoadedModel) -> None:
+def test_the_human_rationale_has_its_own_row(model: LoadedModel) -> None:
     marked = replace(text_items(TEXTS[0])[0], evidence=Evidence(spans=((2, 6),)))
     (end,) = evaluate(model, [marked], plan_of(metrics=("activation", "sparsity", "runtime")))
     found = {(s.method, s.metric): s.value for s in end.scores}

@@ -36,7 +36,7 @@ def outputs(notebook: Any) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_committed_was_executed(path: Path) -> None:
+def test_committed_notebooks_were_executed(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = code_cells(notebook)
@@ -65,7 +65,7 @@ def with_its_mark(path: Path) -> Any:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", [with_its_mark(path) for path in NOTEBOOKS])
-def test_they_run_to_the_end(path: Path, tmp_path: Path) -> None:
+def test_the_notebooks_run_to_the_end(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in code_cells(notebook):
         cell.outputs = []

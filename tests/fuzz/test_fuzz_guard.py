@@ -137,7 +137,7 @@ def test_mutations_repeat_by_number_and_keep_json_readable() -> None:
 
 
 @pytest.mark.parametrize("odd", ["!!timestamp x", '!!int ""', "!!bool x", "!!python/name:x", "["])
-def test_what_yaml_cannot_read_is_mutated_all_the_same(odd: str) -> None:
+def test_invalid_yaml_is_mutated_too(odd: str) -> None:
     data = b"first line\na: " + odd.encode() + b"\n"
     for number in range(300):
         assert isinstance(mutate(data, Random(number), [b"word"]), bytes)

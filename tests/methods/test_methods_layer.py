@@ -455,7 +455,7 @@ def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
         te.explain(model, "film", "decoded-gradcam", heads=head)
 
 
-def test_what_the_table_says(model: LoadedModel) -> None:
+def test_the_table_has_unit_and_cost_of_the_layer_methods(model: LoadedModel) -> None:
     assert facts_of("decoded-gradcam").modalities == ("text",)
     for name in ("layer-gradcam", "decoded-gradcam"):
         assert facts_of(name).unit == "score"

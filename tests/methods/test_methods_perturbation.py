@@ -522,7 +522,7 @@ def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None
     assert facts_of(method).modalities == ("text", "image")
 
 
-def test_what_a_long_item_costs_by_default() -> None:
+def test_the_default_cost_of_a_long_item() -> None:
     forwards = {name: cost_of(MethodSpec(name=name), 196).of(1)[0] for name in METHODS}
     assert forwards == {
         "occlusion": 197,

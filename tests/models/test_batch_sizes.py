@@ -138,7 +138,7 @@ def in_buckets(model: LoadedModel) -> Steps:
     return kept
 
 
-def test_what_buckets_add_changes_nothing(bert: LoadedModel) -> None:
+def test_padding_to_buckets_changes_no_result(bert: LoadedModel) -> None:
     items = [ready("BERT").items[i] for i in (0, 1, 2)]
     plain = te.explain(bert, items, target="all", batch_tokens=1000)
     kept = in_buckets(bert)

@@ -53,7 +53,7 @@ def test_the_input_layer_of_bert_is_the_output_of_its_embeddings(model: LoadedMo
 
 
 @pytest.mark.parametrize("at", ["encoder", "words"])
-def test_what_the_tap_returns_is_what_the_model_uses(model: LoadedModel, at: str) -> None:
+def test_the_model_uses_the_tensor_that_the_tap_returns(model: LoadedModel, at: str) -> None:
     good, film = batch_of(model, "good"), batch_of(model, "film")
     taken = Recorder()
     with torch.no_grad():

@@ -87,7 +87,7 @@ def test_other_modalities_are_refused() -> None:
         wrap(nn.Linear(2, 2), modality="sound")
 
 
-def test_what_is_no_classifier_is_refused() -> None:
+def test_modules_that_are_no_classifiers_are_refused() -> None:
     with pytest.raises(ModelLoadError, match="torch module"):
         wrap("bert", modality="text")  # type: ignore[arg-type]
     with pytest.raises(ModelLoadError, match="logits"):

@@ -50,7 +50,7 @@ def audited(model: Any, data: Any, **keys: Any) -> te.AuditResult:
         return te.audit(model, data, **{**QUICK, **keys})
 
 
-def test_it_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
+def test_te_audit_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
     spec = make_audit(tmp_path, items=16)
     assert call("run", str(spec))[0] == 0
     document = json.loads(spec.read_text(encoding="utf-8"))

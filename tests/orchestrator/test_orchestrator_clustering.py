@@ -30,11 +30,11 @@ def cluster_warnings(
     return list(section.cluster_warnings(ref))
 
 
-def test_nothing_is_concluded_about_texts_that_differ(tmp_path: Path) -> None:
+def test_different_texts_give_no_warning(tmp_path: Path) -> None:
     assert cluster_warnings(tmp_path, [("one text",), ("another",), ("and more",)]) == []
 
 
-def test_what_is_found_in_texts_is_reported(
+def test_near_duplicates_in_texts_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [("one text",), ("One text!",), ("another",), ("and more",), ("too",)]

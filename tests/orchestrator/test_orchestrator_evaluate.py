@@ -185,7 +185,7 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
         ({"metrics": [{"name": "activation", "params": {"steps": 0}}]}, "at least 1"),
     ],
 )
-def test_what_is_wrong_is_reported_before_anything_runs(
+def test_invalid_evaluations_are_reported_before_anything_runs(
     tmp_path: Path, evaluation: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

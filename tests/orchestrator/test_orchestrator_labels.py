@@ -64,7 +64,7 @@ def test_names_need_no_mapping(tmp_path: Path) -> None:
     assert not found.warnings and not found.plan.labels_by_name
 
 
-def test_it_is_printed_and_kept(call: Any, tmp_path: Path) -> None:
+def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) -> None:
     path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
     read = "labels: 1 = bad, 2 = no class, 3 = no class, 4 = no class, 5 = good"
     assert read in call("validate", path)[1]

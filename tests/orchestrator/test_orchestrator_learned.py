@@ -78,7 +78,7 @@ def test_an_explainer_whose_nearness_was_not_measured(tmp_path: Path) -> None:
     assert "how near it comes to lrp was not measured" in estimate(prepared).summary_text()
 
 
-def test_what_an_exact_sample_is_of(tmp_path: Path) -> None:
+def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
     teacher = MethodSpec(name="lrp", params={"epsilon": 0.1, "gamma": 0.0})
     explainer = explainer_for(tmp_path, teacher=teacher)
     plan = prepare(tmp_path, explain=mixed(explainer)).plan
@@ -133,7 +133,7 @@ def a_damaged_header(explainer: Path) -> dict[str, Any]:
         (a_damaged_header, r"explainer\.safetensors is damaged"),
     ],
 )
-def test_what_is_reported_before_a_model_is_loaded(
+def test_faults_of_an_explainer_are_reported_before_a_model_is_loaded(
     tmp_path: Path,
     explainer: Path,
     monkeypatch: pytest.MonkeyPatch,

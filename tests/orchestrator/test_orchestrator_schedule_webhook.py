@@ -162,7 +162,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
 
 
 @pytest.mark.exhaustive
-def test_it_is_given_up_in_the_end(
+def test_a_verdict_is_given_up_after_many_attempts(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_posts, "ATTEMPTS", 2)

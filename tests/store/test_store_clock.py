@@ -78,7 +78,7 @@ def test_a_renewed_lease_counts_from_the_new_clock(db: Database) -> None:
     assert leases.holders(db, run_id) == ["alive"]
 
 
-def test_items_are_not_blamed_for_the_clock(db: Database) -> None:
+def test_items_are_not_suspected_because_of_the_clock(db: Database) -> None:
     run_id = start(db, max_attempts=2)
     for _ in range(5):
         claim = shards.claim(db, run_id, "w", LEASE, 0)
@@ -135,7 +135,7 @@ def dead_process() -> int:
     return gone.pid
 
 
-def test_what_dead_processes_of_this_host_held_is_free_at_once(db: Database) -> None:
+def test_shards_of_dead_processes_of_this_host_are_free_at_once(db: Database) -> None:
     run_id = start(db)
     names = (f"{worker_prefix(dead_process())}abc", worker_name(), "elsewhere:1:abc")
     for index, name in enumerate(names):

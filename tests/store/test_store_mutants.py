@@ -32,7 +32,7 @@ def take(db: Database, run_id: str, worker: str, lease: float = 60.0) -> Claim:
     return claim
 
 
-def zombie_saves_after_its_heir(db: Database) -> None:
+def zombie_saves_after_its_successor(db: Database) -> None:
     """A worker outlives its lease; the heir is still computing when it comes to save."""
     run_id = start(db)
     zombie = take(db, run_id, "zombie", EXPIRED)
@@ -116,7 +116,7 @@ def with_unconditional_finalise(patch: pytest.MonkeyPatch) -> None:
 Script = Callable[[Database], None]
 Mutation = Callable[[pytest.MonkeyPatch], None]
 CASES: list[tuple[Script, Mutation]] = [
-    (zombie_saves_after_its_heir, without_fence),
+    (zombie_saves_after_its_successor, without_fence),
     (worker_vanishes, without_expiry),
     (shard_kills_every_worker, without_dead_letter),
     (two_finish_while_one_works, with_unconditional_finalise),

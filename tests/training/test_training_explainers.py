@@ -41,7 +41,7 @@ def explained(
 @pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
 @pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
 @pytest.mark.exhaustive
-def test_what_is_written_explains_the_model_that_is_written(
+def test_a_written_explainer_explains_the_written_model(
     tmp_path: Path, make: Make, mode: str
 ) -> None:
     plan = explained(make, tmp_path, mode, layers=5)

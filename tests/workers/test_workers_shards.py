@@ -124,7 +124,7 @@ def test_each_run_is_worked_on_by_its_own_plan(
     assert reading.call_count == 3, "once for each change"
 
 
-def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
+def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -267,7 +267,7 @@ def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: 
     assert "item '0'" in printed[0]
 
 
-def test_what_hangs_before_its_first_batch_blames_no_item(
+def test_a_hang_before_the_first_batch_suspects_no_item(
     db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "START_DEADLINE", 0.3)

@@ -166,7 +166,7 @@ def test_four_names_are_enough_for_a_large_effect() -> None:
         (Found(mentions=100, most="Ann", most_share=0.42), "Ann is 42 % of its mentions"),
     ],
 )
-def test_what_was_not_seen_is_reported(found: Found, words: str) -> None:
+def test_limits_of_the_matching_are_reported(found: Found, words: str) -> None:
     assert words in judged(swapped(0.0), found=found).missing[0]
     assert not judged(swapped(0.0), found=Found(mentions=100, left_out=1)).missing
 

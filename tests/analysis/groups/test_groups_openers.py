@@ -98,7 +98,7 @@ def test_a_sentence_about_nobody(text: str) -> None:
         ("Pride and Prejudice is a book.", False),
     ],
 )
-def test_what_only_one_kind_of_word_goes_on_with(text: str, printed: bool) -> None:
+def test_cues_after_each_kind_of_word(text: str, printed: bool) -> None:
     assert opens(text) is printed
 
 

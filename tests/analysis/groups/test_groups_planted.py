@@ -50,7 +50,7 @@ def test_power_is_that_of_students_test() -> None:
 
 
 @pytest.mark.exhaustive
-def test_what_does_not_matter_is_not_found() -> None:
+def test_planted_differences_below_the_practical_limit_are_not_found() -> None:
     found = planted(cells({"A": 20, "B": 20}, 0.01), Rules(practical=1.0), 0.4)
     assert [one.found for one in found] == [0, 0, 0], "0.8 is certain, and below what matters"
 

@@ -69,7 +69,7 @@ def test_clusters_as_mixed_as_all_items_lose_nothing() -> None:
     assert found is not None and found.effective == 200
 
 
-def test_nothing_varies_is_not_certainty() -> None:
+def test_shares_without_variance_keep_an_interval() -> None:
     found = Share.of([(f"author {n}", 10, 0) for n in range(20)])
     assert found is not None and found.effective == pytest.approx(20.0)
     assert found.interval()[1] > 0.1

@@ -137,7 +137,7 @@ def test_few_items_are_not_clustered(db: Database) -> None:
         discover(db, run, sample=23)
 
 
-def test_what_is_not_there_is_reported(db: Database) -> None:
+def test_unknown_targets_and_classes_are_reported(db: Database) -> None:
     run = picture_run(db)
     with pytest.raises(ConfigurationError, match="did not explain target 'all'; it has predicted"):
         discover(db, run, target="all")

@@ -100,7 +100,7 @@ def test_iou_f1_of_passages() -> None:
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_what_cannot_be_measured(metric) -> None:
+def test_items_that_cannot_be_measured(metric) -> None:
     relevance = list(np.arange(20.0))
     for case in (text_case(relevance), text_case(relevance, marked=False), text_case([])):
         found = metric(case)
