@@ -68,7 +68,7 @@ def explain(
         on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
             in its place.
         params: `classifications`, `labels`, `max_length`, `batch_tokens` (positions of a batch;
-            default: 2,048 on a CPU, what measuring finds on a card), and what becomes of texts
+            default: 2,048 on a CPU, what measuring finds on a GPU), and what becomes of texts
             that the model cannot read at once: `long_text` is `truncate`, `error`, or
             `window`, with `window` (positions of one), `stride` (positions of text between them,
             default: no overlap) and `long_text_join` (`mean` or `sum` of their logits). The rest

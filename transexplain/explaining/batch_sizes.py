@@ -119,7 +119,7 @@ class Room:
     """The positions that a batch may have; less once one was too large, for the rest of the work.
 
     A shard therefore meets the same shortage once, not in every batch. Without a number it is
-    2,048 on a CPU, and found by a search on a card, once for a model.
+    2,048 on a CPU, and found by a search on a GPU, once for a model.
     """
 
     def __init__(self, positions: int | None, model: LoadedModel) -> None:

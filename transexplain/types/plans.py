@@ -254,7 +254,7 @@ class AuditPlan:
 
     @property
     def batch_budget(self) -> int | None:
-        """Positions per batch; None: the usual on a CPU, and what measuring finds on a card."""
+        """Positions per batch; None: the usual on a CPU, and what measuring finds on a GPU."""
         usual = self.batch_tokens == USUAL_BATCH and not self.batch_fixed
         return None if usual else self.batch_tokens
 
