@@ -123,7 +123,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
 
 
 def model_failure(item: Item, error: Exception) -> Explained:
-    """The failure of an item on which the model itself failed, alone in its batch."""
+    """The end of an item that the model could not be run on, alone in its batch."""
     kind = "out-of-memory" if is_out_of_memory(error) else "model-error"
     message = f"the model failed on item {item.id!r}: {type(error).__name__}: {error}"
     failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
