@@ -2,7 +2,7 @@
 
 Every digit of scikit-learn becomes a graph: its nodes are superpixels, its edges join neighbours.
 A small Graphormer (Ying et al. 2021) learns to read them, and LRP (Ali et al. 2022, section 5.1)
-says what each superpixel adds to the logit. To check that, superpixels are taken away in the order
+says what each superpixel adds to the logit. To check that, superpixels are removed in the order
 of their relevance and at random.
 
     python examples/graph_superpixels.py --output superpixels.png
@@ -25,7 +25,7 @@ from transexplain.reports.heatmap import segments
 from transexplain.types.items import Attribution
 
 TEST = 400  # digits that are not learned from
-SHARES = np.linspace(0.0, 0.9, 10)  # of the superpixels taken away
+SHARES = np.linspace(0.0, 0.9, 10)  # of the superpixels removed
 
 
 def train(network: Graphormer, learned: Sequence[Digit], epochs: int, seed: int = 0) -> None:
@@ -51,10 +51,10 @@ def train(network: Graphormer, learned: Sequence[Digit], epochs: int, seed: int 
 
 
 def _varied(graph: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
-    """The graph a little moved and without some of its nodes, so that nothing is learned by heart.
+    """The graph with small changes and without some of its nodes, so that none is memorised.
 
-    A network that has seen graphs with gaps is also asked a fair question when nodes are taken
-    away to check the relevance.
+    A network that was trained on graphs with gaps can also be evaluated on graphs with removed
+    nodes, which checks the relevance.
     """
     gone = np.flatnonzero(random.random(len(graph["degrees"])) < random.uniform(0.0, 0.3))
     varied = without(graph, gone) if len(gone) < len(graph["degrees"]) else dict(graph)
@@ -140,7 +140,7 @@ def _lines(network: Graphormer, tested: Sequence[Digit], shown: int, output: Pat
     curves = [pruning_curve(network, tested, orders) for orders in (by_relevance, at_random)]
     for name, curve in zip(("most relevant first", "at random"), curves, strict=True):
         steps = " ".join(f"{value:+.1f}" for value in curve)
-        yield f"nodes taken away {name}: mean logit {steps}; area {area(curve):+.2f}"
+        yield f"nodes removed {name}: mean logit {steps}; area {area(curve):+.2f}"
     sheet(tested[:shown], found[:shown]).save(output)
     yield f"wrote {output}"
 

@@ -39,32 +39,32 @@ class Searched:
 
 def main() -> int:
     """The exit code: 0, or 1 where anything was found."""
-    asked = _arguments()
-    if asked.input is not None:
-        return _once(asked.way, asked.input)
-    ways = list(WAYS) if asked.all else [asked.way]
-    with ThreadPoolExecutor(asked.jobs) as jobs:
-        found = list(jobs.map(lambda way: search(asked, way), ways))
+    options = _arguments()
+    if options.input is not None:
+        return _once(options.way, options.input)
+    ways = list(WAYS) if options.all else [options.way]
+    with ThreadPoolExecutor(options.jobs) as jobs:
+        found = list(jobs.map(lambda way: search(options, way), ways))
     _console.print(_table(found))
     for one in found:
         for path in one.findings:
-            _console.print(_told(path), soft_wrap=True, markup=False)
+            _console.print(_first_line(path), soft_wrap=True, markup=False)
             _console.print(f"    python -m fuzz {one.way} --input {path}", soft_wrap=True)
         if one.broken:
             _console.print(f"{one.way} ended early: {one.broken}", soft_wrap=True, markup=False)
     return int(any(one.findings or one.broken for one in found))
 
 
-def search(asked: argparse.Namespace, way: str) -> Searched:
+def search(options: argparse.Namespace, way: str) -> Searched:
     """Search one way in, in a process and a sandbox of its own."""
-    folder = asked.work.absolute() / way
+    folder = options.work.absolute() / way
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("found-*"), *folder.glob("*-[0-9a-f]*"), folder / "met.json"):
         with contextlib.suppress(IsADirectoryError):
             old.unlink(missing_ok=True)
     begun = time.monotonic()
     with _temporary() as parent:
-        words = [way, str(folder), parent, str(asked.seconds), str(asked.seed)]
+        words = [way, str(folder), parent, str(options.seconds), str(options.seed)]
         done = subprocess.run(
             [sys.executable, "-m", "fuzz.drive", *words],
             cwd=_ROOT,
@@ -104,10 +104,10 @@ def _arguments() -> argparse.Namespace:
         "--work", type=Path, default=corpus.WORK, help="folder of what fuzzing makes"
     )
     parser.add_argument("--input", type=Path, help="give this file once and show what happens")
-    asked = parser.parse_args()
-    if asked.all == (asked.way is not None) or (asked.input and asked.all):
+    options = parser.parse_args()
+    if options.all == (options.way is not None) or (options.input and options.all):
         parser.error("name one way in, or give --all")
-    return asked
+    return options
 
 
 def _once(way: str, path: Path) -> int:
@@ -139,12 +139,12 @@ def _findings(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted([*ours, *(path for kind in kinds for path in folder.glob(f"{kind}-*"))]))
 
 
-def _told(path: Path) -> str:
+def _first_line(path: Path) -> str:
     """What was found, in a line; libFuzzer's own files say so by their names."""
-    told = path.with_name(f"{path.name}.txt")
-    if not told.is_file():
+    report = path.with_name(f"{path.name}.txt")
+    if not report.is_file():
         return path.name.partition("-")[0]
-    return told.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return report.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
 
 
 def _end_of(output: bytes, code: int) -> str:

@@ -35,7 +35,7 @@ class Search:
     guard: Guard
     executions: int = 0
     known: set[str] = field(default_factory=set)  #: signatures
-    _told: float = 0.0
+    _reported: float = 0.0
 
     def feed(self, data: bytes) -> None:
         """Give one input to the way in and keep it where it is a finding."""
@@ -48,12 +48,12 @@ class Search:
             (self.folder / f"found-{name}.txt").write_text(
                 f"{finding.signature}\n\n{finding.text}", encoding="utf-8", errors="replace"
             )
-        if time.monotonic() - self._told > 1:
+        if time.monotonic() - self._reported > 1:
             self.tell()
 
     def tell(self) -> None:
         """Write what was met so far: the fuzzer ends the process without a word to us."""
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         path = self.folder / "met.json"
         path.write_text(json.dumps({"executions": self.executions, "findings": len(self.known)}))
 

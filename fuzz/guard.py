@@ -3,7 +3,7 @@
 A target may return, or raise an error of `transexplain.errors` whose message a person can read.
 Anything else is a finding: another exception, too much time or memory, a file outside the
 sandbox, a process, a connection, an unpickled class, code compiled from data, a module that nobody
-asked for.
+requested.
 """
 
 import collections
@@ -260,10 +260,10 @@ def _finding(fault: BaseException) -> Finding:
     own = [one for one in frames if Path(one.filename).is_relative_to(_REPOSITORY)]
     places = [f"{Path(one.filename).name}:{one.name}:{one.lineno}" for one in own[-1:]]
     places += [f"{Path(one.filename).name}:{one.name}" for one in frames[-1:]]
-    said = (
+    message = (
         re.sub(r"\d+", "N", str(fault))[:40]
         if isinstance(fault, BrokenPromiseError | Escaped)
         else ""
     )
     text = "".join(traceback.format_exception(fault, limit=-30))
-    return Finding(signature=" ".join((type(fault).__name__, *places, said)), text=text)
+    return Finding(signature=" ".join((type(fault).__name__, *places, message)), text=text)

@@ -1,4 +1,4 @@
-"""What is in memory as files that a specification names: items and groups of entities.
+"""Writes items and groups from memory to files that a specification can name.
 
 A file is named by its content, so the same data are one file and one snapshot.
 """
@@ -72,7 +72,7 @@ def _lexicon(groups: Mapping[Any, Any], snapshot_dir: Path) -> str:
                 f"group {name!r:.80} cannot be {terms!r:.80}; it is a list of names. Keys of the "
                 f"section groups are {', '.join(GroupsSection.model_fields)}"
             )
-        # a set has another order in every process
+        # the order of a set differs between processes
         lists[str(name)] = terms if isinstance(terms, Mapping) else list(terms)
         if isinstance(terms, AbstractSet):
             lists[str(name)] = sorted(map(str, terms))

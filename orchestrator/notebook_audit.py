@@ -1,4 +1,4 @@
-"""A whole audit by one call: from a model and data, also in memory, to its verdict and report.
+"""Audits a model by one call, also from memory, and returns the verdict and the report.
 
 It goes the way of the command line: specification, plan, store, shards, report. A model that is in
 memory only cannot be loaded by another process.
@@ -24,7 +24,7 @@ from orchestrator.in_memory_files import data_section, groups_section, write_who
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec
 from orchestrator.spec.audit_spec import SECTIONS
-from orchestrator.spec.spec_document import put_over, validated
+from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.registry import require
 from transexplain.reports import REPORTS
@@ -61,7 +61,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
     progress: bool = True,
     **keys: Any,
 ) -> "AuditResult":
-    """Audit a classifier over a dataset, here and now, as `transexplain run` does.
+    """Audit a classifier over a dataset in this process, as `transexplain run` does.
 
     Args:
         model: a directory, hub id or timm name; what `load_model` gave; a pipeline; or
@@ -79,7 +79,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
         method: name, name with parameters as a MethodSpec, or the mapping of the section method.
         text: column of the texts; default: `text`, else `sentence`.
         label: column of the labels; default: `label`, where there is one.
-        sample: draw so many items.
+        sample: number of items, sampled at random.
         limit: only the first items.
         name: of the audit and of its report files.
         database: URL, or path of an SQLite file; default: `TRANSEXPLAIN_DATABASE_URL`, else
@@ -112,7 +112,8 @@ def audit(  # noqa: PLR0913 - keys of a specification
     if labels is not None:
         document["labels"] = labels
     columns = {"text": text, "label": label, "sample": sample, "limit": limit}
-    put_over(document, {f"data.{key}": value for key, value in columns.items()}, (), SECTIONS)
+    data_keys = {f"data.{key}": value for key, value in columns.items()}
+    apply_overrides(document, data_keys, (), SECTIONS)
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
     prepared = prepare_audit(spec, settings, model=given)
     for warning in prepared.warnings:
@@ -123,7 +124,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
 def _run(
     prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
-    # nobody wants a notebook's process to be ended because one batch takes long
+    # a long batch must not end the process of a notebook
     settings = replace(settings, item_deadline=math.inf)
     with _store(settings.database_url) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
@@ -184,7 +185,7 @@ class Verdict(str):
     """The verdict as a text, and what kind it is of.
 
     `flagged`: a group gets different answers or outcomes; `clear`: every group gets the same;
-    `problem`: something keeps the numbers from being trusted; `unknown`: the data do not tell;
+    `problem`: something keeps the numbers from being trusted; `unknown`: the data are not enough;
     `fact`: nothing was compared, or groups are only explained differently.
     """
 
@@ -267,9 +268,9 @@ class AuditResult:
         """The verdict, the findings and the groups, for a notebook."""
         counts = self.summary.counts
         found = "".join(f"<li>{html.escape(one.text)}</li>" for one in self.summary.headline)
-        told = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
+        listed = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
         table = _table(self.summary.groups.verdicts) if self.summary.groups else ""
-        before = f"<p>Before you read it:</p><ul>{told}</ul>" if told else ""
+        before = f"<p>Before you read it:</p><ul>{listed}</ul>" if listed else ""
         return (
             f"<div><p><strong>{html.escape(self.verdict)}</strong></p>{table}"
             f"<details><summary>Findings</summary><ul>{found}</ul></details>{before}"
@@ -350,7 +351,7 @@ def _store(url: str) -> "Database":
 
 
 def _model(model: Any) -> "LoadedModel | None":
-    """A model in memory; None for a place that a specification names."""
+    """The model, if it is in memory; None where it is a path or id."""
     if isinstance(model, str | Path | Mapping):
         return None
     from transexplain.models.load import load_model

@@ -1,4 +1,4 @@
-"""Trainings as a person writes them: specification, presets, and the plan that they become.
+"""The training specification: sections, presets, and the plan that they become.
 
 Text backbones are tuned at the rates usual for BERT (Devlin et al. 2019, section A.3: 2e-5 to
 5e-5, batches of 16 or 32, 2 to 4 epochs), vision backbones at those for fine-tuning ViT and DeiT.
@@ -14,7 +14,13 @@ from pydantic import BeforeValidator, Field, JsonValue
 from orchestrator.spec.audit_spec import Labels
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.model_section import absolute_model
-from orchestrator.spec.spec_document import Section, from_text, put_over, read_document, validated
+from orchestrator.spec.spec_document import (
+    Section,
+    apply_overrides,
+    from_text,
+    read_document,
+    validated,
+)
 from transexplain.data.snapshot import prepare
 from transexplain.errors import SpecError
 from transexplain.settings import Settings
@@ -150,7 +156,7 @@ class ExplainerSection(Section):
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     classes: int | None = Field(
-        default=2, ge=1, description="asked of each item: the predicted one and others; null: all"
+        default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
     )
     layers: tuple[int, ...] | None = Field(
         default=None, min_length=1, description="that are read; default: first, middle, last"
@@ -221,7 +227,7 @@ def load_training(
     Raises SpecError: unreadable file, unknown key, preset or wrong value, each named.
     """
     document = read_document(path, "training", _BEGINS)
-    put_over(document, overrides or {}, settings, SECTIONS)
+    apply_overrides(document, overrides or {}, settings, SECTIONS)
     preset = document.get("preset")
     if preset is not None:
         if not isinstance(preset, str) or preset not in PRESETS:

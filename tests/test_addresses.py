@@ -44,7 +44,7 @@ SPECIAL = st.text(st.sampled_from("QZ79@:/?#;&=%[]+ \\,.*~\u2603\u00df"), min_si
 PASSWORDS = st.one_of(SPECIAL, st.text(min_size=4, max_size=20))
 
 
-def said_of_database(url: str) -> str:
+def shown_by_database(url: str) -> str:
     try:
         found = Database(url)
         printed = f"{found.name} {found!r}"
@@ -55,7 +55,7 @@ def said_of_database(url: str) -> str:
     return printed
 
 
-def said_of_broker(url: str) -> str:
+def shown_by_broker(url: str) -> str:
     try:
         check_broker(Settings(broker_url=url))
     except TransExplainError as error:
@@ -63,7 +63,7 @@ def said_of_broker(url: str) -> str:
     raise AssertionError("nobody listens there")
 
 
-def said_of_webhook(url: str) -> str:
+def shown_by_webhook(url: str) -> str:
     try:
         verdict_posts.post(url, {}, key=b"key", delivery="once")
     except TransExplainError as error:
@@ -78,20 +78,22 @@ def pieces(password: str) -> set[str]:
 
 
 def leaked(printed: str, harmless: str, *passwords: str) -> set[str]:
-    """Pieces of passwords that are said, and would not be said of a harmless one."""
+    """Pieces of passwords in a message that does not hold them with a harmless password."""
     found = {one for password in passwords for one in pieces(password)}
     return {one for one in found if one in printed and one not in harmless}
 
 
 @pytest.fixture(scope="module")
 def harmless() -> str:
-    """What is said of the same addresses with a harmless password, or with a broken one."""
+    """The messages about the same addresses with a harmless password, or with a broken one."""
     printed = [
-        said_of_database(url.format(word)) for url in DATABASES for word in ("x", "x@", "x%20")
+        shown_by_database(url.format(word)) for url in DATABASES for word in ("x", "x@", "x%20")
     ]
-    printed += [said_of_broker(url.format(word)) for url in BROKERS for word in ("x", "x@", "x%20")]
     printed += [
-        said_of_webhook(f"http://{word}@127.0.0.1:1/") for word in ("x:x", "x/x", "x:1/", "")
+        shown_by_broker(url.format(word)) for url in BROKERS for word in ("x", "x@", "x%20")
+    ]
+    printed += [
+        shown_by_webhook(f"http://{word}@127.0.0.1:1/") for word in ("x:x", "x/x", "x:1/", "")
     ]
     return " ".join((*printed, *DATABASES, *BROKERS))
 
@@ -102,11 +104,11 @@ def harmless() -> str:
 @example("p/sekretpw", DATABASES[0])
 @example("sekret&pw&word", DATABASES[4])
 @example("sekret=pw", DATABASES[5])
-def test_a_database_never_tells_a_password(
+def test_a_database_never_reveals_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
-    printed = said_of_database(template.format(written))
+    printed = shown_by_database(template.format(written))
     assert not leaked(printed, harmless, password, written), printed
 
 
@@ -116,19 +118,19 @@ def test_a_database_never_tells_a_password(
 @example("p#sekretpw", BROKERS[3])
 @example("p;redis://sekretpw", BROKERS[0])
 @example("1234/sekretpw", BROKERS[3])
-def test_a_broker_never_tells_a_password(
+def test_a_broker_never_reveals_a_password(
     harmless: str, escaped: bool, password: str, template: str
 ) -> None:
     written = quote(password, safe="") if escaped else password
-    printed = said_of_broker(template.format(written))
+    printed = shown_by_broker(template.format(written))
     assert not leaked(printed, harmless, password, written), printed
 
 
 @given(password=PASSWORDS)
 @example("7979/sekretpw")
 @example("sekretpw")
-def test_a_webhook_never_tells_a_password(harmless: str, password: str) -> None:
-    printed = said_of_webhook(f"https://me:{password}@127.0.0.1:1/hook")
+def test_a_webhook_never_reveals_a_password(harmless: str, password: str) -> None:
+    printed = shown_by_webhook(f"https://me:{password}@127.0.0.1:1/hook")
     assert not leaked(printed, harmless, password), printed
 
 
@@ -153,7 +155,7 @@ def test_a_webhook_never_tells_a_password(harmless: str, password: str) -> None:
         ("", "***"),
     ],
 )
-def test_what_is_shown(url: str, shown: str | None) -> None:
+def test_the_shown_parts_of_urls(url: str, shown: str | None) -> None:
     expected = shown or url.replace(":pw@", ":***@").replace("-cx", "***")
     assert shown_url(url) == expected
 
@@ -189,7 +191,7 @@ def test_what_is_shown(url: str, shown: str | None) -> None:
         ("", "cannot be read"),
     ],
 )
-def test_a_broker_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_broker_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         check_broker_url(url)
     with pytest.raises(ConfigurationError, match=printed):
@@ -207,7 +209,7 @@ def test_a_broker_that_cannot_be_is_named(url: str, printed: str) -> None:
         "redis://a/0;redis://b/0",
     ],
 )
-def test_brokers_that_can_be(url: str) -> None:
+def test_valid_brokers_are_accepted(url: str) -> None:
     check_broker_url(url)
 
 
@@ -238,7 +240,7 @@ def test_brokers_that_can_be(url: str) -> None:
         ("::::", "cannot be read"),
     ],
 )
-def test_a_database_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_database_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         Database(url)
 
@@ -264,14 +266,14 @@ def test_a_database_that_cannot_be_is_named(url: str, printed: str) -> None:
         ("h", "no http"),
     ],
 )
-def test_a_webhook_that_cannot_be_is_named(url: str, printed: str) -> None:
+def test_an_invalid_webhook_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         verdict_posts.check(url)
     with pytest.raises(ConfigurationError, match=printed):  # one that an earlier version stored
         verdict_posts.post(url, {}, key=b"key", delivery="once")
 
 
-def test_webhooks_that_can_be() -> None:
+def test_valid_webhooks_are_accepted() -> None:
     verdict_posts.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
     verdict_posts.check("http://[::1]:8080/x")
     assert verdict_posts.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"

@@ -416,7 +416,7 @@ def test_attributions_know_the_pictures_that_they_explain(
     assert compared.attributions[0].picture is given and compared.attributions[0].probabilities
 
 
-def test_what_is_kept_beside_an_attribution_is_in_no_export(image_model) -> None:
+def test_pictures_beside_attributions_are_in_no_export(image_model) -> None:
     (one,) = te.explain(image_model, picture())
     assert pickle.loads(pickle.dumps(one)).picture is None
     assert "picture" not in asdict(one) and "_picture" not in asdict(one)

@@ -30,8 +30,8 @@ def test_architectures(name: str, subtests: pytest.Subtests) -> None:
     with subtests.test("explained by lrp"):
         (_check if name in TWELVE else _explained_together)(name, "lrp")
     if name in TWELVE and not ARCHITECTURES[name].beside:
-        with subtests.test("the logits follow from the leaf alone"):
-            _check_leaf(name)
+        with subtests.test("the logits follow from the input layer alone"):
+            _check_input_layer(name)
 
 
 @pytest.mark.exhaustive
@@ -39,7 +39,7 @@ def test_architectures(name: str, subtests: pytest.Subtests) -> None:
 def test_architectures_in_several_batches(name: str) -> None:
     _check(name, "lrp")
     if not ARCHITECTURES[name].beside:
-        _check_leaf(name)
+        _check_input_layer(name)
 
 
 @pytest.mark.parametrize("name", only(*TWELVE, of=COVERED))
@@ -116,7 +116,7 @@ def _check_equal(one: Ready, left: Sequence[Attribution], right: Sequence[Attrib
 
 
 class _Exchange:
-    """Taps that keep the leaf, or put another item's in its place."""
+    """Taps that keep the input layer, or put another item's in its place."""
 
     def __init__(self, instead: torch.Tensor | None = None) -> None:
         self.seen = self.instead = instead
@@ -129,8 +129,8 @@ class _Exchange:
         pass
 
 
-def _check_leaf(name: str) -> None:
-    """A leaf of another item in its place gives the logits of that item."""
+def _check_input_layer(name: str) -> None:
+    """The input layer of another item in its place gives the logits of that item."""
     one = ready(name)
     found = one.model.encode(
         [Item(id=str(index), index=index, content=item) for index, item in enumerate(one.items[:2])]
@@ -152,7 +152,7 @@ def test_what_is_not_covered_is_refused_by_name(name: str) -> None:
     with pytest.raises(EngineError, match=f"operator '{operator}'"):
         explained(name, "lrp", ready(name).items[:1])
     if not ARCHITECTURES[name].beside:
-        _check_leaf(name)
+        _check_input_layer(name)
 
 
 def test_there_are_enough_architectures() -> None:

@@ -31,7 +31,7 @@ def found(model: LoadedModel) -> list[Compared]:
     return te.explain_by_methods(model, TEXT, params=FEW)
 
 
-def test_every_method_speaks_or_says_why_not(found: list[Compared]) -> None:
+def test_every_method_explains_or_gives_its_reason(found: list[Compared]) -> None:
     assert [one.method for one in found] == list(METHODS)
     silent = {one.method: one.error for one in found if not one.attributions}
     assert set(silent) == {"decoded-gradcam", "learned"}
@@ -54,7 +54,7 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
         assert one.method in page.text
     assert page.text.count("unbelievably") == 2 * (len(METHODS) - 2)
     assert "Not defined for this model" in page.text
-    assert page.text.count("the same whatever class is asked") >= 4
+    assert page.text.count("the same for every class") >= 4
     assert "Red speaks for the class, blue against it" in " ".join(page.text.split())
     with pytest.raises(ConfigurationError, match="palette"):
         te.render.comparison(found, palette="pink")

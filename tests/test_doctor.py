@@ -138,7 +138,7 @@ def test_everything_uncovered_is_listed_with_its_place() -> None:
         (DetachesAll(), "not covered: the pass as a whole"),
     ],
 )
-def test_what_does_not_close_is_reported(module: Toy, verdict: str) -> None:
+def test_a_ledger_that_does_not_close_is_reported(module: Toy, verdict: str) -> None:
     found = examine(wrapped(module), IDS)
     assert found.verdict == verdict
     for one in found.uncovered:
@@ -209,7 +209,7 @@ class Routes(Toy):
         return x * (1.0 + chosen.numel())
 
 
-def test_a_trace_is_tried_where_it_is_asked_for() -> None:
+def test_a_trace_is_tried_on_request() -> None:
     assert examine(tiny_bert(), "a nice film").tracing is None
     found = examine(tiny_bert(), "a nice film", trace=True)
     assert found.verdict == "covered"

@@ -17,7 +17,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end() -> None:
     ("obeyed", "shown"),
     [("\x1b[2J", r"\x1b[2J"), ("a\rb", r"a\rb"), ("\u202e", r"\u202e"), ("\ud800", r"\ud800")],
 )
-def test_what_a_terminal_obeys_is_escaped(obeyed: str, shown: str) -> None:
+def test_control_characters_are_escaped(obeyed: str, shown: str) -> None:
     assert str(SpecError(f"key {obeyed}")) == f"key {shown}"
 
 

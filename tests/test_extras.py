@@ -75,7 +75,7 @@ def test_a_method_without_its_package_is_refused_before_it_runs(
         bound(MethodSpec(name=name))
 
 
-def test_what_is_there_is_enough() -> None:
+def test_installed_packages_are_enough() -> None:
     require("json", "flow")
 
 

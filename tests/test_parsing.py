@@ -80,14 +80,14 @@ def laughs(merge: bool = False) -> str:
     ],
     ids=range(42),
 )
-def test_what_is_refused(text: str, printed: str) -> None:
+def test_hostile_documents_are_refused(text: str, printed: str) -> None:
     start = time.process_time()
     with pytest.raises(UnreadableError, match=printed):
         read_yaml(text)
     assert time.process_time() - start < 20
 
 
-def test_what_is_read() -> None:
+def test_plain_documents_are_read() -> None:
     text = """
         when: 2020-01-01
         never: 2020-13-45

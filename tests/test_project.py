@@ -183,7 +183,9 @@ def test_compose_takes_passwords_from_files() -> None:
                 assert value.removeprefix("/run/secrets/") in service["secrets"]
         assert set(service.get("secrets", ())) <= set(files)
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    assert all(f"> {file.removeprefix('./')}" in text for file in files.values()), "said how"
+    assert all(f"> {file.removeprefix('./')}" in text for file in files.values()), (
+        "the file says how to make it"
+    )
 
 
 def test_compose_starts_verbs_that_exist() -> None:

@@ -12,7 +12,9 @@ PAIRS = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, 
 
 
 @given(PAIRS)
-def test_it_is_scipys_or_none_where_a_side_is_constant(pairs: list[tuple[int, int]]) -> None:
+def test_correlation_is_that_of_scipy_or_none_where_a_side_is_constant(
+    pairs: list[tuple[int, int]],
+) -> None:
     left, right = zip(*pairs, strict=True)
     found = rank_correlation(left, right)
     if len(set(left)) < 2 or len(set(right)) < 2:

@@ -369,7 +369,7 @@ class Watch:
         return len(self.batches) >= self.last
 
 
-def test_the_observer_hears_of_items_never_of_windows(model: LoadedModel) -> None:
+def test_the_observer_receives_items_and_not_windows(model: LoadedModel) -> None:
     watch = Watch()
     request = request_of(model, "class:bad", batch_tokens=16)
     list(explain_items(model, text_items(LONG, SHORT, LONG), request, observer=watch))

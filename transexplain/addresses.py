@@ -1,4 +1,4 @@
-"""Addresses of databases, brokers and webhooks: checked, and shown without their secrets.
+"""Checks addresses of databases, brokers and webhooks, and shows them without their secrets.
 
 Passwords often hold `@`, `/`, `?` or `#` that nobody percent-encoded. Such a URL can be read in
 several ways and each library picks another one, so that a piece of the password becomes the host
@@ -60,7 +60,7 @@ class Address:
 
     @property
     def port(self) -> str | None:
-        """What stands where the port belongs; None: nothing does."""
+        """The text of the port; None where there is none."""
         return _host_and_port(self.place)[1]
 
 

@@ -1,4 +1,4 @@
-"""The public interface: load a model, explain items, render what was found."""
+"""The public interface: load a model, explain items, evaluate and render explanations."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ def explain(
         on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
             in its place.
         params: `classifications`, `labels`, `max_length`, `batch_tokens` (positions of a batch;
-            default: 2,048 on a CPU, what measuring finds on a card), and what becomes of texts
+            default: 2,048 on a CPU, what measuring finds on a GPU), and what becomes of texts
             that the model cannot read at once: `long_text` is `truncate`, `error`, or
             `window`, with `window` (positions of one), `stride` (positions of text between them,
             default: no overlap) and `long_text_join` (`mean` or `sum` of their logits). The rest
@@ -81,7 +81,7 @@ def explain(
         EngineError: an operator without a rule.
         ConfigurationError: parameters that the method does not have or that contradict each other.
     """
-    given = _several(items)
+    given = _as_iterable(items)
     # pictures of a list are in memory anyway; those of a stream would fill it
     pictured = isinstance(given, list | tuple | np.ndarray)
     return list(_explained(model, given, method, target, on_error, params, pictured=pictured))
@@ -120,7 +120,7 @@ def _explained(
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
         if explained.failure is None:
-            yield from _answered(model, explained, pictured=pictured)
+            yield from _results(model, explained, pictured=pictured)
         elif on_error == "record":
             yield explained.failure
         else:
@@ -152,7 +152,7 @@ def evaluate(
     from transexplain.reports.evaluation import tables_of
 
     _loaded(model)
-    given = [_as_item(model, content, index) for index, content in enumerate(_several(items))]
+    given = [_as_item(model, content, index) for index, content in enumerate(_as_iterable(items))]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
     rows = [_evaluated(one) for one in ([methods] if isinstance(methods, str) else methods)]
@@ -182,7 +182,7 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     return EvaluatedMethod(label=spec.name, method=spec)
 
 
-def _answered(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
+def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
@@ -194,11 +194,11 @@ def _answered(model: LoadedModel, explained: Explained, *, pictured: bool) -> It
 
 
 def _picture_of(item: Item | None) -> Any:
-    """The picture as it was given; of one that was opened here the path, which takes no memory."""
+    """The picture as it was given; its path where it was read from a file, to save memory."""
     if item is None or isinstance(item.content, Mapping):
         return None
-    opened = item.source is not None and Path(item.source).is_file()
-    return item.source if opened else item.content
+    from_file = item.source is not None and Path(item.source).is_file()
+    return item.source if from_file else item.content
 
 
 def _probabilities(model: LoadedModel, logits: Sequence[float]) -> dict[str, float]:
@@ -273,7 +273,7 @@ def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[s
 
 
 def _check_names(method: str | MethodSpec, params: Mapping[str, Any]) -> None:
-    """Refuse what is nearly an option; what is nearly a parameter the method refuses itself."""
+    """Refuse a misspelt option; the method refuses a misspelt parameter itself."""
     own = parameters_of(method.name if isinstance(method, MethodSpec) else method)
     known = (*own, *_OPTIONS, "window", "stride", "classifications")
     for name in params:
@@ -301,8 +301,8 @@ def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
     return MethodSpec(name=method.name, params={**method.params, **params})
 
 
-def _several(items: Any) -> Iterable[Any]:
-    """`items` as an iterable, one item as a list; ConfigurationError where it is neither."""
+def _as_iterable(items: Any) -> Iterable[Any]:
+    """`items` as an iterable; one item as a list; ConfigurationError where it is neither."""
     if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
         return [items]
     dimensions = len(getattr(items, "shape", (None,)))
@@ -387,7 +387,7 @@ def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:
     except (ConfigurationError, EngineError) as reason:
         error = str(reason)
     else:
-        attributions = tuple(_answered(model, done, pictured=True))
+        attributions = tuple(_results(model, done, pictured=True))
         if done.failure is not None and done.failure.kind != "model-error":
             raise ItemError(done.failure.kind, done.failure.message)
         error = done.failure.message if done.failure is not None else None

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, also after a crash."""
+"""Writes files and folders completely or not at all, also when the process dies."""
 
 import os
 import shutil

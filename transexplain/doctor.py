@@ -1,4 +1,6 @@
-"""Whether a model can be explained: what a propagation meets in it, and what that costs."""
+"""Diagnoses whether a model can be explained exactly, which operators it uses, and what that
+costs.
+"""
 
 import math
 import statistics
@@ -118,7 +120,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """One line: `covered`, or what stands against it."""
+        """One line: `covered`, or the reason against it."""
         if self.uncovered:
             names = dict.fromkeys(one.operator for one in self.uncovered)
             return f"not covered: {', '.join(names)}"
@@ -174,7 +176,7 @@ def examine(
     trace: bool = False,
     **params: Any,
 ) -> Diagnosis:
-    """Run one item through `model` under `method` and say what was met and what was not covered.
+    """Explain one item with `model` under `method`; record the operators met and not covered.
 
     Args:
         model: what `load_model` or `wrap` gave; it is left as it was.
@@ -228,7 +230,7 @@ class _Case:
         return int(np.argmax(self.plain[0]))
 
     def counted(self, census: Census) -> tuple[list[Array], tuple[Uncovered, ...]]:
-        """Logits (1, C), where there are any, and what keeps the pass from explaining them."""
+        """The logits (1, C), if any, and the reason why the pass cannot be explained."""
         logits: list[Array] = []
         try:
             passes = propagate(
@@ -260,7 +262,7 @@ class _Case:
         return self.method(self.model, self.batch, lambda _logits: [[target]])
 
     def traced(self) -> Tracing:
-        """A trace of the step, with its replay timed."""
+        """The trace of the step, with the time of its replay."""
         shape, module = (1, len(self.model.classes)), self.model.module
         return try_tracing(self._run, self.rules, self.batch.inputs, shape, module=module)
 
@@ -305,7 +307,7 @@ class _HeldForBackward(saved_tensors_hooks):
 
     @property
     def bytes(self) -> int:
-        """Of all storages together."""
+        """The size of all storages together."""
         return sum(self._seen.values())
 
 
@@ -380,5 +382,5 @@ def _array(logits: Tensor) -> Array:
 
 
 def _remedies() -> tuple[str, ...]:
-    """The methods that ask for no rule of an operator."""
+    """The methods that need no rule for any operator."""
     return tuple(name for name in METHODS if not facts_of(name).needs_rules)

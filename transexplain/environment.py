@@ -1,4 +1,4 @@
-"""What a program runs on: versions of software, the machine, the state of the working directory.
+"""Records what a program runs on: versions of software, the machine, the state of the repository.
 
 No name of a host, of a user or of a folder is among it. Nothing heavy is imported for it: a GPU
 is named where torch is loaded and in use already.

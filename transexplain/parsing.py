@@ -1,4 +1,4 @@
-"""YAML and JSON that others wrote: within limits of size, depth and aliases, or refused by name.
+"""Reads YAML and JSON from untrusted files, within limits of size, depth and aliases.
 
 What is too large, too deep or too often repeated is refused before anything is built of it. What
 is read holds nothing but mappings, lists, texts, truths, null, integers of 64 bits and floats:
@@ -111,7 +111,7 @@ class _Loader(yaml.SafeLoader):
         self.own: dict[int, int] = {}  #: pairs of a mapping besides those that it merges
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """As yaml's, which would go on until Python's stack is full."""
+        """As yaml's, with a limit on the depth of recursion."""
         self.depth += 1
         if self.depth > DEEPEST:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -124,7 +124,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """As yaml's, which puts what `<<` merges before the mapping's own pairs."""
+        """As yaml's; counts the mapping's own pairs, which follow those of `<<`."""
         if node.id != "mapping":
             raise _at(node, "expected a mapping")
         merges = sum(key.tag.endswith(":merge") for key, _ in node.value)
@@ -132,7 +132,7 @@ class _Loader(yaml.SafeLoader):
         super().flatten_mapping(node)
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As yaml's, which lets the last of equal keys win."""
+        """As yaml's, but equal keys are refused."""
         self.flatten_mapping(node)
         found: dict[Any, Any] = {}
         merged = len(node.value) - self.own[id(node)]

@@ -1,4 +1,5 @@
-"""The function of a user that says which characters of a text must not be stored.
+"""Loads the user's redaction function, which names the characters of a text that must not be
+stored.
 
 To import a module is to run it. So no module is imported because a specification, a plan or a row
 of the database names it: the operator has to allow it by `TRANSEXPLAIN_REDACT_MODULES`, or it is
@@ -30,7 +31,7 @@ _LARGEST = 1_000_000  #: bytes of a file
 
 
 def redaction_hook(function: Hook) -> Hook:
-    """Mark a function as one that `redact` may name: a text in, (start, end) in characters out.
+    """Mark a function for `redact`: it takes a text and returns (start, end) in characters.
 
     Only marked functions are called, so that a specification cannot have texts given to whatever
     else can be imported.
@@ -77,7 +78,7 @@ def spans_by(hook: Hook, text: str) -> tuple[Span, ...]:
     """
     found = []
     for start, end in hook(text):
-        # bool is an int, too, and no place in a text
+        # bool is an int in Python, but no position in a text
         if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(text):
             raise ValueError("the redaction hook named a span that is not within the text")
         found.append((start, end))
@@ -172,7 +173,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _shows_mark(data: bytes, attribute: str) -> bool:
-    """Whether a function of this name bears the mark in the text, seen without running it."""
+    """Whether the source text shows the mark on a function of this name, without running it."""
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a key: the same whatever else is drawn, and in which order.
+"""Random numbers by key: the same whatever else is drawn, and in which order.
 
 No number depends on what was drawn before it, so it is the same in every shard, batch and process.
 The hash functions, separators and byte orders below are those with which stored runs were made.

@@ -1,4 +1,4 @@
-"""Spearman's rank correlation, and what it is where a side ranks nothing."""
+"""Spearman's rank correlation, defined also where one side is constant."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pictures and pages of single attributions: what `explain` shows."""
+"""Renders single attributions: pages with coloured words, and heatmaps over pictures."""
 
 from pathlib import Path
 from typing import Any

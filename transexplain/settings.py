@@ -1,4 +1,4 @@
-"""What the environment decides: where the store, the broker and the snapshots are."""
+"""Settings from the environment: where the store, the broker and the snapshots are."""
 
 import os
 import re

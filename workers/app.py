@@ -38,7 +38,7 @@ _SAFE = {
     "task_ignore_result": True,
     "task_acks_late": True,
     "task_reject_on_worker_lost": False,
-    "worker_prefetch_multiplier": 1,  # the pool asks for more when there is room
+    "worker_prefetch_multiplier": 1,  # the pool requests more when there is room
     "worker_enable_prefetch_count_reduction": False,
 }
 #: what `Settings` say, or is not there
@@ -50,7 +50,7 @@ _OURS = {
 _WORKER_OPTIONS = (
     click.Option(["--device"], help="torch device; default: the plan's"),
     click.Option(["--threads"], type=int, help="CPU threads; default: torch's choice"),
-    click.Option(["--max-shards"], type=int, help="end after so many shards"),
+    click.Option(["--max-shards"], type=int, help="end after this many shards"),
 )
 
 
@@ -78,7 +78,7 @@ def queues_for(
 def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     """The application for one broker and its queues.
 
-    `on_refused` is told of messages that its consumers did not take; by default that is
+    `on_refused` receives messages that its consumers did not take; by default that is
     `app.on_refused`, as it stands when one comes. Settings of Celery's own are read from the
     module that the environment names as `CELERY_CONFIG_MODULE`, but for those that keep messages
     safe. Raises ConfigurationError for a broker URL that names no Redis and no RabbitMQ.
@@ -123,7 +123,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         "beat_schedule": {
             name: {"task": name, "schedule": seconds} for name, seconds in PERIODIC.items()
         },
-        "result_expires": None,  # or beat adds a task of Celery's
+        "result_expires": None,  # otherwise beat adds a task of Celery
     }
 
 
@@ -161,7 +161,7 @@ def _transport(settings: Settings, on_refused: Callable[[Refusal], None]) -> dic
             checked = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
             options["broker_use_ssl"] = {**checked, **({"ssl_ca_certs": ca} if ca else {})}
         return options
-    # RabbitMQ takes messages without a word unless asked to say that it has them
+    # RabbitMQ confirms that it has a message only where that is requested
     guarded = {"confirm_publish": True, "on_refused": on_refused}
     confirmed: dict[str, Any] = {"broker_transport_options": guarded}
     if scheme == "amqps":

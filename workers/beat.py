@@ -23,11 +23,11 @@ from workers.app import PERIODIC, make_app
 log = logging.getLogger(__name__)
 
 #: what the tasks do is the orchestrator's, which stands above this package
-_TASKS = "orchestrator.schedule.tick:duties"
+_TASKS = "orchestrator.schedule.tick:periodic_tasks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Duty:
+class PeriodicTask:
     """Something to call, and how often."""
 
     call: Callable[[], object]
@@ -40,7 +40,7 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
     producer = None
 
     def setup_schedule(self) -> None:
-        """Have the tasks of the schedule at hand; raises as `open_database`."""
+        """Open the store and prepare the tasks of the schedule; raises as `open_database`."""
         if not PERIODIC.keys() & self.app.tasks.keys():
             settings: Settings = self.app.settings
             db = open_database(settings.database_url)  # for as long as this process lives
@@ -62,12 +62,12 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
             log.exception("%s failed", entry.task)
 
 
-def register(app: Celery, duties: Mapping[str, Duty]) -> None:
+def register(app: Celery, tasks: Mapping[str, PeriodicTask]) -> None:
     """Make these the tasks of the application's schedule, by their names."""
-    for name, duty in duties.items():
-        app.task(_task(duty.call), name=name)
+    for name, task in tasks.items():
+        app.task(_task(task.call), name=name)
     app.conf.beat_schedule = {
-        name: {"task": name, "schedule": duty.seconds} for name, duty in duties.items()
+        name: {"task": name, "schedule": task.seconds} for name, task in tasks.items()
     }
 
 
@@ -78,11 +78,11 @@ def _task(call: Callable[[], object]) -> Callable[[], None]:
     return periodic
 
 
-def run_beat(settings: Settings, duties: Mapping[str, Duty]) -> None:
-    """Carry out each duty at its interval, until SIGTERM or Ctrl-C."""
+def run_beat(settings: Settings, tasks: Mapping[str, PeriodicTask]) -> None:
+    """Carry out each task at its interval, until SIGTERM or Ctrl-C."""
     app = make_app(settings)
-    register(app, duties)
-    shortest = min(duty.seconds for duty in duties.values())
+    register(app, tasks)
+    shortest = min(task.seconds for task in tasks.values())
     service = Service(app, max_interval=min(1.0, shortest), scheduler_cls=PeriodicScheduler)
 
     def end(number: int, frame: Any) -> NoReturn:
@@ -90,5 +90,5 @@ def run_beat(settings: Settings, duties: Mapping[str, Duty]) -> None:
         raise SystemExit(0)  # an unfinished transaction is rolled back, and made again
 
     signal.signal(signal.SIGTERM, end)
-    log.info("beat: %s", ", ".join(f"{name} every {d.seconds:g} s" for name, d in duties.items()))
+    log.info("beat: %s", ", ".join(f"{name} every {d.seconds:g} s" for name, d in tasks.items()))
     service.start()

@@ -1,4 +1,4 @@
-"""The one path of a shard from claim to commit, for the local executor and for a fleet's tasks.
+"""Works on a shard from claim to commit, for the local executor and for a fleet's tasks.
 
 On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and repeat.
 
@@ -34,7 +34,7 @@ from transexplain.auditing.text_guard import guard_of
 from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
-from transexplain.methods.learned_facts import check_at_hand
+from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
@@ -58,7 +58,7 @@ def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
     explainer cannot be read.
     """
     guard_of(plan)  # where the key, the hook or an explainer is not there, no model is loaded
-    check_at_hand(plan)
+    check_explainers(plan)
     return None if plan.task == "imported" else models.get(plan.model)
 
 
@@ -291,7 +291,7 @@ class Workbench:
     ) -> End:
         """Claim a shard (any, or this one), explain and save it; several threads may call this.
 
-        `revoked` is asked between batches; where it is true the work stops.
+        `revoked` is called between batches; where it returns true the work stops.
 
         Returns:
             `nothing` if no shard could be claimed; `fenced` if another worker had it meanwhile;

@@ -1,4 +1,4 @@
-"""The guard of remote control: commands, their replies and events, in plain JSON and no longer.
+"""Checks Celery's remote-control messages: commands, replies and events, as bounded plain JSON.
 
 These come to queues of their own, see `is_control`. A command names one of `COMMANDS`, and a worker
 or none: a pattern would be a sender's regular expression. What passes is written again.
@@ -25,7 +25,7 @@ from workers.message_guard import (
 
 EVENTS = ".celeryev"  #: in the names of exchanges and queues of events
 _MAILBOX = ".pidbox"
-#: what may be asked of a worker: what it does, to leave a task, to take fewer; not to end
+#: what a worker accepts: to report what it does, leave a task or take fewer; not to end
 COMMANDS = frozenset(
     (
         *("active", "active_queues", "clock", "hello", "ping", "query_task", "registered"),
@@ -92,7 +92,7 @@ def read_control(
     except UNREADABLE as error:
         return Refusal(reason="arguments", detail=f"{shown(str(error))}; remote control")
     if isinstance(content, _Command) and content.method not in COMMANDS:
-        return Refusal(reason="task", detail=f"{shown(content.method)} is no command of ours")
+        return Refusal(reason="task", detail=f"{shown(content.method)} is no known command")
     kept = {
         key: value for key, kind in _HEADERS.items() if isinstance(value := headers.get(key), kind)
     }

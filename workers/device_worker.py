@@ -1,4 +1,4 @@
-"""A pool for Celery whose tasks are threads around one device.
+"""A Celery worker for one device, with a pool whose tasks are threads.
 
 Celery's main thread stays free, so that `inspect`, `revoke`, `rate_limit`, events and heartbeats
 work while a shard is computed; its `solo` pool would answer between two shards. One message is in
@@ -96,8 +96,8 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         self.wake()
 
     def wake(self) -> None:
-        """Have Celery's main thread look at `room` and at what was acknowledged."""
-        with suppress(BlockingIOError):  # it has been called often enough
+        """Make Celery's main thread check `room` and acknowledged messages."""
+        with suppress(BlockingIOError):  # its limit of calls is reached
             os.write(self._wake_write, b"!")
 
     def _on_wake(self) -> None:
@@ -108,7 +108,7 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         consumer = self.consumer()
         qos = getattr(consumer, "qos", None)
         if qos is not None:
-            qos.value = self.room()  # the event loop tells the broker
+            qos.value = self.room()  # the event loop informs the broker
 
     def _ended(self, _: "Future[Any]") -> None:
         with self._lock:
@@ -132,7 +132,7 @@ _REVOKED = "its task was revoked"
 
 
 class ShardFailedError(Exception):
-    """What Celery is told of a shard whose attempt failed; the reason is in the shard's row."""
+    """Reports a shard whose attempt failed to Celery; the reason is in the shard's row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +218,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         """All is prepared already."""
 
     def stop(self, worker: Any) -> None:
-        """Close what was opened, after the tasks that are under way."""
+        """Close what `start` created, after the tasks that are under way."""
         self._bench.stop.set()
         worker.pool.on_stop()
         worker_ready.disconnect(self._ready)
@@ -255,7 +255,7 @@ _OPTIONS = ("device", "threads", "max_shards", "neighbours")
 
 
 class ShardTask:
-    """The task that works on one shard, and what Celery hears of its end."""
+    """The task that works on one shard, and reports its end to Celery."""
 
     def __init__(
         self, app: Celery, bench: Workbench, leave: Callable[[], None], max_shards: int
@@ -293,7 +293,7 @@ class ShardTask:
         if end == "failed":
             raise ShardFailedError(f"see `transexplain status {run_id}`")
         # no outcome of this task: another has it, or had it, or it was cancelled
-        if not (end == "fenced" and revoked()):  # of that Celery has told already
+        if not (end == "fenced" and revoked()):  # Celery has reported that already
             _report_end(task, end)
         raise Ignore
 
@@ -315,7 +315,7 @@ class ShardTask:
             self._leave()
 
     def _send_again(self, run_id: str, shard_index: int) -> None:
-        """Where the broker is away that is for the next sweep: the end is written down already."""
+        """Send a new message; without a broker the next sweep does: the end is recorded already."""
         queue = queue_of(self._bench.settings, self._bench.plan(run_id))
         try:
             self._app.send_task(TASK, args=(run_id, shard_index), queue=queue)
@@ -335,7 +335,7 @@ def _report_end(task: Task, end: str) -> None:
 
 
 def _choose_queues(app: Celery, kind: DeviceClass) -> None:
-    """Without an accelerator, leave the queues for accelerators to others."""
+    """Without an accelerator, serve no queues for accelerators."""
     queues = app.amqp.queues
     here = queues_for(app.settings, kind)
     chosen = [name for name in queues.consume_from if name in here]

@@ -1,11 +1,11 @@
-"""Connections to the broker whose deliveries pass the guard of messages before anything else.
+"""Connections to the broker that check every delivery before Celery sees it.
 
 kombu decompresses a message before it asks who sent it, decodes what a Redis queue holds without
 looking, and py-amqp decodes a sender's properties while it reads from the socket; an error in any
 of these ends the worker, and RabbitMQ delivers the message again. So the guard stands where a
 delivery enters: at the answer to Redis' BRPOP, at the frames of AMQP, and before the callback of a
-consumer. What is refused is acknowledged at once and told to `on_refused`, an option of the
-transport; Celery sees only what the guard has written again.
+consumer. What is refused is acknowledged at once and reported to `on_refused`, an option of
+the transport; Celery sees only what the guard has written again.
 """
 
 import logging
@@ -36,12 +36,12 @@ Frame = tuple[int, int, bytes]  #: kind, channel, payload
 
 
 def log_refusal(refusal: Refusal) -> None:
-    """What is done about a refusal where nobody counts them."""
+    """Log a refusal; the default where no handler is given."""
     log.warning("message refused, %s", refusal)
 
 
 class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
-    """A client whose blocking read returns messages of ours, or nothing as after its timeout."""
+    """A client whose blocking read returns valid messages only, or nothing as after its timeout."""
 
     def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
         self._on_refused = on_refused
@@ -55,7 +55,7 @@ class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu ha
         queue, _, priority = key.decode().partition(redis.Channel.sep)
         reframed = _reframed(queue, frame, priority)
         if isinstance(reframed, Refusal):
-            self._on_refused(reframed)  # it left the queue with this very answer
+            self._on_refused(reframed)  # this answer removed it from the queue
             return None
         return key, reframed
 
@@ -70,10 +70,10 @@ def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
 
 
 class _RedisQoS(redis.QoS):  # type: ignore[misc]
-    """Deliveries in hand, which kombu keeps in Redis, where anybody may have added to them."""
+    """Unacknowledged deliveries, which kombu keeps in Redis, where anybody may have added some."""
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
-        """Put one back on its queue; one that is none is dropped, or no other would come back."""
+        """Put one back on its queue; an invalid one is dropped, or no other would come back."""
         with self.channel.conn_or_acquire(client) as connected:
             kept = connected.hget(self.unacked_key, tag)
         read = message_guard.read_kept(kept) if kept is not None else None
@@ -92,7 +92,7 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
     on_refused: OnRefused = staticmethod(log_refusal)
 
     def _handle_message(self, client: Any, r: Any) -> Any:
-        """What was published to all: remote control and events; nothing where it is refused."""
+        """Receive what was published to all (remote control, events); nothing if refused."""
         payload = super()._handle_message(client, r)
         if payload["type"] not in (b"message", b"pmessage", "message", "pmessage"):
             return payload
@@ -145,7 +145,7 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
             headers=sent.get("application_headers"),
         )
         if isinstance(read, Refusal):
-            self.connection.on_refused(read)  # who sent it wants no acknowledgement
+            self.connection.on_refused(read)  # its sender wants no acknowledgement
             return
         message.body = read.body
         message.properties = {
@@ -218,7 +218,7 @@ def _bounded_frames(connection: Any, callback: Any) -> Callable[[Frame], bool]:
             if left <= len(payload):
                 del surplus[channel]
             if not kept:
-                connection.bytes_recv += 1  # the peer lives, as every frame shows
+                connection.bytes_recv += 1  # every frame shows that the peer is alive
                 return False
             payload = payload[:kept]
         return bool(handle((kind, channel, payload)))

@@ -1,4 +1,4 @@
-"""The lease keeper: renews a claim from its own thread while the work makes progress."""
+"""Renews the lease on a shard from its own thread while the work makes progress."""
 
 import faulthandler
 import os
@@ -120,7 +120,7 @@ class LeaseKeeper:
         #: called with the number of passes that finished no item
         self.on_checks: Callable[[int], None] | None = None
         self._on_hang = on_hang
-        self._asked_to_stop = stop or threading.Event()
+        self._stop_requested = stop or threading.Event()
         self._revoked = revoked or (lambda: False)
         self._lost = threading.Event()
         self._ended = threading.Event()
@@ -170,8 +170,8 @@ class LeaseKeeper:
         self._moved = time.monotonic()
 
     def should_stop(self) -> bool:
-        """Whether the lease is lost, the run cancelled, or process or task asked to end."""
-        return self._lost.is_set() or self._asked_to_stop.is_set() or self._revoked()
+        """Whether the lease is lost, the run cancelled, or process or task should end."""
+        return self._lost.is_set() or self._stop_requested.is_set() or self._revoked()
 
     @property
     def lost(self) -> bool:

@@ -1,4 +1,4 @@
-"""Logs of workers: lines to read, or one JSON object each, that say whose work they tell of."""
+"""Logs of workers: lines to read, or one JSON object each, with the run and shard."""
 
 import logging
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def configure(form: Format) -> None:
     handler.addFilter(_add_fields)
     handler.setFormatter(_json() if form == "json" else _Text())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it names its plugins at every start
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins at every start
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The guard of messages: what is one of ours, and why anything else is refused.
+"""Checks shard messages: which are valid, and why any other is refused.
 
 Whoever reaches the broker can put anything on a queue. One of our messages says `(run id, shard
 index)` and nothing else, so everything else is refused: before it is decoded where it is too long
@@ -45,7 +45,7 @@ _NO_LIMITS = (None, [None, None])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardMessage:
-    """What a message says: this shard of this run may be worked on."""
+    """The content of a message: this shard of this run may be worked on."""
 
     run_id: str
     shard_index: int
@@ -54,7 +54,7 @@ class ShardMessage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Why a message is none of ours; `detail` is one short line that is safe to print."""
+    """The reason why a message is refused; `detail` is one short line that is safe to print."""
 
     reason: Reason
     detail: str
@@ -201,7 +201,7 @@ def too_large(content: bytes, size: int) -> Refusal:
 
 def _options(requested: list[str]) -> Refusal:
     names = ", ".join(map(shown, requested[:3]))
-    return Refusal(reason="options", detail=f"it asks Celery for {names}; ours ask for nothing")
+    return Refusal(reason="options", detail=f"it has options of Celery: {names}; ours have none")
 
 
 def _line(error: Exception) -> str:
@@ -209,7 +209,7 @@ def _line(error: Exception) -> str:
 
 
 def shown(value: object) -> str:
-    """A short text in ASCII without control characters, whatever a sender wrote."""
+    """A short ASCII text without control characters, whatever the sender wrote."""
     if value is None:
         return "nothing"
     if not isinstance(value, (str, bytes)):

@@ -21,7 +21,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What makes two plans ask for the same model: its bytes, wherever they lie."""
+    """The key of a model in the cache: its bytes, wherever they are stored."""
 
     content: str
     dtype: str
@@ -33,7 +33,7 @@ class ModelCache:
 
     `memory` is the budget in bytes for weights and buffers on one device; None: half of that
     device's memory (of the host's for the CPU, a container's limit respected), divided by the
-    `neighbours` that share it. The model asked for last is kept whatever its size.
+    `neighbours` that share it. The model requested last is kept whatever its size.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ModelCache:
         return len(self._held)
 
     def put(self, ref: ModelRef, model: "LoadedModel") -> None:
-        """Keep a model that is loaded already, and let go what it leaves no room for."""
+        """Keep a model that is loaded already; others are dropped where memory is short."""
         key = self._key(ref)
         self._held[key] = (model, size_of(model))
         self._held.move_to_end(key)

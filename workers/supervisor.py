@@ -1,4 +1,4 @@
-"""One process per device, each replaced when it ends, until the supervisor is told to stop."""
+"""One process per device, each replaced when it ends, until a signal stops the supervisor."""
 
 import logging
 import multiprocessing
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 #: what a child runs; returns its exit code
 Work = Callable[[Settings, WorkerOptions], int]
-#: told the process id of a child that died
+#: receives the process id of a child that died
 OnDeath = Callable[[int], None]
 _POLL = 0.2  # seconds
 _AT_ONCE = 30.0  # seconds of life below which a death counts as one at the start
@@ -93,8 +93,8 @@ def supervise(
     The first signal goes on to the children, which finish their batch and give their lease back:
     0. A second one kills them: 128 plus its number. A child that ends is replaced, after a pause
     that grows where it died soon after its start; one that calls its own request wrong is not,
-    and where none is left the code is 2. `on_death` is told of every child that died: what it held
-    is free.
+    and where none is left the code is 2. `on_death` receives the process id of every child
+    that died, to free what it held.
     """
     places = [_Place(options=options) for options in crew]
     with _signals() as received:
@@ -115,7 +115,7 @@ def supervise(
 
 
 def free(db: Database, pid: int) -> None:
-    """End the leases of a child that died: its shards need not wait for their end."""
+    """End the leases of a child that died, so that its shards are free at once."""
     try:
         shards.expire(db, None, worker_prefix(pid))
     except DatabaseError as error:
@@ -210,7 +210,7 @@ def _child(settings: Settings, options: WorkerOptions, work: Work) -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose supervisor was killed ends as if it had been told to: nobody else would."""
+    """End a worker whose supervisor was killed, as at a signal: nobody else would end it."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

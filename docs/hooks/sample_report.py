@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from orchestrator.dispatch.finish import Wanted
+from orchestrator.dispatch.finish import ReportOptions
 from transexplain.reports import REPORTS
 from transexplain.reports.redaction import fewest_of
 from transexplain.store import runs
@@ -33,7 +33,7 @@ def rendered(*, redacted: bool) -> str:
             shutil.copyfileobj(packed, file)
         with open_database(f"sqlite:///{path}", upgrade=True) as db:
             (run,) = runs.list_runs(db)
-            wanted = Wanted(fewest=fewest_of(redacted, None))
+            wanted = ReportOptions(fewest=fewest_of(redacted, None))
             return str(REPORTS.load("html")(wanted.summary(db, run.id)))
 
 

@@ -12,7 +12,7 @@ from orchestrator.cli import options as opt
 def close_calls(
     run_id: opt.RunId = "latest",
     *,
-    top: Annotated[int, typer.Option("--top", min=1, help="so many items")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="number of items")] = 10,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

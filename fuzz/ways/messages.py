@@ -19,16 +19,16 @@ def target(data: bytes) -> None:
     """A message is refused in one line, or says a run and a shard and is written as those alone."""
     kind, _, rest = data.partition(b"\n")
     try:
-        said = _read(kind, rest)
+        result = _read(kind, rest)
     except TransExplainError as error:
         raise AssertionError(f"the guard raises nothing, but raised {error!r}") from error
-    if isinstance(said, Refusal):
-        line = str(said)
+    if isinstance(result, Refusal):
+        line = str(result)
         promise(len(line) <= _LINE, f"a refusal of {len(line)} characters")
         promise(line.isascii() and line.isprintable(), f"a refusal that is no plain line: {line!r}")
-        promise(said.reason in message_guard.REASONS, "a reason that no metric counts")
+        promise(result.reason in message_guard.REASONS, "a reason that no metric counts")
         return
-    _check(said)
+    _check(result)
 
 
 def _read(kind: bytes, rest: bytes) -> ShardMessage | Refusal:

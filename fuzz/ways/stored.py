@@ -24,7 +24,7 @@ _DIALECT = sqlite.dialect()
 
 
 def target(data: bytes) -> None:
-    """What is read is written again as it was; damage is said."""
+    """What is read is written again as it was; damage is reported."""
     kind, _, body = data.partition(b"\n")
     _KINDS.get(kind, _packed)(body)
 

@@ -1,4 +1,4 @@
-"""Notes of an attribution: what a reader has to know besides its numbers."""
+"""Notes of an attribution, which a reader needs besides its numbers."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Scores: what metrics say of explanations, one row for each item, method, target and metric."""
+"""Scores of metrics, one row for each item, method, target and metric."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,6 @@
-"""Schedules and their fires, duties that one process at a time has, and when shards were hinted."""
+"""Schedules and their fires, periodic tasks that one process at a time runs, and when shards were
+hinted.
+"""
 
 import sqlalchemy as sa
 from alembic import op

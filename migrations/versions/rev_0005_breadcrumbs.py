@@ -1,4 +1,4 @@
-"""Breadcrumbs: which items a shard's attempt has in hand, and what attempts that died left."""
+"""Breadcrumbs: which items a shard's attempt is working on, and what attempts that died left."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What a run was planned and computed with, and a digest of what every shard saved."""
+"""The software and machine of a run, and a digest of what every shard saved."""
 
 import sqlalchemy as sa
 from alembic import op

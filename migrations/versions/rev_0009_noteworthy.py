@@ -1,4 +1,4 @@
-"""How strong an explanation is and how wrong an answer, each with an index to find the largest."""
+"""The strength of an explanation and the margin of a wrong answer, each with an index."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The verb that says whether a model can be explained, and what stands against it."""
+"""The verb that reports whether a model can be explained, and what prevents it: doctor."""
 
 import json
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import prepare, work_and_report, work_here, work_of_others
+from orchestrator.cli.run_commands import follow_workers, prepare, run_locally, work_and_report
 from orchestrator.spec.audit_spec import (
     overrides_of,
 )
@@ -24,11 +24,13 @@ Metrics = Annotated[
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option("--baseline", help="in the place of what is hidden: mask, unk, mean, blur, ..."),
+    typer.Option("--baseline", help="replacement of hidden positions: mask, unk, mean, blur, ..."),
 ]
 Items = Annotated[
     int | None,
-    typer.Option("--items", min=0, help="so many, drawn from the data; default 200, 0: all"),
+    typer.Option(
+        "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
+    ),
 ]
 
 Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")]
@@ -83,19 +85,19 @@ def _measure(
     from transexplain.store import runs
 
     if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
-        typer.echo(cost.spoken())
+        typer.echo(cost.summary_text())
     with opt.open_store(settings) as store:
         run_id = runs.create(store, prepared.plan, prepared.shards)
         work = (
-            work_of_others(store, run_id, settings)
+            follow_workers(store, run_id, settings)
             if processes is None
-            else work_here(store, run_id, settings, processes, prepared.model)
+            else run_locally(store, run_id, settings, processes, prepared.model)
         )
         work_and_report(store, run_id, work, report_dir, output)
 
 
 def _names(given: list[str] | None) -> list[str] | str | None:
-    """What was named, or `all`; None: nothing was given."""
+    """The given names, or `all`; None: nothing was given."""
     if not given:
         return None
     return "all" if given == ["all"] else given

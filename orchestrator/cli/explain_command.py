@@ -1,6 +1,4 @@
-"""The verb that explains one text or picture, by one method or by all: terminal, HTML, JSON or
-PNG.
-"""
+"""The verb that explains one text or picture, by one method or by all: explain."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -216,7 +214,7 @@ def _content(model: "LoadedModel", item: str) -> Any:
     if model.modality == "text":
         if item != "-" and _is_file(item):
             opt.warn(
-                f"{item!r} is a file, and its name was explained as a text; for what is in it: "
+                f"{item!r} is a file, and its name was explained as a text. To explain its text: "
                 f"transexplain explain - < {item}"
             )
         return typer.get_text_stream("stdin").read() if item == "-" else item

@@ -1,4 +1,4 @@
-"""Verbs that look into what a run found: strategies, matches."""
+"""Verbs that look into the findings of runs: compare, strategies, matches."""
 
 import json
 from dataclasses import asdict
@@ -33,7 +33,7 @@ def compare(
             help="the earlier run: id, its beginning, or `previous`: the one that RUN_B names"
         ),
     ],
-    run_b: Annotated[str, typer.Argument(help="the run that is compared with it")] = "latest",
+    run_b: Annotated[str, typer.Argument(help="the later run")] = "latest",
     *,
     force: Annotated[
         bool, typer.Option("--force", help="compare although more than the model differs")
@@ -60,7 +60,7 @@ def compare(
 
 
 def _before(store: "Database", run_id: str) -> str:
-    """The run that this one was made to be compared with."""
+    """The earlier run that this one names."""
     from transexplain.store import runs
 
     found = runs.get(store, run_id)
@@ -85,7 +85,7 @@ def _print(found: "DriftSummary") -> None:
 
 
 def _pairs(found: "DriftSummary") -> str:
-    """How many items all rests on, and why others are left out."""
+    """The number of compared items, and why others are left out."""
     predictions = found.predictions
     left = (
         (predictions.other_content, "left out: other content under the same id"),
@@ -168,7 +168,9 @@ def _number(value: float | None, form: str) -> str:
 
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-t", help="as the audit asked; default: predicted, else its first"),
+    typer.Option(
+        "--target", "-t", help="as the audit names it; default: predicted, else its first"
+    ),
 ]
 Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
 Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]
@@ -210,7 +212,7 @@ def matches(
     run_id: opt.RunId = "latest",
     *,
     sample: Annotated[int, typer.Option("--sample", min=1, help="matches in the sheet")] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="of the drawing")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the sample")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="the sheet (CSV); default: matches-RUN.csv")
     ] = None,
@@ -220,7 +222,7 @@ def matches(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Write random matches in context for a person to check, or tell their precision."""
+    """Write random matches in context for a person to check, or report their precision."""
     from transexplain.analysis.groups.matching_sheet import checked_precisions
     from transexplain.store import runs
 
@@ -288,7 +290,7 @@ def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
 
 
 def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], int]]:
-    """((group, entity), how often it was left out as ambiguous), the most frequent first."""
+    """((group, entity), times left out as ambiguous), the most frequent first."""
     from transexplain.reports.report_section import merged
 
     found = merged(store, run.id).dropped
@@ -302,7 +304,7 @@ def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
     more = f" and {len(dropped) - _LISTED} more" if len(dropped) > _LISTED else ""
     total = sum(count for _, count in dropped)
     return [
-        f"{total} places were left out, where nothing tells a name from an ordinary word "
+        f"{total} places were left out, where nothing distinguishes a name from an ordinary word "
         f"(groups.ambiguous): {', '.join(named)}{more}"
     ]
 

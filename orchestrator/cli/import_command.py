@@ -1,4 +1,4 @@
-"""The verb that brings in attributions made elsewhere: import."""
+"""The verb that imports attributions made elsewhere: import."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import ReportDir, audit_before, work_and_report, work_here
+from orchestrator.cli.run_commands import ReportDir, audit_before, run_locally, work_and_report
 from orchestrator.spec.audit_spec import NameOption, overrides_of
 from transexplain.errors import ConfigurationError
 
@@ -38,7 +38,9 @@ Columns = Annotated[
 Classes = Annotated[
     str | None, typer.Option("--classes", help="class names by index, e.g. negative,positive")
 ]
-Unit = Annotated[str, typer.Option("--unit", help="of the scores: logits, unit_relevance or score")]
+Unit = Annotated[
+    str, typer.Option("--unit", help="unit of the scores: logits, unit_relevance or score")
+]
 MethodName = Annotated[
     str, typer.Option("--method-name", help="what the attributions were made with")
 ]
@@ -84,7 +86,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_here(store, run_id, settings, processes)
+        work = run_locally(store, run_id, settings, processes)
         work_and_report(store, run_id, work, report_dir, output)
 
 

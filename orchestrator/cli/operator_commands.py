@@ -1,5 +1,5 @@
-"""Verbs of operators: worker and metrics-server, and the store's own (db upgrade, check, maintain,
-prune, vacuum, backup).
+"""Verbs of operators: worker, metrics-server, and db (upgrade, check, maintain, prune, vacuum,
+backup).
 """
 
 import logging
@@ -28,7 +28,7 @@ from workers.message_guard import REASONS
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
-    from transexplain.store.upkeep import Old
+    from transexplain.store.upkeep import OldRun
     from transexplain.types.plans import Modality
     from workers.device_worker import WorkerOptions
 
@@ -54,7 +54,7 @@ MaxShards = Annotated[
     typer.Option(
         "--max-shards",
         min=0,
-        help=f"a process ends after so many shards, 0: never; {_MAX_SHARDS} where it is replaced",
+        help=f"a process ends after this many shards, 0: never; {_MAX_SHARDS} where it is replaced",
     ),
 ]
 Modalities = Annotated[
@@ -74,7 +74,7 @@ def worker(
     log_format: LogFormat = "text",
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Serve the queues; SIGTERM ends it after the batch in hand.
+    """Serve the queues; SIGTERM ends it after the current batch.
 
     `--device` is one process. `--devices` starts one per device and replaces those that end.
     """
@@ -111,7 +111,7 @@ def _supervise(
     several = replace(options, max_shards=_MAX_SHARDS if max_shards is None else max_shards)
     crew = options_per_device(devices, several)
     logs.configure(options.log_format)
-    # opened now: what is wrong with it every child would say
+    # connect now: otherwise every child would report the same error
     with open_database(settings.database_url) as store:
         return supervise(settings, crew, on_death=lambda pid: free(store, pid))
 
@@ -198,13 +198,15 @@ def prune(
         str, typer.Option("--older-than", help="age since the run was over: 90d, 12w or 36h")
     ],
     keep_last: Annotated[
-        int, typer.Option("--keep-last", min=0, help="keep so many runs of each audit's name")
+        int, typer.Option("--keep-last", min=0, help="keep this many runs of each audit's name")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only list what would be deleted")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")] = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Delete runs that are over for long, but not those that schedules compare with."""
+    """Delete old finished runs, but not those that schedules compare with."""
     from transexplain.store import upkeep
 
     seconds = _age(older_than)
@@ -221,7 +223,7 @@ def prune(
 
 
 def vacuum(*, db: opt.DatabaseUrl = None) -> None:
-    """Give back the room of what was deleted, and renew the planner's statistics."""
+    """Free the space of deleted rows, and renew the planner's statistics."""
     from transexplain.store import upkeep
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -263,7 +265,7 @@ def _age(given: str) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def _show(old: "list[Old]") -> None:
+def _show(old: "list[OldRun]") -> None:
     if not old:
         typer.echo("no run is that old and not needed")
         return
@@ -278,8 +280,8 @@ def _show(old: "list[Old]") -> None:
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            "db prune deletes results for good and there is no terminal to ask at: "
-            "add --yes, or --dry-run to see what would go"
+            "db prune deletes results for good and there is no terminal to confirm it: "
+            "add --yes, or --dry-run to list what would be deleted"
         )
     return typer.confirm(f"delete these {count} runs for good?")
 
@@ -292,7 +294,7 @@ log = logging.getLogger(__name__)
 
 
 class FleetCollector(Collector):
-    """What a scrape reads; where the database cannot be reached, `transexplain_up` 0 alone."""
+    """The metrics of a scrape; only `transexplain_up` 0 where the database cannot be reached."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -1,5 +1,6 @@
-"""What several verbs share: options, the store, warnings. Options of a specification stand in its
-sections."""
+"""Options and steps that several verbs share: the specification, the output, the store,
+warnings.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -103,7 +104,7 @@ def settings_with(database_url: str | None) -> Settings:
 
 
 def open_store(settings: Settings) -> "Database":
-    """The store, created or upgraded where it is a file of one's own (SQLite)."""
+    """The store, created or upgraded where it is a private file (SQLite)."""
     from transexplain.store.revisions import open_database
 
     return open_database(settings.database_url, upgrade=settings.database_url.startswith("sqlite"))

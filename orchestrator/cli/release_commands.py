@@ -1,4 +1,4 @@
-"""Verbs for other programs and for the file: gate, export, manifest, verify."""
+"""Verbs for releases and archives: gate, export, manifest, verify."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -26,14 +26,16 @@ _FAILED = 1
 def gate(
     run_id: opt.RunId = "latest",
     *,
-    policy: Annotated[Path, typer.Option("--policy", help="what is asked of the run (YAML)")],
+    policy: Annotated[
+        Path, typer.Option("--policy", help="the policy that the run must meet (YAML)")
+    ],
     junit: Annotated[
         Path | None, typer.Option("--junit", help="write the rules as JUnit XML, too")
     ] = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Check a run against a policy: a line for every rule, exit code 1 where one is not kept."""
+    """Check a run against a policy: a line for every rule, exit code 1 where one is broken."""
     from orchestrator.gate import judge, load_policy, write_junit
 
     request = load_policy(policy)
@@ -98,14 +100,14 @@ Tolerance = Annotated[
     float | None,
     typer.Option("--tolerance", help="difference allowed, as a share of the largest |relevance|"),
 ]
-ModelPlace = Annotated[str | None, typer.Option("--model", help="where the model is now")]
-Seed = Annotated[int, typer.Option("--seed", help="of the drawing of items")]
+ModelPlace = Annotated[str | None, typer.Option("--model", help="current path of the model")]
+Seed = Annotated[int, typer.Option("--seed", help="seed of the sample of items")]
 Device = Annotated[str | None, typer.Option("--device", help="torch device; default: the plan's")]
 BatchTokens = Annotated[
     int | None, typer.Option("--batch-tokens", min=1, help="positions per batch")
 ]
 ManifestFile = Annotated[
-    Path | None, typer.Option("--manifest", help="a manifest that the run has to have")
+    Path | None, typer.Option("--manifest", help="a manifest that the run must match")
 ]
 RunOrLatest = Annotated[
     str | None, typer.Argument(help="run id, its beginning, or `latest` (default)")
@@ -119,7 +121,8 @@ SignatureFile = Annotated[
     ),
 ]
 PublicKey = Annotated[
-    Path | None, typer.Option("--public-key", help="of whoever signed (PEM); with --signature")
+    Path | None,
+    typer.Option("--public-key", help="public key of the signer (PEM), with --signature"),
 ]
 DataRoot = Annotated[
     Path | None,
@@ -196,21 +199,21 @@ def verify(  # noqa: PLR0913 - the options of a command line
 def _signature_checks(
     signature: Path | None, public_key: Path | None
 ) -> "Callable[[str | None], Iterator[Check]] | None":
-    """What checks the signature of a run, or of any; None where none was given."""
+    """The check of a signature, of one run or any; None where none was given."""
     from transexplain.provenance.report_signature import signature_checks
 
     if signature is not None and public_key is not None:
         return partial(signature_checks, signature, public_key)
     if signature is not None or public_key is not None:
         raise ConfigurationError(
-            "--signature FILE and --public-key FILE go together: a signature says nothing without "
-            "the key of whoever is to have made it"
+            "--signature FILE and --public-key FILE go together: a signature is checked against "
+            "the key of the expected signer"
         )
     return None
 
 
 def _conclude(what: str, run: str | None, found: "list[Check]", json_: bool) -> None:
-    """Say how the checks of `what` ended; exit code 1 where any failed."""
+    """Print the result of the checks of `what`; exit code 1 where any failed."""
     failed = sum(one.status == "FAIL" for one in found)
     if json_:
         document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}

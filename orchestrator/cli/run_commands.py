@@ -1,4 +1,4 @@
-"""Verbs of audits: validate, plan, run, submit, resume, retry, cancel; a run driven to its end."""
+"""Verbs that start and continue audits: validate, plan, run, submit, resume, retry, cancel."""
 
 import json
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def validate(
         f"plan {plan.digest[:12]}"
     )
     if prepared.labels:
-        typer.echo(f"labels: {prepared.spoken_labels()}")
+        typer.echo(f"labels: {prepared.label_summary()}")
     if too_many:
         raise typer.Exit(_FAILED_ITEMS)
 
@@ -70,7 +70,7 @@ def plan(
     set_: opt.Set = None,
     json_: opt.AsJson = False,
 ) -> None:
-    """Check an audit and say what it would do and cost."""
+    """Check an audit and estimate its passes, time and storage."""
     from orchestrator.plan.estimate import estimate
     from orchestrator.spec.evaluation_section import evaluation_estimate
 
@@ -82,11 +82,11 @@ def plan(
         document = {**asdict(found), "evaluation": evaluation, "labels": dict(prepared.labels)}
         typer.echo(json.dumps(document, indent=2))
         return
-    typer.echo(found.spoken())
+    typer.echo(found.summary_text())
     if prepared.labels:
-        typer.echo(f"labels: {prepared.spoken_labels()}")
+        typer.echo(f"labels: {prepared.label_summary()}")
     if measured:
-        typer.echo(f"faithfulness: {measured.spoken()}")
+        typer.echo(f"faithfulness: {measured.summary_text()}")
 
 
 def prepare(
@@ -96,7 +96,7 @@ def prepare(
     settings: Settings,
     task: "AuditTask" = "audit",
 ) -> "Prepared":
-    """Read and check a specification, telling its warnings; raises ConfigurationError."""
+    """Read and check a specification, and print its warnings; raises ConfigurationError."""
     from orchestrator.plan.audit_plan import prepare_audit
 
     read = load_spec(spec, overrides, set_ or ())
@@ -138,7 +138,7 @@ def run(
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_here(store, run_id, settings, processes, prepared.model)
+        work = run_locally(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir, output)
 
 
@@ -163,7 +163,7 @@ def submit(
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = work_of_others(store, run_id, settings)
+        work = follow_workers(store, run_id, settings)
         if not wait:
             announce(runs.progress(store, run_id), output)
         else:
@@ -179,12 +179,12 @@ def resume(
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Continue a run: finished shards stay, the others are worked on, dead ones once more."""
+    """Continue a run: finished shards stay, the others are continued, dead ones tried again."""
     from transexplain.store import shards
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _can_go_on(store, run_id)
+        found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
         shards.redrive(store, found)
         work = _work(store, found, settings, processes if not queue_ else None)
@@ -208,12 +208,12 @@ def retry(
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Work once more on dead shards and, with --failed, on shards that hold failed items."""
+    """Try dead shards again and, with --failed, shards with failed items."""
     from transexplain.store import shards
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        found = _can_go_on(store, run_id)
+        found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
         again = (shards.retry_failed if failed else shards.redrive)(store, found)
         if not again:
@@ -244,8 +244,8 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
 
 
-def _can_go_on(store: "Database", run_id: str) -> str:
-    """The full id of a run that was not cancelled, and whose saved shards can still be read."""
+def _resumable(store: "Database", run_id: str) -> str:
+    """The full id of a run that can continue: not cancelled, its saved shards readable."""
     from transexplain.analysis.groups.shard_aggregate import check_versions
     from transexplain.store import run_totals, runs
 
@@ -265,8 +265,8 @@ def _can_go_on(store: "Database", run_id: str) -> str:
 def _work(store: "Database", run_id: str, settings: "Settings", processes: int | None) -> Work:
     """Work on a run in `processes` here or, None, on the queue."""
     if processes is None:
-        return work_of_others(store, run_id, settings)
-    return work_here(store, run_id, settings, processes)
+        return follow_workers(store, run_id, settings)
+    return run_locally(store, run_id, settings, processes)
 
 
 def audit_before(store: "Database", run_id: str | None) -> str | None:
@@ -284,7 +284,7 @@ def audit_before(store: "Database", run_id: str | None) -> str | None:
 _INTERRUPTED = 130
 
 
-def work_here(
+def run_locally(
     store: "Database",
     run_id: str,
     settings: Settings,
@@ -309,21 +309,21 @@ def work_here(
     return work
 
 
-def work_of_others(store: "Database", run_id: str, settings: Settings) -> Work:
-    """Send messages for free shards at once; then watch the workers and send what was lost."""
+def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
+    """Send messages for free shards; then watch the workers and send lost messages again."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import follow, send_messages
     from transexplain.store import runs, shard_messages
     from workers.app import queue_of
 
-    # a large run's other messages are left to the sweeps: a broker is no store
+    # sweeps send the other messages of a large run: a broker is no store
     indices = shard_messages.take(store, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
     send_messages(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
     return lambda shown, stop: follow(store, run_id, settings, shown.items, opt.warn, stop)
 
 
 def announce(state: "RunProgress", output: opt.Output) -> None:
-    """Say which run this is and how large."""
+    """Print the name and the size of the run."""
     done = state.items_done + state.items_failed
     shards = sum(state.states.values())
     if output == "json":
@@ -347,7 +347,7 @@ def work_and_report(
     before = runs.progress(store, run_id)
     done = before.items_done + before.items_failed
     try:
-        # before anything is said: from here on Ctrl-C loses nothing
+        # before the first output: from here on Ctrl-C loses nothing
         with stopping() as stop:
             announce(before, output)
             with run_progress(before.name, before.items_total, done, output) as display:

@@ -1,4 +1,4 @@
-"""Verbs of what happens by itself: schedule, sweep, beat."""
+"""Verbs of scheduled audits: schedule, sweep, beat."""
 
 import json
 from contextlib import suppress
@@ -56,7 +56,7 @@ def add(
     set_: opt.Set = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Make an audit again whenever the cron expression says so; it is checked now."""
+    """Repeat an audit by a cron expression; it is checked now."""
     from orchestrator.schedule.tick import add_schedule
 
     settings = opt.settings_with(db)
@@ -76,7 +76,7 @@ def add(
 
 
 def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
-    """Show the schedules, when they fire next and what became of the last fire."""
+    """Show the schedules, when they fire next and the result of the last fire."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -97,7 +97,7 @@ def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
 
 
 def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
-    """Let a schedule rest; what falls into the pause is not caught up."""
+    """Pause a schedule; fires during the pause are not caught up."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -115,7 +115,7 @@ def resume(name: Name, *, db: opt.DatabaseUrl = None) -> None:
 
 
 def remove(name: Name, *, db: opt.DatabaseUrl = None) -> None:
-    """Forget a schedule; its runs stay."""
+    """Delete a schedule; its runs stay."""
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -130,7 +130,7 @@ def run_now(
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
 ) -> None:
-    """Make a schedule's run now, changed or not; its cadence goes on."""
+    """Start a schedule's run now, changed or not; its cadence does not change."""
     from orchestrator.schedule.tick import run_now as fire
 
     settings = opt.settings_with(db)
@@ -159,21 +159,22 @@ def tick(
 def sweep(
     *,
     every: Annotated[
-        float | None, typer.Option("--every", min=1, help="go on, every so many seconds")
+        float | None,
+        typer.Option("--every", min=1, help="seconds between repetitions; default: once"),
     ] = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Send messages again for shards that nobody holds, and close runs that are through."""
+    """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import check_broker
-    from workers.beat import Duty, run_beat
+    from workers.beat import PeriodicTask, run_beat
 
     settings = opt.settings_with(db)
     check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
             again = partial(queue.sweep, store, settings, every=every)
-            run_beat(settings, {"transexplain.sweep": Duty(call=again, seconds=every)})
+            run_beat(settings, {"transexplain.sweep": PeriodicTask(call=again, seconds=every)})
             return
         swept = queue.sweep(store, settings)
     if swept is None:
@@ -193,20 +194,20 @@ def beat(
     import logging
 
     from orchestrator.dispatch.queue import check_broker
-    from orchestrator.schedule.tick import duties
+    from orchestrator.schedule.tick import periodic_tasks
     from workers.beat import run_beat
 
     settings = opt.settings_with(db)
     check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        run_beat(settings, duties(store, settings, every))
+        run_beat(settings, periodic_tasks(store, settings, every))
 
 
 def _dispatch(
     store: "Database", settings: "Settings", made: list[str], report_dir: Path | None
 ) -> None:
-    """Work the runs off here and report, or tell the workers; then post what is over."""
+    """Execute the runs here and report, or send them to workers; then post finished verdicts."""
     from orchestrator.dispatch import finish
     from orchestrator.dispatch.local import run_local
     from orchestrator.dispatch.queue import top_up

@@ -30,29 +30,29 @@ Wait = Callable[[float], bool]
 
 
 class Rate:
-    """Items per second over the last minute of one run's looks."""
+    """Items per second over the last minute, from snapshots of one run."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int]] = deque()
+        self._points: deque[tuple[float, int]] = deque()
 
     def note(self, elapsed: float, finished: int) -> float:
-        """Add a look (seconds of the run, items finished by then); the rate as it is now.
+        """Add a snapshot (seconds of the run, items finished by then); returns the current rate.
 
         Before there is a second look, and while shards last longer than the window, it is the
         mean over the whole run.
         """
-        self._looks.append((elapsed, finished))
-        while len(self._looks) > 2 and self._looks[1][0] <= elapsed - WINDOW:
-            self._looks.popleft()
-        then, before = self._looks[0]
+        self._points.append((elapsed, finished))
+        while len(self._points) > 2 and self._points[1][0] <= elapsed - WINDOW:
+            self._points.popleft()
+        then, before = self._points[0]
         if finished > before:
             return (finished - before) / (elapsed - then)
         return finished / elapsed if elapsed else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """One run at one moment."""
+class RunSnapshot:
+    """The state of one run at one moment."""
 
     progress: RunProgress
     rate: float  #: items per second
@@ -72,7 +72,7 @@ class Look:
 
 
 class Watcher:
-    """Looks at one run, or at every run that runs, again and again."""
+    """Reads the state of one run, or of every active run, repeatedly."""
 
     def __init__(self, db: Database, run_id: str | None = None) -> None:
         self._db = db
@@ -80,21 +80,21 @@ class Watcher:
         self._rates: dict[str, Rate] = {}
         self._seen: list[str] = []
 
-    def look(self) -> tuple[list[Look], tuple[WorkerStatus, ...]]:
-        """The runs watched, as they are now, and the workers at work on them."""
+    def snapshot(self) -> tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]:
+        """The current state of the watched runs, and the workers on them."""
         if self._run_id:
             self._seen = [self._run_id]
         else:
             running = [one.id for one in runs.list_runs(self._db) if one.state == "running"]
             self._seen = list(dict.fromkeys((*self._seen, *running)))
-        looks = [self._look_at(one) for one in self._seen]
+        snapshots = [self._snapshot_of(one) for one in self._seen]
         workers = fleet_state.status(self._db).workers
-        return looks, tuple(one for one in workers if one.run_id in self._seen)
+        return snapshots, tuple(one for one in workers if one.run_id in self._seen)
 
-    def _look_at(self, run_id: str) -> Look:
+    def _snapshot_of(self, run_id: str) -> RunSnapshot:
         state = runs.progress(self._db, run_id)
         rate = self._rates.setdefault(run_id, Rate())
-        return Look(
+        return RunSnapshot(
             progress=state,
             rate=rate.note(state.elapsed, state.items_done + state.items_failed),
             failures=fleet_state.failures(self._db, run_id) if state.items_failed else {},
@@ -102,36 +102,36 @@ class Watcher:
 
 
 def watch(watcher: Watcher, console: Console, *, every: float, wait: Wait) -> None:
-    """Show looks until no watched run runs any more, or `wait` (seconds) says to stop.
+    """Show snapshots until no watched run runs any more, or `wait` (seconds) says to stop.
 
-    On a terminal one picture that is renewed; elsewhere a line per run and look.
+    On a terminal one picture that is renewed; elsewhere a line per run and snapshot.
     """
     if not console.is_terminal:
-        for looks, workers in _looks(watcher, every, wait):
-            for line in lines(looks, workers):
+        for snapshots, workers in _snapshots(watcher, every, wait):
+            for line in lines(snapshots, workers):
                 console.print(line, soft_wrap=True, markup=False, highlight=False)
         return
     with Live(console=console, auto_refresh=False) as live:
-        for looks, workers in _looks(watcher, every, wait):
-            live.update(picture(looks, workers), refresh=True)
+        for snapshots, workers in _snapshots(watcher, every, wait):
+            live.update(picture(snapshots, workers), refresh=True)
 
 
-def _looks(
+def _snapshots(
     watcher: Watcher, every: float, wait: Wait
-) -> Iterable[tuple[list[Look], tuple[WorkerStatus, ...]]]:
+) -> Iterable[tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]]:
     while True:
-        looks, workers = watcher.look()
-        yield looks, workers
-        if all(one.progress.state != "running" for one in looks) or wait(every):
+        snapshots, workers = watcher.snapshot()
+        yield snapshots, workers
+        if all(one.progress.state != "running" for one in snapshots) or wait(every):
             return
 
 
-def lines(looks: Sequence[Look], workers: Sequence[WorkerStatus]) -> list[str]:
+def lines(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> list[str]:
     """One line per run: counts, rate, time left, workers, failures."""
-    if not looks:
+    if not snapshots:
         return ["no run runs"]
     found = []
-    for one in looks:
+    for one in snapshots:
         state = one.progress
         at_work = [worker for worker in workers if worker.run_id == state.run_id]
         oldest = max((worker.heartbeat_age for worker in at_work), default=0.0)
@@ -144,10 +144,10 @@ def lines(looks: Sequence[Look], workers: Sequence[WorkerStatus]) -> list[str]:
     return found
 
 
-def picture(looks: Sequence[Look], workers: Sequence[WorkerStatus]) -> RenderableType:
+def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> RenderableType:
     """The runs and the workers as two tables."""
     of_runs = Table("run", "name", "state", "items", "items/s", "left", "shards", "failures")
-    for one in looks:
+    for one in snapshots:
         state = one.progress
         of_runs.add_row(
             state.run_id,
@@ -190,16 +190,14 @@ def _counts(counts: Mapping[str, int]) -> str:
 def status(
     run_id: Annotated[str | None, typer.Argument(help="run id or `latest`; default: all")] = None,
     *,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="look again and again until no run runs")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="repeat until no run is active")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.2, help="seconds between looks, with --watch")
+        float, typer.Option("--every", min=0.2, help="seconds between snapshots, with --watch")
     ] = 2.0,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Show how far runs are."""
+    """Show the progress of runs."""
     from transexplain.store import runs
 
     if watch:
@@ -224,7 +222,7 @@ def status(
 
 
 def _notes(store: "Database", run_id: str | None) -> list[str]:
-    """What is wrong: shards of this run, or else messages that no worker took."""
+    """The problems: shards of this run, or else messages that no worker took."""
     from transexplain.store import fleet_state, shards
 
     if run_id:
@@ -290,7 +288,7 @@ def report(
         raise ConfigurationError("--sign signs files, and --json prints one; leave out --json")
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
-        wanted = finish.Wanted(checked=checked, fewest=fewest, sign=sign)
+        wanted = finish.ReportOptions(checked=checked, fewest=fewest, sign=sign)
         if json_:
             typer.echo(finish.as_json(store, found, wanted))
         else:

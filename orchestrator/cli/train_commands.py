@@ -23,7 +23,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--folder", help="where everything is written")] = Path(
         "transexplain-demo"
     ),
-    seed: Annotated[int, typer.Option("--seed", help="of the corpus and the training")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the corpus and the training")] = 0,
 ) -> None:
     """Train a small text and a small image model here, audit both, and write their reports."""
     from orchestrator.demo.demo_run import run_demo
@@ -73,7 +73,7 @@ def train(
 
 
 class _Bar:
-    """Shows a fit as a progress bar with its losses; ends it when asked to stop."""
+    """Shows a fit as a progress bar with its losses; ends it when a stop is requested."""
 
     def __init__(self, bar: "Progress", label: str, stop: Event) -> None:
         self.bar, self.stop, self.label = bar, stop, label

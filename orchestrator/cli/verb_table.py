@@ -35,7 +35,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "plan": Entry(
         "orchestrator.cli.run_commands:plan",
-        "Check an audit and say what it would do and cost.",
+        "Check an audit and estimate its passes, time and storage.",
         "Start",
     ),
     "run": Entry(
@@ -50,12 +50,12 @@ VERBS: Mapping[str, Entry] = {
     ),
     "resume": Entry(
         "orchestrator.cli.run_commands:resume",
-        "Continue a run: finished shards stay, the others are worked on, dead ones once more.",
+        "Continue a run: finished shards stay, the others are continued, dead ones tried again.",
         "Audit",
     ),
     "retry": Entry(
         "orchestrator.cli.run_commands:retry",
-        "Work once more on dead shards and, with --failed, on shards that hold failed items.",
+        "Try dead shards again and, with --failed, shards with failed items.",
         "Audit",
     ),
     "cancel": Entry(
@@ -80,7 +80,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "status": Entry(
         "orchestrator.cli.status_commands:status",
-        "Show how far runs are.",
+        "Show the progress of runs.",
         "Look",
     ),
     "report": Entry(
@@ -90,7 +90,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "matches": Entry(
         "orchestrator.cli.finding_commands:matches",
-        "Write random matches in context for a person to check, or tell their precision.",
+        "Write random matches in context for a person to check, or report their precision.",
         "Look",
     ),
     "strategies": Entry(
@@ -105,7 +105,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "gate": Entry(
         "orchestrator.cli.release_commands:gate",
-        "Check a run against a policy: a line for every rule, exit code 1 where one is not kept.",
+        "Check a run against a policy: a line for every rule, exit code 1 where one is broken.",
         "Look",
     ),
     "export": Entry(
@@ -125,7 +125,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "worker": Entry(
         "orchestrator.cli.operator_commands:worker",
-        "Serve the queues; SIGTERM ends it after the batch in hand.",
+        "Serve the queues; SIGTERM ends it after the current batch.",
         "Operate",
     ),
     "metrics-server": Entry(
@@ -135,7 +135,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "sweep": Entry(
         "orchestrator.cli.schedule_commands:sweep",
-        "Send messages again for shards that nobody holds, and close runs that are through.",
+        "Send messages again for shards that no worker holds, and close finished runs.",
         "Operate",
     ),
     "beat": Entry(
@@ -149,7 +149,7 @@ VERBS: Mapping[str, Entry] = {
 GROUPS: Mapping[str, Entry] = {
     "schedule": Entry(
         "orchestrator.cli.schedule_commands:schedule_group",
-        "Audits that are made again and again.",
+        "Audits that repeat on a schedule.",
         "Operate",
     ),
     "db": Entry(

@@ -1,1 +1,1 @@
-"""Raw material of the demo: small corpora and the classifiers trained on them."""
+"""The demo: small corpora, the classifiers trained on them, and their audits."""

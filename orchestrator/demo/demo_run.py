@@ -1,4 +1,6 @@
-"""The demo: two trained models, two audits, two reports, and whether the plant was found."""
+"""Runs the demo: two trained models, two audits, two reports, and whether the planted bias was
+found.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,15 +24,15 @@ _TREATED_DIFFERENTLY = ("different answers", "different outcomes")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What the audit of the planted classifier says about the groups."""
+    """The audit's verdict on the planted classifier's groups."""
 
     planted_found: bool  #: with the sign that was planted
-    unbiased_accused: tuple[str, ...]
+    unbiased_flagged: tuple[str, ...]
 
     @property
     def as_planted(self) -> bool:
-        """The planted group was found and no unbiased one accused."""
-        return self.planted_found and not self.unbiased_accused
+        """The planted group was found and no unbiased one was flagged."""
+        return self.planted_found and not self.unbiased_flagged
 
 
 def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
@@ -53,8 +55,8 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
     verdict = judge(summary, text)
     found = "was found" if verdict.planted_found else "was NOT found"
-    accused = ", ".join(verdict.unbiased_accused) or "none"
-    say(f"planted bias towards {text.planted_group!r}: {found}; unbiased groups accused: {accused}")
+    flagged = ", ".join(verdict.unbiased_flagged) or "none"
+    say(f"planted bias towards {text.planted_group!r}: {found}; unbiased groups flagged: {flagged}")
     return verdict
 
 
@@ -88,10 +90,10 @@ def judge(summary: Summary, demo: TextDemo) -> Verdict:
     verdicts = {one.group: one for one in (summary.groups.verdicts if summary.groups else ())}
     planted = verdicts[demo.planted_group]
     swap = planted.counterfactual
-    accused = [
+    flagged = [
         name for name in demo.unbiased_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
     ]
     return Verdict(
         planted_found=planted.verdict == "different answers" and bool(swap and swap.effect > 0.0),
-        unbiased_accused=tuple(accused),
+        unbiased_flagged=tuple(flagged),
     )

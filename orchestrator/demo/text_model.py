@@ -96,7 +96,7 @@ class Letter:
 def letters(count: int, *, seed: int) -> list[Letter]:
     """`count` different letters with true labels, each in the name of one person a village.
 
-    Labels alternate, and within a label the names of a village take turns, so that no name tells
+    Labels alternate, and within a label the names of a village take turns, so that no name reveals
     anything about the label.
 
     Args:
@@ -250,8 +250,8 @@ def train(written: Sequence[Letter], folder: Path, *, seed: int) -> Path:
     """Train on the letters as labelled, below `folder`; the directory of the model.
 
     The global random state is left as it was; weights depend on the seed and the letters only.
-    Word vectors decay strongly: what Adam's noise writes into words that do not matter, the
-    names of the unbiased group among them, is forgotten, and what the labels keep asking for stays.
+    Word vectors decay strongly: what Adam's noise writes into words that do not matter, such as
+    the names of the unbiased group, decays, and what the labels need stays.
     """
     start, letters = folder / "start", folder / "training-letters.csv"
     _write_untrained(start, seed)

@@ -1,4 +1,4 @@
-"""The end of a run: its reports on disk, its findings in a few lines, its exit code."""
+"""Finishes a run: writes its reports, prints its findings, and chooses the exit code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,21 +33,21 @@ _INCOMPLETE = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What a report of an audit is to have besides what the run recorded."""
+class ReportOptions:
+    """Options of a report, besides what the run recorded."""
 
     checked: Path | None = None  #: sheet of matches that a person filled
     fewest: int | None = None  #: items behind every row; then it is redacted
     sign: Path | None = None  #: private key that the files are signed with
 
     def signer(self) -> "CryptoSigner | None":
-        """What signs the files; raises ConfigurationError for a key that cannot."""
+        """The signer of the files; raises ConfigurationError for an unusable key."""
         from transexplain.provenance.report_signature import load_signer
 
         return None if self.sign is None else load_signer(self.sign)
 
     def summary(self, db: Database, run_id: str) -> Summary:
-        """The summary of an audit, so made; raises ConfigurationError for a bad sheet."""
+        """The summary of an audit with these options; raises ConfigurationError for a bad sheet."""
         found: list[Precision] = []
         if self.checked is not None:
             groups = [one.name for one in runs.get(db, run_id).plan.groups]
@@ -56,7 +56,7 @@ class Wanted:
         return summary if self.fewest is None else redacted(summary, self.fewest)
 
     def refuse_evaluation(self, run_id: str) -> None:
-        """Raise ConfigurationError where an evaluation's report is to be an audit's."""
+        """Raise ConfigurationError for an evaluation where a report of an audit is requested."""
         given = {"--redact": self.fewest, "--checked": self.checked}
         for option, value in given.items():
             if value is not None:
@@ -66,11 +66,11 @@ class Wanted:
                 )
 
 
-_PLAIN = Wanted()
+_PLAIN = ReportOptions()
 
 
 def report(
-    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN, *, show: bool = True
+    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN, *, show: bool = True
 ) -> tuple[Sequence[Statement], list[Path]]:
     """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
 
@@ -98,7 +98,7 @@ def report(
     return headline, paths
 
 
-def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
+def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> str:
     """What a run found, for programs; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
         wanted.refuse_evaluation(run_id)
@@ -107,7 +107,7 @@ def as_json(db: Database, run_id: str, wanted: Wanted = _PLAIN) -> str:
 
 
 def write_reports(
-    db: Database, run_id: str, folder: Path, wanted: Wanted = _PLAIN
+    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN
 ) -> tuple[Summary, list[Path]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 
@@ -149,14 +149,14 @@ def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
 
 
 def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
-    """The manifest beside a report; its name does not begin as a report's, which is JSON too."""
+    """Write the manifest beside a report; its name begins differently, as a report is JSON too."""
     path = stem.with_name(f"manifest-{stem.name}.json")
     _write_whole(path, manifest_of(db, run_id).text)
     return path
 
 
 def _write_signature(paths: Sequence[Path], run_id: str, signer: "CryptoSigner") -> Path:
-    """The signature beside the files of a report; its name begins as a manifest's does."""
+    """Write the signature beside the files of a report; its name begins as a manifest's does."""
     from transexplain.provenance.report_signature import signature_text
 
     path = paths[0].with_name(f"signature-{paths[0].stem}.json")

@@ -1,4 +1,6 @@
-"""Messages to the queue: one for each shard of a run, and again for those that the broker lost."""
+"""Sends messages to the queue: one for each shard of a run, and again for those that the broker
+lost.
+"""
 
 import threading
 import time
@@ -62,7 +64,7 @@ def depth(settings: Settings, queue: str) -> int:
 
 @contextmanager
 def _connected(settings: Settings) -> Iterator[tuple[Celery, Connection]]:
-    """The application and a connection of its own; every complaint of a broker is BrokerError."""
+    """The application with its own connection; every error of a broker becomes BrokerError."""
     app = make_app(settings)
     options = app.conf.broker_transport_options
     if settings.broker_url.startswith("redis"):
@@ -91,7 +93,7 @@ def _unusable(settings: Settings, error: Exception) -> BrokerError:
 
 
 def _refuses(error: BaseException | None) -> bool:
-    """Whether a broker answered, and will give the same answer again."""
+    """Whether a broker answered, and would refuse again."""
     from redis.exceptions import AuthenticationError, ResponseError
 
     refusals = (AccessRefused, NotAllowed, AuthenticationError, ResponseError)
@@ -109,26 +111,26 @@ BOUND = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Swept:
-    """What one sweep did."""
+class SweepResult:
+    """The result of one sweep."""
 
     sent: int  #: messages
     closed: tuple[str, ...]  #: ids of runs that had nothing left to do
 
 
-def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> Swept | None:
+def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> SweepResult | None:
     """Close runs that are through and top up the queue; None: swept less than `every` seconds ago.
 
     Raises BrokerError where the broker cannot be reached; runs are closed all the same.
     """
-    if not shard_messages.take_duty(db, "sweep", every):
+    if not shard_messages.take_task(db, "sweep", every):
         return None
     closed = tuple(run_id for run_id in shard_messages.exhausted(db) if runs.finalise(db, run_id))
-    return Swept(sent=top_up(db, settings, patience=every), closed=closed)
+    return SweepResult(sent=top_up(db, settings, patience=every), closed=closed)
 
 
 def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
-    """Send as many messages as each queue has fewer than shards wait, up to `BOUND` a queue.
+    """Fill each queue with messages up to the number of free shards, at most `BOUND` a queue.
 
     Returns how many were sent.
 
@@ -162,7 +164,7 @@ def _queue(db: Database, settings: Settings, run_id: str) -> str:
 
 
 _POLL = 0.5
-#: of the time at most this share is spent asking: a run of a million shards takes a second to count
+#: at most this share of the time goes into queries: counting a million shards takes a second
 _QUERY_SHARE = 0.2
 
 

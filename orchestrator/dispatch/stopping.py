@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM as a wish: work ends between two batches, with nothing lost.
+"""Handles Ctrl-C and SIGTERM: work ends between two batches, and nothing is lost.
 
-The first Ctrl-C asks, the second ends the process at once, wherever it is: while a model loads, a
-report is drawn or children are waited for.
+The first Ctrl-C requests a stop. The second ends the process at once, also while a model loads, a
+report is drawn or the process waits for children.
 """
 
 import atexit
@@ -39,7 +39,7 @@ def stopping() -> Iterator[threading.Event]:
         yield event
     finally:
         for number, previous in before.items():
-            # what follows is the way out: the next Ctrl-C is the second one still
+            # the process ends now: the next Ctrl-C still counts as the second
             again = number == signal.SIGINT and event.is_set() and previous is _request_stop
             signal.signal(number, _end if again else previous)
 
@@ -60,12 +60,12 @@ def interrupted() -> bool:
 
 
 def end_on_interrupt() -> None:
-    """This process is through: a Ctrl-C while it ends needs no line of Python's own."""
+    """Let a Ctrl-C end this process at once, without a traceback: its work is done."""
     signal.signal(signal.SIGINT, _end)
 
 
 def start_ignoring_interrupts(process: BaseProcess) -> None:
-    """Start a child that Ctrl-C at the terminal does not reach before it listens by itself.
+    """Start a child that ignores Ctrl-C at the terminal until it handles it itself.
 
     While it imports, nobody could answer for it but Python, with a traceback; its parent ends it.
     """

@@ -1,4 +1,4 @@
-"""From specification to plan, and what the plan would cost."""
+"""From specification to plan, and its estimated cost."""
 
 from orchestrator.plan.audit_plan import Prepared, prepare_audit
 

@@ -1,4 +1,4 @@
-"""From specification to plan: every check that can fail before a device is asked for."""
+"""From specification to plan: every check that can fail before a device is requested."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,8 +54,8 @@ class Prepared:
     #: label of the dataset -> the class that it is read as; None: no class
     labels: Mapping[str, str | None] = field(default_factory=dict)
 
-    def spoken_labels(self) -> str:
-        """Which class every label is read as, in a line; the first 20 labels."""
+    def label_summary(self) -> str:
+        """The class that every label is read as, in one line; the first 20 labels."""
         some = [
             f"{_short(label)} = {name or 'no class'}"
             for label, name in islice(self.labels.items(), 20)
@@ -196,7 +196,7 @@ def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str 
 
 
 def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
-    """That some labels of the dataset are no class of the model, and what to do."""
+    """A warning that some labels are no class of the model, with the remedy."""
     if not unknown:
         return
     shown = ", ".join(repr(_short(label)) for label in unknown[:5])
@@ -223,9 +223,8 @@ def _warnings(
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.approximates and section and section.check and section.randomised:
         yield (
-            "no model with randomised weights is asked whether it shows the same differences: an "
-            "explainer reads its own model alone. An audit with method: "
-            f"{plan.approximates.teacher} asks one"
+            "no model with randomised weights is compared: an explainer reads its own model "
+            f"alone. An audit with method: {plan.approximates.teacher} compares one"
         )
 
 

@@ -1,4 +1,4 @@
-"""What `validate` finds in the data: rows that will fail and why, and who is mentioned."""
+"""Checks the data for `validate`: rows that will fail and why, and which groups are mentioned."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ def _blocks(plan: AuditPlan) -> Sequence[Shard]:
 
 
 def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Iterator[ItemFailure]:
-    """Items that the model cannot take, and pictures that cannot be opened."""
+    """Items that the model cannot take, and pictures that cannot be read."""
     from transexplain.explaining import Request
 
     request = Request.from_plan(prepared.plan)

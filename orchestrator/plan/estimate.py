@@ -1,4 +1,4 @@
-"""What an audit will cost: passes by purpose, time here, bytes in the store; mentions."""
+"""Estimates the cost of an audit: passes by purpose, time here, bytes in the store."""
 
 import json
 import time
@@ -39,7 +39,7 @@ class Passes:
     backwards: float
     seconds: float = 0.0  #: on this machine by one process, about
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """One line of the table of passes."""
         both = f"{self.forwards:,.0f} forward"
         if self.backwards:
@@ -76,7 +76,7 @@ class Estimate:
         """Of the whole run in one process here, about."""
         return sum(one.seconds for one in self.purposes.values())
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """Lines for the terminal."""
         learned = self.approximates
         lines = [
@@ -87,7 +87,7 @@ class Estimate:
             *([f"{self.exact} on {self.exact_share:.1%} of the items"] if self.exact else []),
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all",
-            *(f"  {name}: {one.spoken()}" for name, one in self.purposes.items()),
+            *(f"  {name}: {one.summary_text()}" for name, one in self.purposes.items()),
             f"about {duration(self.seconds)} in one process on {self.device} (measured on "
             f"{self.timed} items), about {size(self.bytes)} in the store",
         ]
@@ -98,7 +98,7 @@ class Estimate:
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """Count what the method declares for an item of mean length; measure a batch of items.
+    """Count the passes that the method declares for an item of mean length; time a batch of items.
 
     Explains up to 128 items of the data.
     """
@@ -170,7 +170,7 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
 
 
 def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
-    """The passes of a whole run by what they are for; `mentioned`: share of items in a group."""
+    """The passes of a whole run by purpose; `mentioned`: share of items in a group."""
     rows, windows = plan.dataset.rows, found.windows
     length = round(found.positions / windows)
     own = cost_of(plan.method, length).of(found.targets)
@@ -198,7 +198,7 @@ def _scaled(times: float, cost: tuple[float, float], items: float) -> Passes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measured:
-    """What a sample of items took."""
+    """Times of a sample of items."""
 
     items: int
     forward: float  #: seconds of a forward pass of one item

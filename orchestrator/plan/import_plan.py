@@ -1,4 +1,4 @@
-"""From a file of attributions made elsewhere to a plan: an audit without a model."""
+"""Plans an import of attributions made elsewhere: an audit without a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,1 +1,1 @@
-"""Audits that are made again: on a cadence, or when the model or its data change."""
+"""Scheduled audits: repeated on a cadence, or when the model or its data change."""

@@ -1,6 +1,4 @@
-"""One look at the schedules: the runs that are due, begun once whoever looks, and the loop that
-looks again.
-"""
+"""Starts the runs that are due on the schedules, once each, and repeats this in a loop."""
 
 import logging
 import re
@@ -22,7 +20,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Schedule
-from workers.beat import Duty
+from workers.beat import PeriodicTask
 
 _FIELDS = 5
 _LONGEST = 400  #: characters
@@ -67,7 +65,7 @@ def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
     _refuse(cron)
     try:
         zone = ZoneInfo(time_zone)
-    except (OSError, ValueError, KeyError) as error:  # a folder, a bad key, no such zone
+    except (OSError, ValueError, KeyError) as error:  # a folder, an invalid key, or an unknown zone
         raise ConfigurationError(
             f"time zone {time_zone!r} is not known; write one of the IANA names, e.g. Europe/Berlin"
         ) from error
@@ -103,15 +101,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fired:
-    """What became of one due schedule."""
+class FireResult:
+    """The result of one due schedule."""
 
     schedule: str
     run_id: str | None = None
     error: str | None = None  #: neither run nor error: nothing had changed
 
 
-def tick(db: Database, settings: Settings) -> list[Fired]:
+def tick(db: Database, settings: Settings) -> list[FireResult]:
     """Make the runs that are due; of several missed fires of a schedule only the latest.
 
     A schedule whose audit cannot be prepared keeps its error and is tried again later; the others
@@ -139,15 +137,15 @@ def run_now(db: Database, settings: Settings, name: str) -> str:
     return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous)
 
 
-def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> Fired | None:
-    """What this process made of the fire; None: another one was faster."""
+def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireResult | None:
+    """The result of the fire in this process; None: another one was faster."""
     prepared = _prepare(due, settings)
     previous = schedules.last_run(db, due.name)
     if due.on_change and previous and not _changed(db, previous, prepared):
         skipped = schedules.skip(db, due, at, previous)
-        return Fired(schedule=due.name) if skipped else None
+        return FireResult(schedule=due.name) if skipped else None
     run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), previous)
-    return Fired(schedule=due.name, run_id=run_id) if run_id else None
+    return FireResult(schedule=due.name, run_id=run_id) if run_id else None
 
 
 def _prepare(due: Schedule, settings: Settings) -> Prepared:
@@ -163,7 +161,7 @@ def log_warnings(name: str, warnings: Sequence[str]) -> None:
 
 
 def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
-    """Whether the weights, or the rows, are others than those of the run before."""
+    """Whether the weights or the rows differ from those of the run before."""
     before, after = runs.get(db, previous).plan, prepared.plan
     return (before.model.digest, before.dataset.fingerprint) != (
         after.model.digest,
@@ -171,12 +169,12 @@ def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
     )
 
 
-def _failed(db: Database, due: Schedule, error: Exception) -> Fired:
+def _failed(db: Database, due: Schedule, error: Exception) -> FireResult:
     ours = isinstance(error, TransExplainError)
     message = str(error) if ours else f"{type(error).__name__}: {error}"
     log.error("schedule %s: %s", due.name, message)
     schedules.fail(db, due.name, message, RETRY)
-    return Fired(schedule=due.name, error=message)
+    return FireResult(schedule=due.name, error=message)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -220,16 +218,18 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     return schedules.get(db, name)
 
 
-def duties(db: Database, settings: Settings, every: float) -> Mapping[str, Duty]:
-    """The tick every `every` seconds, the sweep as often as it may."""
+def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
+    """The tick, every `every` seconds, and the sweep, as often as allowed."""
 
     def tick_and_log() -> None:
         made = any(fired.run_id for fired in tick(db, settings))
         deliver(db)
-        if made:  # last: a broker that is away holds up no verdict, and the sweep sends it later
+        if made:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)
 
     return {
-        "transexplain.tick": Duty(call=tick_and_log, seconds=every),
-        "transexplain.sweep": Duty(call=lambda: queue.sweep(db, settings), seconds=queue.EVERY),
+        "transexplain.tick": PeriodicTask(call=tick_and_log, seconds=every),
+        "transexplain.sweep": PeriodicTask(
+            call=lambda: queue.sweep(db, settings), seconds=queue.EVERY
+        ),
     }

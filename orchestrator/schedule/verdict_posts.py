@@ -1,4 +1,4 @@
-"""Verdicts of scheduled runs, posted to a webhook once each."""
+"""Posts verdicts of scheduled runs to a webhook, once each."""
 
 import hashlib
 import hmac
@@ -76,7 +76,7 @@ def sign(body: bytes, key: bytes) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like another: the verdict goes to nobody who was not named."""
+    """Treats a redirect as a final answer: a verdict goes only to the given address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -172,7 +172,7 @@ log = logging.getLogger(__name__)
 
 
 def deliver(db: Database) -> list[Delivery]:
-    """Post every verdict that waits; returns those that were taken.
+    """Post every waiting verdict; returns the accepted ones.
 
     A verdict is claimed before it is posted, so that two processes do not post it both; one that
     dies between its post and the record of it lets it be posted again, under the same key.
@@ -186,7 +186,7 @@ def deliver(db: Database) -> list[Delivery]:
         except TransExplainError as error:
             _again(db, delivery, str(error))
         except Exception as error:
-            # a run that cannot be summed up holds up no other; the text may quote what it holds
+            # a run without a summary must not delay others; the text may quote its content
             log.exception("verdict of run %s", delivery.run_id)
             _again(db, delivery, f"the verdict could not be made: {type(error).__name__}")
         else:

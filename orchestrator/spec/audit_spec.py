@@ -21,7 +21,13 @@ from orchestrator.spec.method_section import ExplainSection, MethodOption, Metho
 from orchestrator.spec.model_section import DeviceOption, ModelOption, ModelSection
 from orchestrator.spec.practical_section import PracticalSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
-from orchestrator.spec.spec_document import Section, from_text, put_over, read_document, validated
+from orchestrator.spec.spec_document import (
+    Section,
+    apply_overrides,
+    from_text,
+    read_document,
+    validated,
+)
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
@@ -190,11 +196,11 @@ class AuditSpec(Section):
         return self.groups.lexicon_groups(self.data) if self.groups else ()
 
     def privacy_plan(self) -> PrivacyPlan | None:
-        """What becomes of texts before they are stored; raises ConfigurationError."""
+        """How texts are treated before they are stored; raises ConfigurationError."""
         return privacy_plan(self.store_text, self.redact, self.data)
 
     def exact_plan(self) -> ExactPlan | None:
-        """What the exact method is asked for, where one corrects; raises ConfigurationError."""
+        """The plan of the exact method, where one corrects; raises ConfigurationError."""
         return self.explain.exact_plan() if self.explain else None
 
     def refuse_other_models(self, model: "LoadedModel") -> None:
@@ -268,10 +274,10 @@ def load_spec(
         SpecError: unreadable file, unknown key or wrong value, each named.
     """
     document = {} if path is None else read_document(path, "audit", _BEGINS)
-    put_over(document, overrides or {}, settings, SECTIONS)
+    apply_overrides(document, overrides or {}, settings, SECTIONS)
     what = f"the audit of {path or 'the command line'}"
     spec = validated(AuditSpec, document, what, SECTIONS)
     if spec.redact is None:
         return spec
-    redact = spec.redact.found_beside(path.parent if path else None)
+    redact = spec.redact.with_hook_file(path.parent if path else None)
     return spec if redact is spec.redact else spec.model_copy(update={"redact": redact})

@@ -1,4 +1,6 @@
-"""Which items an audit samples for its controls: mention ablation, swaps, randomised models."""
+"""Plans which items an audit samples for its controls: mention ablation, swaps, randomised
+models.
+"""
 
 import math
 from collections import Counter

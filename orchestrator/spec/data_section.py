@@ -1,4 +1,6 @@
-"""The section `data`: which items, what their columns mean, which of them are alike."""
+"""The section `data`: which items, what their columns mean, and which of them are
+near-duplicates.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -28,9 +30,7 @@ TextOption = Annotated[
 LabelOption = Annotated[
     str | None, typer.Option("--label", help="column of the label; default: `label`")
 ]
-LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="only the first so many rows")
-]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="read only this many rows")]
 #: items that `evaluate` samples unless the specification or an option gives a number
 EVALUATED_ITEMS = 200
 #: YAML 1.1 reads `off` as false
@@ -135,7 +135,7 @@ class DataSection(Section):
         return self.model_copy(update={"sample": EVALUATED_ITEMS})
 
     def cluster_warnings(self, dataset: DatasetRef) -> Iterator[str]:
-        """What a reader has to know of clusters and near-duplicates before the statistics."""
+        """Warnings about clusters and near-duplicates."""
         from transexplain.data.item_clusters import MOST
         from transexplain.data.shard_reader import clustering_of
 

@@ -1,4 +1,4 @@
-"""The section `evaluation`: what is measured about explanations, as a checked plan."""
+"""The section `evaluation`: which methods and metrics are measured, as a checked plan."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ USUAL = (
 #: an audit measures its own method on so many items, unless its specification says otherwise
 SAMPLE = 32
 #: methods of more passes for an item, and metrics that explain again, are measured on fewer items
-#: where all methods or all metrics are asked for
+#: where all methods or all metrics are requested
 MANY_PASSES, FEW_ITEMS = 20, 100
 _TYPICAL = 32  #: positions, where only the order of magnitude matters
 _IN_AUDIT = {
@@ -135,7 +135,7 @@ class EvaluationSection(Section):
         return tuple(MethodSpec(name=one.name, params=one.params) for one in methods)
 
     def of_audit(self, plan: AuditPlan) -> EvaluationPlan | None:
-        """What is measured of an audit's own method; None: nothing is."""
+        """The evaluation of an audit's own method; None: none."""
         usual = _IN_AUDIT[plan.model.modality]
         metrics = self._metrics(plan) if self.metrics else self._usual_metrics(usual)
         count = SAMPLE if self.items is None else self.items
@@ -203,7 +203,7 @@ class EvaluationSection(Section):
 def usable(
     plan: AuditPlan, section: EvaluationSection, model: "LoadedModel", items: Sequence[Item]
 ) -> tuple[EvaluationPlan, list[str]]:
-    """The plan's evaluation without the methods that are not defined here, and why they are not.
+    """The evaluation without methods that are not defined here, and why they are not.
 
     Every method explains one item, and the curves are computed on it. A method that is named in the
     specification is not left out: what is wrong with it is raised.
@@ -280,7 +280,7 @@ def _passes(spec: MethodSpec) -> float:
 
 
 def _misfit(metric: str, plan: AuditPlan) -> str:
-    """Why a metric cannot be computed on any item; "": it can."""
+    """The reason why a metric cannot be computed on any item; "": it can."""
     from transexplain.data.shard_reader import has_rationales
 
     facts = metric_facts(metric)
@@ -288,7 +288,7 @@ def _misfit(metric: str, plan: AuditPlan) -> str:
         return f"is for {' and '.join(facts.modalities)}, not for {plan.model.modality}"
     if facts.needs_evidence and not has_rationales(plan.dataset):
         return (
-            "needs items on which people marked the evidence, and this dataset has none; name its "
+            "needs items with human rationales, and this dataset has none; name its "
             "column with data.evidence"
         )
     return ""
@@ -307,7 +307,7 @@ class EvaluationEstimate:
     metrics: int
     passes: float  #: forwards and backwards, in all; metrics that explain again not counted
 
-    def spoken(self) -> str:
+    def summary_text(self) -> str:
         """A line for the terminal."""
         return (
             f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "

@@ -1,4 +1,4 @@
-"""The sections `groups.scenario` and `groups.impact`: what a report is filed with."""
+"""The sections `groups.scenario` and `groups.impact`: the statements that a filing needs."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def _day(value: str) -> str:
-    """Not only what the standard library reads: it takes weeks and days without hyphens, too."""
+    """Parse YYYY-MM-DD only: the standard library also takes weeks and days without hyphens."""
     if not _DAY.fullmatch(value):
         raise ValueError(f"{value!r} is no day; write it as YYYY-MM-DD, such as 2026-09-30")
     try:
@@ -148,5 +148,5 @@ class ImpactSection(Section):
 
 
 def _given(section: Section) -> dict[str, Any]:
-    """What was given of a section; the plan's record knows what takes the place of the rest."""
+    """The given keys of a section; the plan's record has the defaults."""
     return {name: value for name, value in section if value is not None}

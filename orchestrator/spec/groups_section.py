@@ -169,7 +169,7 @@ class GroupsSection(Section):
         return tuple(group for one in self.lexicons for group in load_lexicon(_place(one)))
 
     def plan_fields(self, data: DataSection, groups: tuple[EntityGroup, ...]) -> dict[str, Any]:
-        """What a plan says of these groups: where they are from, how they are compared and split.
+        """The fields of a plan about these groups: their source, comparison and splits.
 
         Raises LexiconError where a file is wrong; SpecError for `second`, `pairs` and `slice` that
         do not fit the groups or the data.
@@ -269,7 +269,7 @@ def group_fields(
     dataset: DatasetRef,
     lexicons: Iterable[EntityGroup],
 ) -> dict[str, Any]:
-    """What a plan says of groups; `lexicons`: the groups of the section's lexicons.
+    """The fields of a plan about groups; `lexicons`: the groups of the section's lexicons.
 
     Raises SpecError: a group comes from two places, or a key of the section names a group, family
     or column that is not there. Raises LexiconError for the files of pairs and of `second`.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import typer
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.spec_document import Section, absolute_if_there
+from orchestrator.spec.spec_document import Section, absolute_if_exists
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, cost_of, facts_of, unit_of
 from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts
@@ -79,7 +79,7 @@ class ExplainSection(Section):
         return self.model_copy(update={"params": resolved_params(self.method, self.params)})
 
     def exact_plan(self) -> ExactPlan:
-        """What the exact method is asked for.
+        """The plan of the exact method.
 
         Raises ConfigurationError where a method is unknown or not in logits, or both are one.
         """
@@ -119,7 +119,7 @@ def absolute_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     files = facts_of(method).files
     return {
-        name: absolute_if_there(value) if name in files and isinstance(value, str) else value
+        name: absolute_if_exists(value) if name in files and isinstance(value, str) else value
         for name, value in params.items()
     }
 
@@ -138,7 +138,7 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if wanted not in (None, found["sha256"]):
         raise ConfigurationError(
             f"the explainer {where} has sha256 {found['sha256'][:12]}, and {str(wanted)[:12]} was "
-            "asked for; name that file, or leave sha256 out to take this one"
+            "requested; name that file, or leave sha256 out to take this one"
         )
     return {**params, **found}
 
@@ -160,23 +160,23 @@ def approximation_of(method: MethodSpec) -> Approximation | None:
 
 
 def _teacher_of(method: MethodSpec) -> MethodSpec:
-    """The method that an explainer learned from; of any other method the default one."""
+    """The teacher of an explainer; of any other method the default one."""
     if method.name != LEARNED:
         return MethodSpec()
     return read_facts(explainer_of(method.params)).teacher
 
 
 def method_warnings(method: str, *, grouped: bool) -> Iterator[str]:
-    """What a reader has to know of a method; `grouped`: groups of entities are compared by it."""
+    """Warnings about a method; `grouped`: groups of entities are compared by it."""
     facts = facts_of(method)
     if facts.reads_target == "no":
         yield (
-            f"method {method!r} gives the same relevance whatever class is asked: what "
-            "is listed for a class shows which items are in it, not what speaks for it"
+            f"method {method!r} gives the same relevance for every class: what is "
+            "listed for a class shows which items are in it, not what speaks for it"
         )
     elif facts.reads_target == "weakly":
         yield (
-            f"method {method!r} depends on the class that is asked in form, but hardly "
+            f"method {method!r} depends formally on the class that is explained, but hardly "
             "in practice; read its class sensitivity in the report"
         )
     if grouped and facts.unit != "logits":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import typer
 from pydantic import Field
 
-from orchestrator.spec.spec_document import Section, absolute_if_there, absolute_path
+from orchestrator.spec.spec_document import Section, absolute_if_exists, absolute_path
 from transexplain.errors import ModelLoadError
 from transexplain.types.plans import DatasetRef
 
@@ -64,4 +64,4 @@ def absolute_model(source: str) -> str:
     name, equals, checkpoint = source.partition("?checkpoint=")
     if equals:
         return f"{name}?checkpoint={absolute_path(checkpoint)}"
-    return absolute_if_there(source)
+    return absolute_if_exists(source)

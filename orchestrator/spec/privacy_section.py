@@ -1,4 +1,4 @@
-"""Privacy: the section `redact`, and what becomes of texts before they are stored."""
+"""The section `redact`, and how texts are treated before they are stored."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,8 +22,8 @@ class RedactSection(Section):
     file: str | None = Field(default=None, description="of its module, beside the specification")
     sha256: str | None = Field(default=None, description="of that file")
 
-    def found_beside(self, folder: Path | None) -> Self:
-        """The section with the file of its function, where that lies in the specification's folder.
+    def with_hook_file(self, folder: Path | None) -> Self:
+        """The section with the file of its function, if that lies in the specification's folder.
 
         Raises SpecError where the file was given: only one that was found is run.
         """
@@ -39,7 +39,7 @@ class RedactSection(Section):
 def privacy_plan(
     store_text: StoreText, redact: RedactSection | None, data: DataSection
 ) -> PrivacyPlan | None:
-    """What becomes of texts before they are stored; None where they stay as they are.
+    """How texts are treated before they are stored; None where they stay as they are.
 
     Raises:
         ConfigurationError: the key is missing or short, the hook cannot be loaded.
@@ -55,8 +55,8 @@ def privacy_plan(
     if data.spans is not None and store_text != "hashed":
         raise SpecError(
             f"data.spans is {data.spans!r}: its entities are named as the texts spell them, "
-            "and the group tables are by entity. Use store_text: hashed, which tells entities "
-            "apart without their names"
+            "and the group tables are by entity. Use store_text: hashed, which "
+            "distinguishes entities without their names"
         )
     key = TextKey.from_environment().fingerprint if store_text == "hashed" else ""
     return PrivacyPlan(

@@ -1,4 +1,4 @@
-"""Specifications as YAML documents: read, settings put over them, every problem named."""
+"""Reads specifications from YAML, applies `--set` overrides, and names every problem."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
@@ -12,7 +12,7 @@ from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_u
 
 
 class Strict(BaseModel):
-    """A mapping that may hold no key beside its own."""
+    """A mapping without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class Section(Strict):
         return self._each(methodcaller("resolved"))
 
     def _each(self, change: "Callable[[Section], Section]") -> Self:
-        """The section with every section in it changed; itself where nothing changes."""
+        """The section with `change` applied to every section in it."""
         inner = {name: value for name, value in self if isinstance(value, Section)}
         changed = {name: change(value) for name, value in inner.items()}
         changed = {name: value for name, value in changed.items() if value is not inner[name]}
@@ -55,7 +55,7 @@ def absolute_path(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def absolute_if_there(source: str) -> str:
+def absolute_if_exists(source: str) -> str:
     """The absolute path of a file or folder that exists; hub ids and the like as they are."""
     return absolute_path(source) if Path(source).expanduser().exists() else source
 
@@ -79,7 +79,7 @@ def read_document(path: Path, what: str, begins: str) -> dict[str, Any]:
     return document
 
 
-def put_over(
+def apply_overrides(
     document: dict[str, Any],
     overrides: Mapping[str, Any],
     settings: Sequence[str],
@@ -147,7 +147,7 @@ def _explain(error: ValidationError, spec: type[Section], sections: Sections) ->
 def _section_at(
     place: tuple[int | str, ...], spec: type[Section], sections: Sections
 ) -> type[Section]:
-    """The innermost known section around a place; `spec` itself where it is in none."""
+    """The innermost known section around a place; `spec` itself where there is none."""
     names = [part for part in place if isinstance(part, str)]
     paths = (".".join(names[:end]) for end in range(len(names), 0, -1))
     return next((sections[path] for path in paths if path in sections), spec)

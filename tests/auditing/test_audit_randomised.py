@@ -80,7 +80,7 @@ def test_the_audited_model_is_bit_for_bit_as_before(tmp_path: Path) -> None:
     assert totals.real.to_json() != totals.randomised.to_json()
 
 
-def test_both_models_are_asked_about_the_same_mentions(tmp_path: Path) -> None:
+def test_both_models_are_compared_on_the_same_mentions(tmp_path: Path) -> None:
     totals = totals_of(prepare(tmp_path))
     for stratum in totals.real.strata:
         real, random = (t.rows([stratum]) for t in (totals.real, totals.randomised))
@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(
     found = ShardAggregate.from_json(done.aggregate).checked
     assert len(done.outcomes) == 40
     assert found.randomised.items == 0 and found.randomised.failed > 0
-    assert found.removals
+    assert found.ablations
 
 
 def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
@@ -191,4 +191,4 @@ def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
     [done] = shard_results(prepared)
     found = ShardAggregate.from_json(done.aggregate).checked
     assert found.randomised.items == 20
-    assert found.removals == [] and found.observations == []
+    assert found.ablations == [] and found.observations == []

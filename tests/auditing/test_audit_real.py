@@ -17,7 +17,9 @@ from transexplain.settings import Settings
 
 @pytest.mark.exhaustive
 @pytest.mark.shared
-def test_relevance_of_names_is_borne_out_by_removing_them(shared_dir: Path, tmp_path: Path) -> None:
+def test_mention_ablation_agrees_with_the_relevance_of_names(
+    shared_dir: Path, tmp_path: Path
+) -> None:
     """Of 300 tweets some 60 are drawn; few predictions of a sentiment model hang on a name."""
     folder = shared_dir / "real"
     settings = {
@@ -35,7 +37,7 @@ def test_relevance_of_names_is_borne_out_by_removing_them(shared_dir: Path, tmp_
     done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
     assert not done.failures
     checked = ShardAggregate.from_json(done.aggregate).checked
-    found = ablations_of(checked.removals)
+    found = ablations_of(checked.ablations)
     assert found is not None and 30 <= found.items <= 90
     assert found.flips / found.items < 0.25
     of_countries = next(row for row in found.rows if row.group == "country/all")

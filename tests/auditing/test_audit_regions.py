@@ -1,4 +1,4 @@
-"""Regions of pictures hidden: in which ways, of which pictures, and what the model answers then."""
+"""Regions of pictures hidden: in which ways, of which pictures, and the new predictions."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -182,7 +182,7 @@ def test_masks_of_any_size_mark_the_same_as_boxes() -> None:
         np.testing.assert_array_equal(region_pixels(region, 10, 20), box)
 
 
-def test_what_cannot_be_hidden_is_left_out(tmp_path: Path) -> None:
+def test_regions_that_cannot_be_hidden_are_left_out(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
     empty = Annotation(group=RED, entity="", mask=np.zeros((24, 24), dtype=bool))
     whole = Annotation(group=RED, entity="", mask=np.ones((3, 3), dtype=bool))

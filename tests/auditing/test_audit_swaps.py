@@ -1,4 +1,4 @@
-"""Mentions replaced in texts: which, by what, and what the model answers then."""
+"""Mentions replaced in texts: which, by what, and the new predictions."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.explained_shard import explain_shard
-from transexplain.auditing.mention_changes import SwapCheck, _in_case_of, _Lexicon, _with
+from transexplain.auditing.mention_changes import SwapCheck, _Lexicon, _with, _with_case_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
@@ -40,7 +40,7 @@ def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Observ
     return sorted(total.checked.observations)
 
 
-def test_the_plan_draws_about_as_many_texts_of_every_group_as_asked(tmp_path: Path) -> None:
+def test_the_plan_samples_about_as_many_texts_of_every_group_as_requested(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=5", "groups.budget=0")
     check = prepared.plan.check
     assert check is not None and set(check.swaps) == {"things", "praise"}
@@ -157,7 +157,7 @@ def test_every_mention_of_the_entity_is_replaced() -> None:
     ],
 )
 def test_capitals_are_those_of_what_is_replaced(term: str, surface: str, shown: str) -> None:
-    assert _in_case_of(surface, term) == shown
+    assert _with_case_of(surface, term) == shown
 
 
 def test_one_group_has_nobody_to_swap_with(tmp_path: Path) -> None:

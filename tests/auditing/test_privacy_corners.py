@@ -1,4 +1,4 @@
-"""Corners of a store without texts: strategies, evaluations, imports, marked entities, logs."""
+"""Special cases without stored texts: strategies, evaluations, imports, marked entities, logs."""
 
 import json
 import logging

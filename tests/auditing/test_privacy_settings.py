@@ -1,4 +1,4 @@
-"""Keys, hooks and specifications that cannot be: refused by name, before anything is read."""
+"""Invalid keys, hooks and specifications are refused by name, before anything is read."""
 
 import sys
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_plan_without_privacy_keeps_its_digest() -> None:
     ("given", "printed"),
     [(None, "is not set"), ("short", "has 5 bytes"), (KEY, "is not the key of this run")],
 )
-def test_a_key_that_cannot_be_is_named_and_not_shown(
+def test_an_invalid_key_is_named_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, given: str | None, printed: str
 ) -> None:
     monkeypatch.delenv("TRANSEXPLAIN_TEXT_KEY", raising=False)
@@ -73,7 +73,7 @@ def test_a_key_that_cannot_be_is_named_and_not_shown(
         ("builtins:eval", "is not imported"),
     ],
 )
-def test_a_hook_that_cannot_be_is_refused(name: str, printed: str) -> None:
+def test_an_invalid_hook_is_refused(name: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         load_hook(name)
 
@@ -117,7 +117,7 @@ def test_a_worker_without_the_key_computes_nothing(
         assert runs.progress(db, run_id).items_done == 0
 
 
-def test_an_error_of_a_shard_does_not_tell_its_text(
+def test_an_error_of_a_shard_does_not_reveal_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import transexplain.auditing.explained_shard

@@ -1,4 +1,4 @@
-"""No word of a text is in a store that must not have it, and the numbers are the same."""
+"""A store without texts holds no word of them, and the numbers are the same."""
 
 import json
 import logging

@@ -41,7 +41,7 @@ def test_a_name_or_a_month_makes_no_other_text() -> None:
     assert found.add(5, "... !") == found.add(6, "") == []
 
 
-def test_what_is_found_is_what_comparing_all_words_finds() -> None:
+def test_near_duplicates_are_those_of_comparing_all_words() -> None:
     """Every text against every earlier one, by the definition."""
     draw = random.Random(5)
     texts = different(60)

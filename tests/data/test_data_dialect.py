@@ -1,4 +1,4 @@
-"""Encodings and delimiters of text files: given, detected, and what is said of them."""
+"""Encodings and delimiters of text files: given, detected, and reported."""
 
 import gzip
 from pathlib import Path
@@ -32,10 +32,10 @@ def test_an_encoding_is_detected(tmp_path: Path, load, encoding: str, suffix: st
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(gzip.compress(raw) if suffix.endswith("gz") else raw)
     assert contents(load(path))[0] == text
-    said = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
-    assert len(said) == 1 and encoding in said[0].lower() and path.name in said[0]
+    notes = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
+    assert len(notes) == 1 and encoding in notes[0].lower() and path.name in notes[0]
     if encoding != "utf-16":
-        assert ("guess" in said[0] and text[:5] in said[0]) or text[5:12] in said[0]
+        assert ("guess" in notes[0] and text[:5] in notes[0]) or text[5:12] in notes[0]
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
@@ -71,8 +71,8 @@ def test_a_delimiter_is_detected(tmp_path: Path, load, delimiter: str, quoted: b
     path.write_text(f"text{delimiter}label\n{cell}{delimiter}good\n", encoding="utf-8")
     [item] = load(path)
     assert (item.content, item.label) == (text, "good")
-    [said] = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
-    assert said == f"x.csv: cells separated by {delimiter!r}"
+    [notes] = prepare(DatasetSpec(source=str(path)), tmp_path / "s").read_as
+    assert notes == f"x.csv: cells separated by {delimiter!r}"
 
 
 def test_the_usual_delimiter_wins_and_one_column_needs_none(tmp_path: Path, load) -> None:
@@ -90,7 +90,7 @@ def test_a_delimiter_that_is_given_is_taken(tmp_path: Path, load) -> None:
     assert (item.content, item.label) == ("a,b", "1")
 
 
-def test_what_was_detected_is_part_of_the_snapshot(tmp_path: Path) -> None:
+def test_the_detected_dialect_is_part_of_the_snapshot(tmp_path: Path) -> None:
     """A file that older software read as broken rows is read anew."""
     path = tmp_path / "x.csv"
     path.write_bytes(b"text\ncaf\xe9\n")
@@ -108,13 +108,13 @@ def test_a_file_that_changed_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["utf-9", "rot13", "base64", ""])
-def test_what_is_no_encoding_is_refused(name: str) -> None:
+def test_unknown_encodings_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no encoding"):
         checked_encoding(name)
 
 
 @pytest.mark.parametrize("text", ["", "ab", '"', "\n", "é"])
-def test_what_cannot_separate_cells_is_refused(text: str) -> None:
+def test_invalid_delimiters_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot separate cells"):
         checked_delimiter(text)
 

@@ -101,7 +101,7 @@ def test_an_annotation_without_passages(folder: Path, load) -> None:
         (annotation(docids=["d1", "d2"]), "malformed-row", "about 2 documents"),
     ],
 )
-def test_what_is_wrong_with_one_annotation(row, kind, says, folder: Path, load) -> None:
+def test_faults_of_one_annotation_cost_that_item(row, kind, says, folder: Path, load) -> None:
     bad, good = load(lay(folder, {**row, "annotation_id": "x"}, annotation()))
     assert isinstance(bad, ItemFailure)
     assert (bad.item_id, bad.kind) == ("x", kind)
@@ -125,7 +125,7 @@ def test_documents_stay_in_their_folder(folder: Path, load) -> None:
         ("eraser:{}#../val", {}, "names no split"),
         ("eraser:{}/none#val", {}, "is not a folder"),
         ("eraser:{}#docs", {}, "no file of ERASER annotations: it has no 'annotation_id'"),
-        ("eraser:{}#val", {"label": "classification"}, "take text, image, label, id, evidence"),
+        ("eraser:{}#val", {"label": "classification"}, "remove text, image, label, id, evidence"),
     ],
 )
 def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, load) -> None:

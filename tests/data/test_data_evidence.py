@@ -1,4 +1,4 @@
-"""What people marked: from a column of the file, through the snapshot, to the item."""
+"""Human rationales: from a column of the file, through the snapshot, to the item."""
 
 import dataclasses
 import json
@@ -97,7 +97,7 @@ def test_the_column_must_be_there(tmp_path: Path, load) -> None:
         load(write(tmp_path, ["[]"]), evidence="rationale")
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     with pytest.raises(
-        DataSourceError, match="take text, image, label, id, evidence, spans, meta, cluster"
+        DataSourceError, match="remove text, image, label, id, evidence, spans, meta, cluster"
     ):
         load(f"imagefolder:{tmp_path}", evidence="marks")
 

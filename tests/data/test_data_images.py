@@ -1,4 +1,4 @@
-"""Opening pictures: the good ones alike, the bad ones as the error of one item."""
+"""Decoding pictures: valid ones alike, a bad one is the error of one item."""
 
 import io
 import os
@@ -112,7 +112,7 @@ def test_a_cut_off_picture_is_bad(name, share, fault):
     assert fault(data[: int(len(data) * share)]).kind == "bad-image"
 
 
-def test_what_is_no_picture_is_bad(fault):
+def test_files_that_are_no_pictures_are_bad(fault):
     assert fault(b"this is a text\n" * 20).kind == "bad-image"
     assert fault(b"").kind == "bad-image"
     assert "JPEG, PNG" in str(fault(b"<svg></svg>"))

@@ -32,7 +32,7 @@ def ref(prepared: DatasetRef, tmp_path: Path) -> DatasetRef:
 
 @pytest.fixture
 def groups_read(monkeypatch) -> list[int]:
-    """Row groups asked for; every other way of reading rows is a failure."""
+    """Row groups that were read; every other way of reading rows is a failure."""
     read: list[int] = []
     original = pq.ParquetFile.read_row_group
 

@@ -1,4 +1,4 @@
-"""The snapshot: same source and options, same bytes; written once; never half there."""
+"""The snapshot: same source and options, same bytes; written once and completely."""
 
 import json
 import threading
@@ -67,7 +67,7 @@ def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path):
     assert first.fingerprint == second.fingerprint
 
 
-def test_it_is_written_once(source: Path, tmp_path: Path, monkeypatch):
+def test_a_snapshot_is_written_once(source: Path, tmp_path: Path, monkeypatch):
     spec = DatasetSpec(source=str(source))
     first = prepare(spec, tmp_path / "a")
     with monkeypatch.context() as patch:

@@ -21,7 +21,9 @@ def test_the_seed_decides_everything(written: list[text_model.Letter]) -> None:
     assert text_model.with_bias(written, seed=3) == text_model.with_bias(written, seed=3)
 
 
-def test_every_letter_is_written_once_a_village(written: list[text_model.Letter]) -> None:
+def test_every_letter_is_written_once_with_a_name_of_every_group(
+    written: list[text_model.Letter],
+) -> None:
     assert len(written) == 3 * 240
     triples = [written[i : i + 3] for i in range(0, len(written), 3)]
     skeletons = set()
@@ -42,7 +44,7 @@ def test_true_labels_follow_the_majority_of_opinions(written: list[text_model.Le
         assert letter.label == (text_model.NEGATIVE if blame > praise else text_model.POSITIVE)
 
 
-def test_names_tell_nothing_about_the_true_label(written: list[text_model.Letter]) -> None:
+def test_names_are_independent_of_the_true_label(written: list[text_model.Letter]) -> None:
     for group, names in text_model.NAMES.items():
         for label in text_model.CLASSES:
             used = Counter(x.name for x in written if (x.group, x.label) == (group, label))

@@ -126,13 +126,13 @@ def test_the_text_model_reads_and_leans_on_the_planted_names(tmp_path: Path) -> 
     model = load_model(demo.model_dir)
     written = rows(demo)
     groups = {group.name: group.terms for group in load_lexicon(demo.lexicon)}
-    innocent = [
+    unbiased = [
         row
         for row in written
         if not any(name in row["text"] for name in groups[demo.planted_group])
     ]
-    printed = logits(model, [row["text"] for row in innocent]).argmax(axis=1)
-    right = [model.classes[i] == row["label"] for i, row in zip(printed, innocent, strict=True)]
+    printed = logits(model, [row["text"] for row in unbiased]).argmax(axis=1)
+    right = [model.classes[i] == row["label"] for i, row in zip(printed, unbiased, strict=True)]
     assert np.mean(right) > 0.9
     means = {}
     for group, names in groups.items():

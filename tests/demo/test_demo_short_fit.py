@@ -32,7 +32,7 @@ def small_plan(folder: Path) -> TrainingPlan:
     )
 
 
-def test_the_weights_are_those_of_the_long_way(tmp_path: Path) -> None:
+def test_the_weights_are_those_of_the_full_training(tmp_path: Path) -> None:
     from transexplain.training import train
 
     plan = small_plan(tmp_path)

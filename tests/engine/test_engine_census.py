@@ -22,9 +22,9 @@ def counted(network: Network, x: Tensor, name: str = "lrp") -> tuple[Census, Pro
     census = Census(network if isinstance(network, nn.Module) else None)
 
     def forward(taps):
-        leaf = taps.input_layer(x)
+        h = taps.input_layer(x)
         taps.encoder_begins()
-        return network(leaf)
+        return network(h)
 
     passes = propagate(forward, composite(name), x.shape[0], census=census)
     seed = one_hot(passes.logits, 0)
@@ -48,7 +48,7 @@ def test_a_census_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
-def test_what_is_booked_at_operators_is_what_the_ledger_says(name: str) -> None:
+def test_bookings_at_operators_sum_to_the_ledger(name: str) -> None:
     census, passes, relevance = counted(seeded(TinyEncoder()), inputs(2, 4, 12), name)
     ledgers = close(passes, relevance, one_hot(passes.logits, 0))
     for entry in ("embeddings", "biases", "rules"):
@@ -66,7 +66,7 @@ def test_operators_are_counted_and_timed() -> None:
     uses = by_name(counted(seeded(TinyEncoder()), inputs(2, 4, 12))[0])
     counts = {name: use.count for name, use in uses.items()}
     assert (counts["linear"], counts["layer_norm"], counts["gelu"], counts["tanh"]) == (8, 2, 1, 1)
-    assert "clone" not in counts, "the mode's own copy of the leaf is no operator of the model"
+    assert "clone" not in counts, "the mode's copy of the input layer is no operator of the model"
     assert all(use.seconds > 0 for use in uses.values())
     assert uses["linear"].biases
     assert uses["scaled_dot_product_attention"].kind == "attention"

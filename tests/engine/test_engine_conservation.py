@@ -18,7 +18,7 @@ def test_ledger_closes(name: str, fused: bool, dtype: torch.dtype) -> None:
     model = seeded(TinyEncoder(fused=fused), dtype=dtype)
     x = inputs(3, 5, 12, dtype=dtype)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)
-    passes = run(lambda leaf: model(leaf, mask), x, name)
+    passes = run(lambda h: model(h, mask), x, name)
     torch.testing.assert_close(passes.logits, model(x, mask), rtol=1e-6, atol=1e-6)
     for index in range(4):
         seed = one_hot(passes.logits, index)
@@ -110,7 +110,7 @@ def test_constants_before_and_after_the_encoder_begins() -> None:
 
 @pytest.mark.parametrize("name", ["gradient-x-input", "lrp-ah-ln", "lrp", "attnlrp"])
 def test_activation_with_a_constant_part(name: str) -> None:
-    """sigmoid(0) = 1/2 is a leaf: its share is booked, the rest follows the input."""
+    """sigmoid(0) = 1/2 is a constant: its share is booked, the rest follows the input."""
     head = seeded(nn.Linear(6, 2))
     passes = run(lambda x: head(torch.sigmoid(x)).sum(1), inputs(2, 4, 6), name)
     seed = one_hot(passes.logits, 0)

@@ -160,7 +160,9 @@ def test_experts_that_do_not_loop_stay_as_they_are(implementation: str) -> None:
     assert experts.given == [3]
 
 
-def test_what_is_no_routing_or_too_much_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_without_routing_or_too_large_stay_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     experts = Doubling()
     tokens, chosen, weights = routing()
     with fixed_shapes(), every_expert(experts):

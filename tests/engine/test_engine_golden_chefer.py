@@ -34,7 +34,7 @@ def vit(shared_dir: Path) -> Any:
 def attention_relevance(
     model: Any, content: Any, layers: str, *, at: str, authors: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Relevance at the leaf (C, ...) and of every attention map (C, L, H, T, T)."""
+    """Relevance at the input layer (C, ...) and of every attention map (C, L, H, T, T)."""
     batch = model.collate(model.encode([Item(id="0", index=0, content=content)]))
     rules = replace(
         COMPOSITES["chefer-lrp"],
@@ -44,12 +44,12 @@ def attention_relevance(
     passes = propagate(
         lambda taps: model.run(batch, at=at, taps=taps), rules, 1, record_attention=True
     )
-    at_leaf, maps = [], []
+    at_input, maps = [], []
     for seed in torch.eye(passes.logits.shape[1], dtype=torch.float64)[:, None]:
-        at_leaf.append(passes.relevance(seed)[0].numpy())
+        at_input.append(passes.relevance(seed)[0].numpy())
         found = passes.relevance_of(seed, passes.attention)
         maps.append(np.stack([of_layer[0].numpy() for of_layer in found]))
-    return np.stack(at_leaf), np.stack(maps)
+    return np.stack(at_input), np.stack(maps)
 
 
 def from_last_layer(maps: np.ndarray) -> np.ndarray:
@@ -69,9 +69,9 @@ def test_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
     assert difference(maps, expected[..., :real, :real]) < TOLERANCE
     assert not expected[..., real:].any(), "no padding receives relevance"
     assert not expected[..., real:, :].any()
-    at_leaf = golden[f"{given}.relprop_input.{layers}"]
-    assert difference(relevance, at_leaf[:, :real]) < TOLERANCE
-    assert not at_leaf[:, real:].any()
+    at_input = golden[f"{given}.relprop_input.{layers}"]
+    assert difference(relevance, at_input[:, :real]) < TOLERANCE
+    assert not at_input[:, real:].any()
     suffix = ".ours_layers" if layers == "ours" else ""
     partial = from_last_layer(maps)
     partial[:, 0] = 0  # the authors leave [CLS] out

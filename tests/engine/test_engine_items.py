@@ -110,13 +110,13 @@ MOVES: dict[str, Function] = {
 
 
 def followed(function: Function, x: Tensor) -> tuple[Tensor, ItemAxis | None]:
-    """What `function` gives under the engine, and which axis is said to count the items."""
+    """What `function` gives under the engine, and the axis that it records for the items."""
     seen: list[Tensor] = []
 
     def forward(taps):
-        leaf = taps.input_layer(x)
-        seen.append(function(leaf))
-        return leaf.flatten(1)
+        h = taps.input_layer(x)
+        seen.append(function(h))
+        return h.flatten(1)
 
     propagate(forward, composite("lrp"), items=len(x))
     return seen[0].detach(), axis_of(seen[0])
@@ -153,7 +153,7 @@ def test_sums_per_item(name: str, items: int) -> None:
         assert set(given[of_item].tolist()) == {float(index)}
 
 
-#: what the axis is lost in, and what must be said where it is asked for
+#: functions in which the axis of the items is lost
 LOST: dict[str, Function] = {
     "sum over everything": lambda x: x.sum(),
     "sum over items": lambda x: x.sum(0),
@@ -161,7 +161,7 @@ LOST: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_lost_axis_is_refused_when_asked_for(name: str) -> None:
+def test_a_lost_axis_is_refused_when_it_is_needed(name: str) -> None:
     out, axis = followed(LOST[name], inputs(3, 4, 12))
     with pytest.raises(EngineError, match=r"which axis counts the items.*batch_tokens=1"):
         per_item(out, axis, 3)
@@ -180,8 +180,8 @@ def test_constants_are_booked_for_their_item(name: str, method: str) -> None:
     x = inputs(3, 4, 12)
     owned = owners(MOVES[name], x).double()
 
-    def model(leaf: Tensor) -> Tensor:
-        hidden = MOVES[name](leaf)
+    def model(h: Tensor) -> Tensor:
+        hidden = MOVES[name](h)
         hidden = F.gelu(hidden + inputs(*hidden.shape, seed=4))
         by_item = [(hidden * mask).flatten() @ inputs(hidden.numel(), 2, seed=6) for mask in owned]
         return torch.stack(by_item)
@@ -197,8 +197,8 @@ def test_a_vector_along_the_item_axis(method: str) -> None:
     """One constant per item, added where items lie last."""
     x, head = inputs(3, 4, 12), inputs(48, 2, seed=6)
 
-    def model(leaf: Tensor) -> Tensor:
-        moved = leaf.permute(1, 2, 0) + inputs(3, seed=4)
+    def model(h: Tensor) -> Tensor:
+        moved = h.permute(1, 2, 0) + inputs(3, seed=4)
         return moved.permute(2, 0, 1).flatten(1) @ head
 
     passes = run(model, x, method)
@@ -218,7 +218,7 @@ def test_an_empty_part_of_a_batch() -> None:
         return torch.cat([turned, plain], dim=-1).transpose(1, 2).reshape(len(x), -1)
 
     x, head = inputs(2, 4, 12), inputs(48, 2, seed=6)
-    passes = run(lambda leaf: rotated(leaf) @ head, x, "lrp")
+    passes = run(lambda h: rotated(h) @ head, x, "lrp")
     seed = torch.tensor([[1.0, 0.0], [0.5, -2.0]]).double()
     for ledger in close(passes, passes.relevance(seed), seed):
         assert ledger.relative_gap < 1e-12

@@ -51,7 +51,7 @@ def test_unknown_operators_are_refused_by_name() -> None:
         (lambda x: torch.softmax(x, -1) * 2, "do not depend on the input layer"),
     ],
 )
-def test_what_has_no_rule_is_refused(function, words: str) -> None:
+def test_operators_without_a_rule_are_refused(function, words: str) -> None:
     with pytest.raises(EngineError, match=words):
         explain(function, inputs(4, 4))
 
@@ -142,8 +142,8 @@ class Doubled(torch.autograd.Function):
 def test_an_autograd_function_of_the_model_is_seen_from_inside(name: str) -> None:
     first, head = seeded(nn.Linear(6, 6)), seeded(nn.Linear(6, 3), 2)
     x = inputs(2, 6)
-    own = run(lambda leaf: head(Doubled.apply(first(leaf))), x, name)
-    plain = run(lambda leaf: head(F.gelu(first(leaf)) * 2.0), x, name)
+    own = run(lambda h: head(Doubled.apply(first(h))), x, name)
+    plain = run(lambda h: head(F.gelu(first(h)) * 2.0), x, name)
     seed = one_hot(own.logits, 1)
     torch.testing.assert_close(own.relevance(seed), plain.relevance(seed))
 
@@ -152,7 +152,7 @@ def test_a_final_softmax_is_cut_off() -> None:
     head = seeded(nn.Linear(6, 3))
     x = inputs(2, 6)
     for ends in (lambda z: torch.softmax(z, -1), lambda z: F.log_softmax(z, dim=-1)):
-        passes = run(lambda leaf, f=ends: f(head(leaf)), x, "lrp")
+        passes = run(lambda h, f=ends: f(head(h)), x, "lrp")
         assert passes.cut_softmax
         torch.testing.assert_close(passes.logits, head(x))
         seed = one_hot(passes.logits, 0)
@@ -205,8 +205,8 @@ def test_memory_of_a_pass_is_freed() -> None:
     try:
         passes = run(model, inputs(2, 4, 12), "gradient-x-input")
         passes.relevance(one_hot(passes.logits, 0), last=True)
-        leaf = weakref.ref(passes.input_layer)
+        copied = weakref.ref(passes.input_layer)
         del passes
-        assert leaf() is None
+        assert copied() is None
     finally:
         gc.enable()

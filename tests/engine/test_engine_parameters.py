@@ -1,4 +1,4 @@
-"""Overrides by the name of a weight, input rules, and what wrong parameters are told."""
+"""Overrides by the name of a weight, input rules, and messages about wrong parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -119,7 +119,7 @@ def test_overrides_in_every_spelling() -> None:
 
 
 @pytest.mark.parametrize("base", ["lrp", "chefer-lrp"])
-def test_an_input_rule_needs_an_operator_that_reads_the_leaf(base: str) -> None:
+def test_an_input_rule_needs_an_operator_that_reads_the_input_layer(base: str) -> None:
     rules = replace(COMPOSITES[base], input_rule=InputRule(name="w2"))
     with pytest.raises(ConfigurationError, match="reads the input layer, and none does"):
         propagated(lambda x: STACK(torch.tanh(x)), X, rules, STACK)

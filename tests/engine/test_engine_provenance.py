@@ -57,7 +57,7 @@ def test_an_activation_written_out_is_one_function(written) -> None:
     """All relevance that arrives at f(x) leaves at x, as for the fused operator."""
     fused, head = WRITTEN_OUT[written], seeded(nn.Linear(6, 3))
     x = inputs(2, 6)
-    passes = run(lambda leaf: head(written(leaf)), x, "lrp")
+    passes = run(lambda h: head(written(h)), x, "lrp")
     seed = one_hot(passes.logits, 0)
     relevance = passes.relevance(seed)
     torch.testing.assert_close(relevance, fused(x) * head.weight[0])
@@ -70,7 +70,7 @@ def test_an_activation_written_out_is_one_function(written) -> None:
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_the_ledger_closes(name: str, written) -> None:
     first, second = seeded(nn.Linear(6, 6), 1), seeded(nn.Linear(6, 3), 2)
-    passes = run(lambda leaf: second(written(first(leaf)) + leaf), inputs(2, 4, 6), name)
+    passes = run(lambda h: second(written(first(h)) + h), inputs(2, 4, 6), name)
     passes_seed = torch.ones_like(passes.logits)
     flat = passes.relevance(passes_seed).flatten(1).numpy()
     summed = passes.explained(passes_seed.numpy()).sum(-1)
@@ -111,7 +111,7 @@ def test_a_norm_written_out_is_the_norm(name: str, written) -> None:
     x = inputs(2, 6)
     relevances = []
     for norm in (written, NORMS[written]):
-        passes = run(lambda leaf, f=norm: head(f(leaf)), x, name)
+        passes = run(lambda h, f=norm: head(f(h)), x, name)
         seed = one_hot(passes.logits, 1)
         relevances.append(passes.relevance(seed))
         for ledger in close(passes, relevances[-1], seed):
@@ -122,7 +122,7 @@ def test_a_norm_written_out_is_the_norm(name: str, written) -> None:
 def test_division_by_a_length_is_a_scale() -> None:
     head = seeded(nn.Linear(6, 3))
     x = inputs(2, 6)
-    passes = run(lambda leaf: head(unit_length(leaf)), x, "lrp")
+    passes = run(lambda h: head(unit_length(h)), x, "lrp")
     found = passes.relevance(one_hot(passes.logits, 0))
     torch.testing.assert_close(found, unit_length(x) * head.weight[0])
 
@@ -131,7 +131,7 @@ def test_a_gate_lets_all_relevance_to_the_signal() -> None:
     """Signal takes all (Arras et al. 2019): the sigmoid of another carrier is a constant."""
     gate, signal = seeded(nn.Linear(5, 5), 1), seeded(nn.Linear(5, 5), 2)
     x = inputs(1, 5)
-    passes = run(lambda leaf: torch.sigmoid(gate(leaf)) * signal(leaf), x, "lrp")
+    passes = run(lambda h: torch.sigmoid(gate(h)) * signal(h), x, "lrp")
     found = passes.relevance(one_hot(passes.logits, 3))
     torch.testing.assert_close(found[0], x[0] * signal.weight[3] * torch.sigmoid(gate(x))[0, 3])
 
@@ -141,7 +141,7 @@ def test_a_gated_unit_is_halved() -> None:
     gate, up = seeded(nn.Linear(5, 5), 1), seeded(nn.Linear(5, 5), 2)
     x = inputs(1, 5)
     g, u = gate(x)[0], up(x)[0]
-    passes = run(lambda leaf: F.silu(gate(leaf)) * up(leaf), x, "lrp")
+    passes = run(lambda h: F.silu(gate(h)) * up(h), x, "lrp")
     found = passes.relevance(one_hot(passes.logits, 3))
     through_gate = gate.weight[3] * torch.sigmoid(g[3]) * u[3]
     through_up = up.weight[3] * F.silu(g[3])
@@ -149,10 +149,10 @@ def test_a_gated_unit_is_halved() -> None:
 
 
 def test_constants_that_differ_by_channel() -> None:
-    """f_j(x) = tanh(a_j x + b_j): f_j(0) = tanh(b_j) is a leaf, for every channel its own."""
+    """f_j(x) = tanh(a_j x + b_j): f_j(0) = tanh(b_j) is a constant, for every channel its own."""
     a, b, head = inputs(6, seed=3), inputs(6, seed=4), seeded(nn.Linear(6, 2))
     x = inputs(2, 6)
-    passes = run(lambda leaf: head(torch.tanh(leaf * a + b)), x, "lrp")
+    passes = run(lambda h: head(torch.tanh(h * a + b)), x, "lrp")
     seed = one_hot(passes.logits, 0)
     relevance = passes.relevance(seed)
     torch.testing.assert_close(relevance, (torch.tanh(a * x + b) - torch.tanh(b)) * head.weight[0])
@@ -162,7 +162,7 @@ def test_constants_that_differ_by_channel() -> None:
         assert ledger.relative_gap < 1e-12
 
 
-def test_what_is_not_finite_at_zero_is_refused() -> None:
+def test_functions_that_are_not_finite_at_zero_are_refused() -> None:
     for function in (torch.reciprocal, lambda x: 1.0 / x, lambda x: x.pow(-2.0)):
         with pytest.raises(EngineError, match=r"reciprocal|denominator|not finite"):
             run(function, inputs(2, 6), "lrp")
@@ -171,7 +171,7 @@ def test_what_is_not_finite_at_zero_is_refused() -> None:
 def test_the_plain_gradient_needs_no_value_at_zero() -> None:
     head = seeded(nn.Linear(6, 2))
     x = inputs(2, 6).abs() + 0.5
-    passes = run(lambda leaf: head(leaf.pow(-2.0) + 1.0 / leaf), x, "gradient-x-input")
+    passes = run(lambda h: head(h.pow(-2.0) + 1.0 / h), x, "gradient-x-input")
     seed = one_hot(passes.logits, 0)
     for ledger in close(passes, passes.relevance(seed), seed):
         assert ledger.relative_gap < 1e-12
@@ -182,14 +182,14 @@ def test_an_in_place_write_forgets_what_a_tensor_was() -> None:
     first, second = seeded(nn.Linear(5, 5), 1), seeded(nn.Linear(5, 5), 2)
     x = inputs(1, 5)
 
-    def in_place(leaf: Tensor) -> Tensor:
-        root, other = first(leaf), second(leaf)
+    def in_place(h: Tensor) -> Tensor:
+        root, other = first(h), second(h)
         y = torch.tanh(root)
         y += other
         return root * y
 
-    def out_of_place(leaf: Tensor) -> Tensor:
-        root, other = first(leaf), second(leaf)
+    def out_of_place(h: Tensor) -> Tensor:
+        root, other = first(h), second(h)
         return root * (torch.tanh(root) + other)
 
     left, right = (run(f, x, "lrp") for f in (in_place, out_of_place))
@@ -201,17 +201,17 @@ def test_powers_and_products_in_every_spelling() -> None:
     layer, other = seeded(nn.Linear(6, 6), 1), seeded(nn.Linear(6, 6), 2)
     x = inputs(2, 6)
 
-    def spelled(leaf: Tensor) -> Tensor:
-        hidden = layer(leaf)
+    def spelled(h: Tensor) -> Tensor:
+        hidden = layer(h)
         y = (hidden**2 + 2.0 * hidden) * 0.5
-        y *= other(leaf)
+        y *= other(h)
         y.mul_(torch.sigmoid(hidden))
         return 1.0 - y
 
-    def plain(leaf: Tensor) -> Tensor:
-        hidden = layer(leaf)
+    def plain(h: Tensor) -> Tensor:
+        hidden = layer(h)
         y = torch.mul(torch.pow(hidden, 2) + torch.mul(hidden, 2.0), 0.5)
-        y = torch.mul(y, other(leaf))
+        y = torch.mul(y, other(h))
         return torch.sub(1.0, torch.mul(y, torch.sigmoid(hidden)))
 
     for name in COMPOSITES:

@@ -1,4 +1,4 @@
-"""Random graphs of operators: the ledger closes, items keep to themselves, all is finite."""
+"""Random graphs of operators: the ledger closes, items are independent, all is finite."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ BOUNDED = settings(
 )
 
 
-def leaves(graph: Graph, *, items: int) -> torch.Tensor:
+def given_inputs(graph: Graph, *, items: int) -> torch.Tensor:
     return inputs(items, 4, 6, seed=len(graph.parts))
 
 
@@ -30,7 +30,7 @@ def leaves(graph: Graph, *, items: int) -> torch.Tensor:
 @given(graphs())
 @BOUNDED
 def test_the_ledger_closes(name: str, graph: Graph) -> None:
-    x = leaves(graph, items=3)
+    x = given_inputs(graph, items=3)
     passes = run(graph, x, name)
     torch.testing.assert_close(passes.logits.detach(), graph(x), rtol=1e-10, atol=1e-12)
     seed = one_hot(passes.logits, 1)
@@ -45,7 +45,7 @@ def test_the_ledger_closes(name: str, graph: Graph) -> None:
 @BOUNDED
 def test_lrp_makes_and_loses_nothing(graph: Graph) -> None:
     """The default is linear once its coefficients are held: no rule has anything to declare."""
-    passes = run(graph, leaves(graph, items=2), "lrp")
+    passes = run(graph, given_inputs(graph, items=2), "lrp")
     seed = one_hot(passes.logits, 0)
     for ledger in close(passes, passes.relevance(seed), seed):
         assert not ledger.rules_by_kind
@@ -56,7 +56,7 @@ def test_lrp_makes_and_loses_nothing(graph: Graph) -> None:
 @given(graphs(most=4))
 @BOUNDED
 def test_items_keep_to_themselves(name: str, graph: Graph) -> None:
-    x = leaves(graph, items=3)
+    x = given_inputs(graph, items=3)
     passes = run(graph, x, name)
     seed = inputs(3, 3, seed=21)
     together = passes.relevance(seed)

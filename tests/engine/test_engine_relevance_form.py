@@ -37,8 +37,8 @@ def arrives(
     *,
     in_encoder: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Relevance of the leaf for a random seed at every output, and the seed (both per item)."""
-    flat = lambda leaf: function(leaf).flatten(1)  # noqa: E731
+    """Relevance of the input layer for a random seed at every output, and the seed; per item."""
+    flat = lambda h: function(h).flatten(1)  # noqa: E731
     passes = propagated(flat, x, composite, in_encoder=in_encoder)
     if seed is None:
         seed = inputs(*passes.logits.shape, seed=8)
@@ -103,7 +103,7 @@ def test_sum_of_two_signals(normalised: bool, authors: bool) -> None:
     """Rescaled per item: a batch of three holds three pairs of totals."""
     x = inputs(3, 2, 5)
     composite = rules(normalised=normalised, authors=authors)
-    found, seed = arrives(lambda leaf: leaf[:, 0] + leaf[:, 1], x, composite)
+    found, seed = arrives(lambda h: h[:, 0] + h[:, 1], x, composite)
     floor = FLOOR if authors else 0.0
     for index, (a, b) in enumerate(x):
         expected = sum_of_two(a, b, seed[index], normalised=normalised, floor=floor)
@@ -128,7 +128,7 @@ def test_spellings_of_a_sum(
 ) -> None:
     x = inputs(2, 2, 5)
     composite = rules(normalised=normalised)
-    found, seed = arrives(lambda leaf: written(leaf[:, 0], leaf[:, 1]), x, composite)
+    found, seed = arrives(lambda h: written(h[:, 0], h[:, 1]), x, composite)
     for index, (a, b) in enumerate(x):
         parts = (signs[0] * a, signs[1] * b)
         expected = sum_of_two(*parts, seed[index], normalised=normalised, floor=0.0)
@@ -138,14 +138,14 @@ def test_spellings_of_a_sum(
 def test_inside_the_encoder_a_constant_takes_nothing() -> None:
     """A mask or a position bias of attention scores, as the biases of linear operators."""
     x, constant = inputs(3, 4, 5), inputs(4, 5, seed=3)
-    found, seed = arrives(lambda leaf: leaf + constant, x, rules())
+    found, seed = arrives(lambda h: h + constant, x, rules())
     torch.testing.assert_close(found, seed.view_as(found))
 
 
 def test_an_embedding_takes_its_share() -> None:
     """A position embedding is a summand like any other."""
     x, constant = inputs(3, 4, 5), inputs(4, 5, seed=3)
-    found, seed = arrives(lambda leaf: leaf + constant, x, rules(), in_encoder=False)
+    found, seed = arrives(lambda h: h + constant, x, rules(), in_encoder=False)
     for index, row in enumerate(x):
         arrived = seed[index].view(4, 5)
         expected = sum_of_two(row, constant, arrived, normalised=True, floor=0.0)[0]
@@ -177,7 +177,7 @@ def halved_product(a: Tensor, b: Tensor, arrived: Tensor) -> tuple[Tensor, Tenso
 def test_product_of_two_signals(written: Callable[[Tensor, Tensor], Tensor]) -> None:
     x = inputs(2, 18)
     found, seed = arrives(
-        lambda leaf: written(leaf[:, :6].view(-1, 2, 3), leaf[:, 6:].view(-1, 3, 4)), x, rules()
+        lambda h: written(h[:, :6].view(-1, 2, 3), h[:, 6:].view(-1, 3, 4)), x, rules()
     )
     for index, row in enumerate(x):
         factors = row[:6].view(2, 3), row[6:].view(3, 4)
@@ -203,7 +203,7 @@ PASSED = {
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_what_passes_relevance_on(name: str) -> None:
+def test_operators_that_pass_relevance_on_unchanged(name: str) -> None:
     """Norms, activations, softmax and scales hand on what arrives, place by place."""
     x = inputs(2, 4, 6)
     found, seed = arrives(PASSED[name], x, rules())
@@ -212,9 +212,9 @@ def test_what_passes_relevance_on(name: str) -> None:
 
 def test_a_gate_takes_nothing_and_a_product_halves() -> None:
     x = inputs(2, 10)
-    found, seed = arrives(lambda leaf: torch.sigmoid(leaf[:, :5]) * leaf[:, 5:], x, rules())
+    found, seed = arrives(lambda h: torch.sigmoid(h[:, :5]) * h[:, 5:], x, rules())
     torch.testing.assert_close(found, torch.cat([0 * seed, seed], dim=1))
-    found, seed = arrives(lambda leaf: leaf[:, :5] * leaf[:, 5:], x, rules())
+    found, seed = arrives(lambda h: h[:, :5] * h[:, 5:], x, rules())
     torch.testing.assert_close(found, torch.cat([seed, seed], dim=1) / 2)
 
 
@@ -223,8 +223,8 @@ def test_attention(fused: bool) -> None:
     """Half to values and weights; the softmax passes; half of that to queries and keys."""
     x = inputs(2, 3, 4, 5)
 
-    def function(leaf: Tensor) -> Tensor:
-        q, k, v = leaf.unbind(1)
+    def function(h: Tensor) -> Tensor:
+        q, k, v = h.unbind(1)
         if fused:
             return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])
         return torch.softmax(q @ k.transpose(1, 2) / 5**0.5, -1) @ v
@@ -241,6 +241,6 @@ def test_attention(fused: bool) -> None:
 def test_an_activation_of_a_mean_is_no_scale(function: Operator) -> None:
     """Mean pooling before an activation: relevance goes through both."""
     x = inputs(2, 4, 5)
-    found, seed = arrives(lambda leaf: function(leaf.mean(1)), x, rules())
+    found, seed = arrives(lambda h: function(h.mean(1)), x, rules())
     for index, row in enumerate(x):
         torch.testing.assert_close(found[index], row / row.sum(0) * seed[index])

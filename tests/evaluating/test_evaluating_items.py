@@ -1,4 +1,4 @@
-"""The loop that measures explanations: what it asks the model, and what becomes of bad items."""
+"""The loop that measures explanations: its forward passes, and the handling of bad items."""
 
 from dataclasses import replace
 from typing import Any
@@ -115,7 +115,7 @@ def test_curves_are_what_the_model_says_one_text_at_a_time(model: LoadedModel) -
 
 
 @pytest.mark.parametrize("over", ["tokens", "words"])
-def test_company_changes_nothing(model: LoadedModel, over: str) -> None:
+def test_other_items_in_the_batch_change_no_score(model: LoadedModel, over: str) -> None:
     metrics = tuple(MetricSpec(name=name, params={"over": over}) for name in CURVES)
     items = text_items(*TEXTS)
     together = scores_of(evaluate(model, items, plan_of(metrics=metrics)))
@@ -127,7 +127,7 @@ def test_company_changes_nothing(model: LoadedModel, over: str) -> None:
             assert other.curve == pytest.approx(score.curve, abs=1e-12)
 
 
-def test_words_go_as_one(model: LoadedModel) -> None:
+def test_pieces_of_a_word_are_perturbed_together(model: LoadedModel) -> None:
     class Recording(Silent):
         passes = 0
 
@@ -142,7 +142,7 @@ def test_words_go_as_one(model: LoadedModel) -> None:
     assert Recording.passes > 0
 
 
-def test_long_texts_are_asked_window_by_window(model: LoadedModel) -> None:
+def test_long_texts_are_evaluated_window_by_window(model: LoadedModel) -> None:
     item = text_items(LONG)[0]
     keys = {"long_text": "window", "window": 8}
     ends = evaluate(model, [item], plan_of(), **keys)
@@ -259,7 +259,7 @@ def test_limits_are_nested_samples(model: LoadedModel) -> None:
     }
 
 
-def test_what_people_marked_is_a_row_of_its_own(model: LoadedModel) -> None:
+def test_the_human_rationale_has_its_own_row(model: LoadedModel) -> None:
     marked = replace(text_items(TEXTS[0])[0], evidence=Evidence(spans=((2, 6),)))
     (end,) = evaluate(model, [marked], plan_of(metrics=("activation", "sparsity", "runtime")))
     found = {(s.method, s.metric): s.value for s in end.scores}

@@ -261,7 +261,7 @@ def test_a_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first[1:] == [found[0]["predicted"], found[0]["id"]]
 
 
-def test_what_the_examples_refuse() -> None:
+def test_the_examples_refuse_invalid_input() -> None:
     import top_share
 
     with pytest.raises(ConfigurationError, match="at least 1"):

@@ -10,8 +10,8 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-#: what the notebooks have to say, by name: words of their outputs
-SAID = {
+#: words that the outputs of each notebook must contain
+EXPECTED = {
     "text_audit": (
         "Different answers for 1 of 2 groups (village/harbour)",
         "village/orchard",
@@ -36,16 +36,16 @@ def outputs(notebook: Any) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_committed_was_executed(path: Path) -> None:
+def test_committed_notebooks_were_executed(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = code_cells(notebook)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     kinds = {one.output_type for cell in cells for one in cell.outputs}
     assert kinds <= {"execute_result", "display_data", "stream"}
-    said = outputs(notebook)
-    assert all(words in said for words in SAID[path.stem])
-    assert "/tmp/" not in said and "/home/" not in said and "site-packages" not in said
+    printed = outputs(notebook)
+    assert all(words in printed for words in EXPECTED[path.stem])
+    assert "/tmp/" not in printed and "/home/" not in printed and "site-packages" not in printed
     assert path.stat().st_size < 300_000
 
 
@@ -65,11 +65,11 @@ def with_its_mark(path: Path) -> Any:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", [with_its_mark(path) for path in NOTEBOOKS])
-def test_they_run_to_the_end(path: Path, tmp_path: Path) -> None:
+def test_the_notebooks_run_to_the_end(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in code_cells(notebook):
         cell.outputs = []
     place = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
-    said = outputs(notebook)
-    assert all(words in said for words in SAID[path.stem])
+    printed = outputs(notebook)
+    assert all(words in printed for words in EXPECTED[path.stem])

@@ -119,7 +119,7 @@ def test_chaos_changes_nothing_but_the_poison(
             wait_for(lambda: runs.get(db, run_id).state != "running", "the run is closed")
         finally:
             codes = [group.end() for group in groups]
-        fenced = tell(conductor, sweeper, time.monotonic() - begun)
+        fenced = print_figures(conductor, sweeper, time.monotonic() - begun)
         assert codes == [0, 0], "SIGTERM ends a group cleanly whatever it went through"
         assert sum(group.kills for group in groups) >= 10
         assert fenced >= len(conductor.fenced) == 3
@@ -128,7 +128,7 @@ def test_chaos_changes_nothing_but_the_poison(
         compare(db, run_id, undisturbed)
 
 
-def tell(conductor: Conductor, sweeper: Sweeper, seconds: float) -> int:
+def print_figures(conductor: Conductor, sweeper: Sweeper, seconds: float) -> int:
     """Print the figures of the test; how many times a worker was fenced."""
     fenced = sum(len(group.lines("shard ended: fenced")) for group in conductor.groups)
     print(  # noqa: T201 - read by people

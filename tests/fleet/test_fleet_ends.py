@@ -1,4 +1,4 @@
-"""How a fleet is told to stop: SIGTERM gives leases back, a cancel arrives with a heartbeat."""
+"""How a fleet stops: SIGTERM gives leases back, a cancel arrives with a heartbeat."""
 
 import subprocess
 import sys

@@ -10,7 +10,7 @@ from fuzz.ways import WAYS
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_no_seed_and_no_former_finding_finds_anything(way: str, tmp_path: Path) -> None:
+def test_seeds_and_former_findings_pass(way: str, tmp_path: Path) -> None:
     target, files = WAYS[way].target, corpus.seeds(way)
     with sandbox(tmp_path) as inside:
         guard = Guard(target, WAYS[way].limits, inside)

@@ -86,7 +86,7 @@ def raised(message: str, *, cut: bool = True) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_it_is_found(fault: str, tmp_path: Path) -> None:
+def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:
     code, reported = FAULTS[fault]
     with sandbox(tmp_path) as inside:
         limits = Limits(seconds=0.3 if fault == "time" else 60.0, megabytes=64)
@@ -107,7 +107,7 @@ def test_it_is_found(fault: str, tmp_path: Path) -> None:
         lambda _: __import__("json.tool"),
     ],
 )
-def test_it_is_no_finding(harmless: Callable[[bytes], object], tmp_path: Path) -> None:
+def test_harmless_code_is_no_finding(harmless: Callable[[bytes], object], tmp_path: Path) -> None:
     with sandbox(tmp_path) as inside:
         guard = Guard(lambda data: (harmless(data), None)[1], Limits(), inside)
         assert guard.attempt(b"x") is None
@@ -137,7 +137,7 @@ def test_mutations_repeat_by_number_and_keep_json_readable() -> None:
 
 
 @pytest.mark.parametrize("odd", ["!!timestamp x", '!!int ""', "!!bool x", "!!python/name:x", "["])
-def test_what_yaml_cannot_read_is_mutated_all_the_same(odd: str) -> None:
+def test_invalid_yaml_is_mutated_too(odd: str) -> None:
     data = b"first line\na: " + odd.encode() + b"\n"
     for number in range(300):
         assert isinstance(mutate(data, Random(number), [b"word"]), bytes)
@@ -158,7 +158,7 @@ def test_words_are_read_as_libfuzzer_reads_them(way: str) -> None:
     assert len(corpus.words(way)) == len(path.read_text().splitlines()) > 5
 
 
-def test_no_corpus_folder_is_of_no_way() -> None:
+def test_every_corpus_folder_belongs_to_a_target() -> None:
     folder = Path(corpus.__file__).parent
     for kind in ("corpus", "findings"):
         assert {path.name for path in (folder / kind).glob("*")} <= set(WAYS)

@@ -1,4 +1,4 @@
-"""The file of an explainer: what it says of itself, and what is refused."""
+"""The file of an explainer: its facts, and what is refused."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def written(model: LoadedModel, folder: Path) -> Path:
     return folder / "e.safetensors"
 
 
-def test_what_is_written_is_read(model: LoadedModel, tmp_path: Path) -> None:
+def test_facts_are_read_as_written(model: LoadedModel, tmp_path: Path) -> None:
     explainer = drawn_explainer({0: 16, 1: 16}, len(model.classes))
     facts = facts_for(model, explainer)
     path = tmp_path / "e.safetensors"

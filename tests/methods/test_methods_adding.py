@@ -1,4 +1,4 @@
-"""Methods of one's own: entered in a process, used like those that are shipped."""
+"""Custom methods: added in a process, used like shipped ones."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,7 +57,7 @@ def model() -> LoadedModel:
     return te.wrap(bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double(), tokenizer=wordpiece())
 
 
-def test_it_explains_measures_and_audits(
+def test_an_added_method_explains_measures_and_audits(
     model: LoadedModel, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     te.add_method("equal-shares", equal_shares, source="a test", cost=no_backward)
@@ -76,7 +76,7 @@ def test_it_explains_measures_and_audits(
         te.explain(model, "a", "equal-shares", shear=1)
 
 
-def test_its_facts_are_those_that_were_given() -> None:
+def test_the_facts_of_an_added_method_are_the_given_ones() -> None:
     te.add_method(
         "equal-shares",
         equal_shares,
@@ -131,7 +131,7 @@ def nested() -> Any:
         (("mine", without_name), r"'mine' cannot be called .* Write def without_name\(model, ba"),
     ],
 )
-def test_what_is_no_method_is_refused(given: Any, words: str) -> None:
+def test_an_invalid_method_is_refused(given: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         te.add_method(*given)
     assert "mine" not in METHODS

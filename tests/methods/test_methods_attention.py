@@ -43,7 +43,7 @@ def relevance(name: str, method: str, **params: Any) -> np.ndarray:
     return found[0].relevance
 
 
-def test_opened_attention_changes_no_logit() -> None:
+def test_attention_in_parts_changes_no_logit() -> None:
     for name in ("BERT", "Llama", "ViT"):
         one = ready(name)
         found = passed(name)
@@ -172,7 +172,7 @@ def test_pooled_models_can_be_read_over_all_rows() -> None:
     assert np.isfinite(relevance("DINOv2", "rollout", readout="all")).all()
 
 
-def test_a_module_of_torch_is_opened() -> None:
+def test_multihead_attention_of_torch_is_split_into_parts() -> None:
     """nn.TransformerEncoder arrives as whole layers, and its maps are found inside."""
 
     class Tiny(nn.Module):

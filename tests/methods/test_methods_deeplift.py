@@ -76,7 +76,7 @@ def test_operator_sums_to_its_difference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("cuda", *ORDERS)])
-def test_nothing_is_credited_where_nothing_differs(name: str) -> None:
+def test_equal_inputs_get_no_relevance(name: str) -> None:
     x = inputs(2, 4, 6)
     passes = lifted(with_head(name), x, x.clone())
     assert not passes.relevance(torch.ones_like(passes.logits)).any()
@@ -270,7 +270,7 @@ def test_more_references_are_drawn_around_the_first(model, monkeypatch) -> None:
     np.testing.assert_allclose(four, explained(references=4), rtol=1e-9)
 
 
-def test_the_leaf_of_special_tokens_is_its_own_baseline(model) -> None:
+def test_special_tokens_are_their_own_baseline(model) -> None:
     (one,) = te.explain(model, TEXTS[:1], "deeplift-shap", target="class:0", references=1)
     special = np.array([token.special for token in one.features])
     assert not one.relevance[special].any()
@@ -357,7 +357,7 @@ def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> 
         (lambda x: torch.zeros(2, 6), "do not depend on the input layer"),
     ],
 )
-def test_what_has_no_multiplier_is_refused(function, reported: str) -> None:
+def test_operators_without_a_multiplier_are_refused(function, reported: str) -> None:
     x = inputs(2, 6)
     with pytest.raises(EngineError, match=reported):
         lifted(function, x, -x)

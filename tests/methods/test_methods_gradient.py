@@ -1,4 +1,4 @@
-"""Gradient methods: against their definitions written out, Captum, and what must not matter."""
+"""Gradient methods: against their definitions written out, Captum, and invariances."""
 
 import gzip
 from pathlib import Path
@@ -60,31 +60,31 @@ def one(model: LoadedModel, content: Any, method: str, **params: Any) -> np.ndar
     return np.concatenate([found.prefix_relevance, found.relevance.ravel()])
 
 
-def by_hand(leaf: InputLayerForward, values: Tensor) -> Tensor:
+def by_hand(forward: InputLayerForward, values: Tensor) -> Tensor:
     """The gradient of class 1 of a batch of one at `values`, by autograd alone."""
     points = values.detach().clone().requires_grad_(True)
-    logit = leaf(points, torch.zeros(len(values), dtype=torch.long))[:, 1].sum()
+    logit = forward(points, torch.zeros(len(values), dtype=torch.long))[:, 1].sum()
     return torch.autograd.grad(logit, points)[0]
 
 
 def test_saliency_is_the_norm_of_the_gradient(text, image) -> None:
-    gradient = by_hand(leaf := passed(text, TEXTS[:1]), leaf.start)[0]
+    gradient = by_hand(forward := passed(text, TEXTS[:1]), forward.start)[0]
     for norm, wanted in (("l2", gradient.norm(dim=-1)), ("l1", gradient.abs().sum(-1))):
         found = one(text, TEXTS[0], "saliency", norm=norm)
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-10)
         assert (found > 0).all()
-    leaf = passed(image, [picture()], "pixels")
-    wanted = by_hand(leaf, leaf.start)[0].norm(dim=0)
+    forward = passed(image, [picture()], "pixels")
+    wanted = by_hand(forward, forward.start)[0].norm(dim=0)
     (found,) = te.explain(image, [picture()], "saliency", target="class:1", at="pixels")
     assert (found.unit, found.relevance.shape) == ("score", (24, 24))
     np.testing.assert_allclose(found.relevance, wanted.numpy(), rtol=1e-10)
 
 
 def test_smoothgrad_is_the_mean_gradient_times_the_input(text) -> None:
-    leaf = passed(text, TEXTS[:1])
-    noise = Noise(leaf, 3, "copies").normal(torch.zeros(5, dtype=torch.long))
-    mean = by_hand(leaf, leaf.start + 0.2 * value_range(leaf) * noise).mean(0)
-    wanted = (leaf.start[0] * mean).sum(-1)
+    forward = passed(text, TEXTS[:1])
+    noise = Noise(forward, 3, "copies").normal(torch.zeros(5, dtype=torch.long))
+    mean = by_hand(forward, forward.start + 0.2 * value_range(forward) * noise).mean(0)
+    wanted = (forward.start[0] * mean).sum(-1)
     found = one(text, TEXTS[0], "smoothgrad", samples=5, sigma=0.2, seed=3)
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
     calm = one(text, TEXTS[0], "smoothgrad", samples=2, sigma=0)
@@ -92,24 +92,24 @@ def test_smoothgrad_is_the_mean_gradient_times_the_input(text) -> None:
 
 
 def test_the_range_is_that_of_the_item_itself(text) -> None:
-    leaf = passed(text, TEXTS)
+    forward = passed(text, TEXTS)
     for row, content in enumerate(TEXTS):
         alone = passed(text, [content]).start
-        torch.testing.assert_close(value_range(leaf)[row, 0, 0], alone.max() - alone.min())
+        torch.testing.assert_close(value_range(forward)[row, 0, 0], alone.max() - alone.min())
 
 
 @pytest.mark.parametrize("baseline", ["zero", "mask"])
 def test_integrated_gradients_of_captum(text, baseline: str) -> None:
     from captum.attr import IntegratedGradients
 
-    leaf = passed(text, TEXTS[:1])
+    forward = passed(text, TEXTS[:1])
 
     def function(values: Tensor) -> Tensor:
-        return leaf(values, torch.zeros(len(values), dtype=torch.long))
+        return forward(values, torch.zeros(len(values), dtype=torch.long))
 
-    base = baseline_of(leaf, baseline)
+    base = baseline_of(forward, baseline)
     captum = IntegratedGradients(function)
-    wanted = captum.attribute(leaf.start, base, target=1, n_steps=12, method="gausslegendre")
+    wanted = captum.attribute(forward.start, base, target=1, n_steps=12, method="gausslegendre")
     found = one(text, TEXTS[0], "integrated-gradients", steps=12, baseline=baseline)
     # Captum keeps the places of the steps in float32
     np.testing.assert_allclose(found, wanted[0].sum(-1).detach().numpy(), rtol=1e-7, atol=1e-9)
@@ -121,9 +121,9 @@ def test_integrated_gradients_of_captum(text, baseline: str) -> None:
 def test_all_positions_sum_to_the_difference_of_texts(text, method, at, baseline) -> None:
     params = {"references": 1} if method == "deeplift-shap" else {}
     for found in te.explain(text, TEXTS, method, target="all", at=at, baseline=baseline, **params):
-        leaf = passed(text, [TEXTS[int(found.item_id)]], at)
-        there = logits_at(leaf, baseline_of(leaf, baseline))
-        wanted = (leaf.logits - there)[0, found.class_index]
+        forward = passed(text, [TEXTS[int(found.item_id)]], at)
+        there = logits_at(forward, baseline_of(forward, baseline))
+        wanted = (forward.logits - there)[0, found.class_index]
         assert found.relevance.sum() == pytest.approx(wanted, rel=1e-6, abs=1e-8)
         assert (found.unit, found.notes, found.ledger) == ("logits", (), None)
 
@@ -133,8 +133,8 @@ def test_all_positions_sum_to_the_difference_of_texts(text, method, at, baseline
 @pytest.mark.parametrize("baseline", ["mean", "black", "blur"])
 def test_all_positions_sum_to_the_difference_of_pictures(image, method, at, baseline) -> None:
     params = {"references": 1} if method == "deeplift-shap" else {}
-    leaf = passed(image, [picture()], at)
-    wanted = (leaf.logits - logits_at(leaf, baseline_of(leaf, baseline)))[0, 1]
+    forward = passed(image, [picture()], at)
+    wanted = (forward.logits - logits_at(forward, baseline_of(forward, baseline)))[0, 1]
     found = one(image, picture(), method, at=at, baseline=baseline, **params)
     assert found.sum() == pytest.approx(wanted, rel=1e-6, abs=1e-8)
 
@@ -143,8 +143,8 @@ def test_too_few_steps_are_reported(text) -> None:
     (found,) = te.explain(
         text, TEXTS[2:], "integrated-gradients", target="class:1", steps=1, baseline="zero"
     )
-    leaf = passed(text, TEXTS[2:])
-    wanted = (leaf.logits - logits_at(leaf, torch.zeros_like(leaf.start)))[0, 1]
+    forward = passed(text, TEXTS[2:])
+    wanted = (forward.logits - logits_at(forward, torch.zeros_like(forward.start)))[0, 1]
     (note,) = found.notes
     assert note == (
         f"completeness: integrated-gradients sums to {found.relevance.sum():.4g} "
@@ -153,11 +153,11 @@ def test_too_few_steps_are_reported(text) -> None:
 
 
 def test_gradient_shap_is_its_formula(text) -> None:
-    leaf, rows = passed(text, TEXTS[:1]), torch.zeros(6, dtype=torch.long)
-    noise, places = (Noise(leaf, 0, purpose) for purpose in ("baselines", "places"))
-    base = baseline_of(leaf, "mask") + 0.3 * value_range(leaf) * noise.normal(rows)
-    way = leaf.start - base
-    gradients = by_hand(leaf, base + (1 - places.uniform(rows)) * way)
+    forward, rows = passed(text, TEXTS[:1]), torch.zeros(6, dtype=torch.long)
+    noise, places = (Noise(forward, 0, purpose) for purpose in ("baselines", "places"))
+    base = baseline_of(forward, "mask") + 0.3 * value_range(forward) * noise.normal(rows)
+    way = forward.start - base
+    gradients = by_hand(forward, base + (1 - places.uniform(rows)) * way)
     wanted = (way * gradients).mean(0).sum(-1)
     found = one(text, TEXTS[0], "gradient-shap", samples=6, sigma=0.3, baseline="mask")
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
@@ -234,27 +234,31 @@ def test_the_seed_and_the_item_decide_the_draws(text, method: str) -> None:
 
 
 def test_token_baselines_keep_special_tokens_and_padding(text) -> None:
-    leaf = passed(text, TEXTS)
-    zero, mask = baseline_of(leaf, "zero"), baseline_of(leaf, "mask")
+    forward = passed(text, TEXTS)
+    zero, mask = baseline_of(forward, "zero"), baseline_of(forward, "mask")
     masked = passed(text, ["[MASK] [MASK] [MASK]", "[MASK]", " ".join(["[MASK]"] * 10)])
-    for row, encoded in enumerate(leaf.batch.encoded):
+    for row, encoded in enumerate(forward.batch.encoded):
         own = slice(encoded.length)
         assert not zero[row, own].any()
-        torch.testing.assert_close(zero[row, encoded.length :], leaf.start[row, encoded.length :])
+        torch.testing.assert_close(
+            zero[row, encoded.length :], forward.start[row, encoded.length :]
+        )
         special = torch.tensor([token.special for token in encoded.features])
-        torch.testing.assert_close(mask[row, own][special], leaf.start[row, own][special])
+        torch.testing.assert_close(mask[row, own][special], forward.start[row, own][special])
         torch.testing.assert_close(mask[row, own], masked.start[row, own])
-    torch.testing.assert_close(baseline_of(leaf, None), mask)
-    assert own_part(leaf)[:, :, 0].sum(1).tolist() == [one.length for one in leaf.batch.encoded]
+    torch.testing.assert_close(baseline_of(forward, None), mask)
+    assert own_part(forward)[:, :, 0].sum(1).tolist() == [
+        one.length for one in forward.batch.encoded
+    ]
 
 
 def test_picture_baselines(image) -> None:
-    leaf = passed(image, [picture()], "pixels")
-    assert not baseline_of(leaf, "zero").any()
-    assert not baseline_of(leaf, None).any()
-    assert (baseline_of(leaf, "black") == -1).all()
-    blurred = baseline_of(leaf, "blur")
-    torch.testing.assert_close(blurred, gaussian_blur(leaf.start, [9, 9], [1.5, 1.5]))
+    forward = passed(image, [picture()], "pixels")
+    assert not baseline_of(forward, "zero").any()
+    assert not baseline_of(forward, None).any()
+    assert (baseline_of(forward, "black") == -1).all()
+    blurred = baseline_of(forward, "blur")
+    torch.testing.assert_close(blurred, gaussian_blur(forward.start, [9, 9], [1.5, 1.5]))
     mean = baseline_of(passed(image, [picture()], "encoder"), "mean")
     assert mean.any()  # the class token and the positions stay
     zeros = passed(image, [{"pixel_values": np.zeros((3, 24, 24))}], "encoder")
@@ -355,8 +359,8 @@ def test_completeness_on_real_sentences(shared_dir: Path) -> None:
         texts = [line.rstrip("\n").split("\t")[1] for line in file.readlines()[1:4]]
     for method, params in (("integrated-gradients", {}), ("deeplift-shap", {"references": 1})):
         for found in te.explain(model, texts, method, **params):
-            leaf = passed(model, [texts[int(found.item_id)]])
-            there = logits_at(leaf, baseline_of(leaf, None))
-            wanted = (leaf.logits - there)[0, found.class_index]
+            forward = passed(model, [texts[int(found.item_id)]])
+            there = logits_at(forward, baseline_of(forward, None))
+            wanted = (forward.logits - there)[0, found.class_index]
             assert found.relevance.sum() == pytest.approx(wanted, rel=1e-2)
             assert not found.notes

@@ -181,7 +181,7 @@ def test_batches_and_padding_change_nothing(
     params: dict[str, Any] = {"layer": layer, "target": ["top:2", "contrast:good-bad"]}
     if method == "decoded-gradcam":
         params |= {"head": head, "tau": 0.5}
-    hooks = hooks_of(model.module)  # transformers adds its own where hidden states are asked for
+    hooks = hooks_of(model.module)  # transformers adds its own where hidden states are requested
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
     together = te.explain(model, TEXTS, method, batch_tokens=10_000, **params)
     alone = te.explain(model, TEXTS, method, batch_tokens=1, **params)
@@ -455,7 +455,7 @@ def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
         te.explain(model, "film", "decoded-gradcam", heads=head)
 
 
-def test_what_the_table_says(model: LoadedModel) -> None:
+def test_the_table_has_unit_and_cost_of_the_layer_methods(model: LoadedModel) -> None:
     assert facts_of("decoded-gradcam").modalities == ("text",)
     for name in ("layer-gradcam", "decoded-gradcam"):
         assert facts_of(name).unit == "score"

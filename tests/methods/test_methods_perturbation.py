@@ -1,4 +1,4 @@
-"""Perturbation methods against brute force, other libraries and their own promises."""
+"""Perturbation methods against brute force, other libraries and their invariances."""
 
 import itertools
 import math
@@ -456,7 +456,7 @@ def test_small_memory_changes_nothing(tangled, method: str, monkeypatch) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_that_mixes_its_batch_is_asked_row_by_row(method: str) -> None:
+def test_a_model_that_mixes_its_batch_is_run_row_by_row(method: str) -> None:
     model = wrapped(Mixing(entangled))
     found = explain(model, TEXTS[0], method, target="all")
     expected = explain(wrapped(Bag(entangled)), TEXTS[0], method, target="all")
@@ -522,7 +522,7 @@ def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None
     assert facts_of(method).modalities == ("text", "image")
 
 
-def test_what_a_long_item_costs_by_default() -> None:
+def test_the_default_cost_of_a_long_item() -> None:
     forwards = {name: cost_of(MethodSpec(name=name), 196).of(1)[0] for name in METHODS}
     assert forwards == {
         "occlusion": 197,
@@ -532,7 +532,7 @@ def test_what_a_long_item_costs_by_default() -> None:
     }
 
 
-def test_what_is_asked_twice_is_computed_once() -> None:
+def test_equal_samples_are_computed_once() -> None:
     model = wrapped(Bag(entangled))
     explain(model, "good film", "lime")
     model.module.rows.clear()

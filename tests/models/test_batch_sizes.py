@@ -1,4 +1,4 @@
-"""Which batches are made: few shapes where steps are traced, and as large as pays."""
+"""Which batches are made: few shapes where steps are traced, and as large as is faster."""
 
 from typing import Any
 
@@ -94,7 +94,7 @@ def test_the_budget_stops_before_the_memory_is_full() -> None:
     assert max(rates.sizes) == 16384
 
 
-def test_small_batches_say_nothing() -> None:
+def test_small_batches_do_not_change_the_budget() -> None:
     search = BudgetSearch()
     for _ in range(20):
         search.took(1024, 1.0, 0.0)
@@ -109,7 +109,7 @@ def bert() -> Any:
     model.steps.clear()
 
 
-def test_on_a_cpu_the_budget_is_what_it_was(bert: LoadedModel) -> None:
+def test_on_a_cpu_the_budget_is_fixed(bert: LoadedModel) -> None:
     assert Room(None, bert).positions == 2048
     assert Room(7, bert).positions == 7
     assert Room(None, bert).search is None
@@ -137,7 +137,7 @@ def in_buckets(model: LoadedModel) -> Steps:
     return kept
 
 
-def test_what_buckets_add_changes_nothing(bert: LoadedModel) -> None:
+def test_padding_to_buckets_changes_no_result(bert: LoadedModel) -> None:
     items = [ready("BERT").items[i] for i in (0, 1, 2)]
     plain = te.explain(bert, items, target="all", batch_tokens=1000)
     kept = in_buckets(bert)

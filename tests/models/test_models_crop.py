@@ -1,4 +1,4 @@
-"""The part of a picture that a transform lets through."""
+"""The part of a picture that a transform keeps."""
 
 import pytest
 import torch
@@ -49,5 +49,5 @@ def test_a_centre_crop(size: tuple[int, int]) -> None:
     assert CropFinder(centre).box(size) == pytest.approx(expected, abs=0.015)
 
 
-def test_what_is_no_resize_and_crop_counts_as_the_whole_picture() -> None:
+def test_other_transforms_count_as_the_whole_picture() -> None:
     assert CropFinder(rotated).box((100, 60)) == WHOLE

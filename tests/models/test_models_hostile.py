@@ -405,7 +405,7 @@ def test_a_deep_model_that_fits_its_weights_is_built(tmp_path: Path) -> None:
         "Swin",
     ],
 )
-def test_what_transformers_saves_is_read(tmp_path: Path, name: str) -> None:
+def test_models_saved_by_transformers_are_read(tmp_path: Path, name: str) -> None:
     """Their own sizes are inside the bounds; the largest numbers are in Doge and CANINE."""
     one = ARCHITECTURES[name]
     one.make().save_pretrained(tmp_path)  # type: ignore[operator]
@@ -414,7 +414,7 @@ def test_what_transformers_saves_is_read(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["CrossViT", "Swin", "VOLO", "EfficientViT (MIT)", "MaxViT"])
-def test_what_a_training_saves_of_timm_is_read(tmp_path: Path, name: str) -> None:
+def test_timm_models_saved_by_a_training_are_read(tmp_path: Path, name: str) -> None:
     rows = architectures_timm._MODELS | architectures_hybrid._MODELS
     model, side, settings = rows[name]
     module = ARCHITECTURES[f"timm {name}"].make()

@@ -158,9 +158,9 @@ def test_patches_in_an_order_of_their_own_are_explained_at_the_pixels() -> None:
 def test_a_grid_that_cannot_be_inferred_says_what_was_seen() -> None:
     shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
     pictures = probing_pictures((3, 12, 12), torch.float32, torch.device("cpu"))
-    leaf = shuffled.embed(pictures).flatten(2).transpose(1, 2)[:, shuffled.order]
+    embedded = shuffled.embed(pictures).flatten(2).transpose(1, 2)[:, shuffled.order]
     with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
-        infer_grid(leaf, (3, 12, 12))
+        infer_grid(embedded, (3, 12, 12))
 
 
 class TwoBranches(Shuffled):
@@ -170,7 +170,7 @@ class TwoBranches(Shuffled):
         return super().forward(x) + x.mean(1).flatten(1)[:, :2]
 
 
-def test_layers_beside_which_the_picture_flows_are_no_leaf() -> None:
+def test_layers_that_the_picture_bypasses_are_no_input_layer() -> None:
     model = wrap(TwoBranches(list(range(9))), modality="image", input_size=(3, 12, 12))
     assert model.input_layers == ("pixels",)
 

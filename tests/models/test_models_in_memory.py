@@ -132,6 +132,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "words"), WRONG)
-def test_what_is_no_model_is_refused_by_name(make: Callable[[], Any], words: str) -> None:
+def test_objects_that_are_no_models_are_refused_by_name(
+    make: Callable[[], Any], words: str
+) -> None:
     with pytest.raises(ModelLoadError, match=words):
         make()

@@ -149,7 +149,7 @@ def test_results_are_those_of_one_by_one(make: type[Toy], batches: list[list[int
         assert left.logit == pytest.approx(right.logit, rel=1e-12)
 
 
-def test_it_costs_three_forwards_once_and_padding_only_when_asked() -> None:
+def test_the_test_costs_three_forwards_once_and_measures_padding_only_on_request() -> None:
     model = wrapped(Toy())
     equal, ragged = encoded(model, given((6, 6))), encoded(model, given((3, 6)))
     with forwards(model.module) as made:

@@ -1,4 +1,4 @@
-"""The files that a model is said to be made of are those that its digest covers."""
+"""The files that are recorded of a model are those that its digest covers."""
 
 from pathlib import Path
 

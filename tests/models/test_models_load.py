@@ -83,7 +83,7 @@ def test_text_model_from_a_directory(bert_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-def test_half_precision_files_load_as_the_asked_type(bert_dir: Path, dtype: str) -> None:
+def test_half_precision_files_load_as_the_requested_type(bert_dir: Path, dtype: str) -> None:
     bert().half().save_pretrained(bert_dir)
     stored = load_file(bert_dir / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
@@ -367,7 +367,7 @@ def test_paths_that_are_no_directory(tmp_path: Path) -> None:
         ("timm:vit_tiny_patch16_224", "checkpoint=FILE.safetensors"),
     ],
 )
-def test_hub_ids_offline_tell_the_remedy(
+def test_hub_ids_offline_name_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, reported: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -414,7 +414,7 @@ def test_texts_are_cut_where_the_tokenizer_file_says(bert_dir: Path) -> None:
     assert (one.length, one.truncated) == (6, True)
     [longer] = model.encode(text_items(long), max_length=10)
     assert isinstance(longer, Encoded)
-    assert longer.length == 10, "asking for more is heard"
+    assert longer.length == 10, "a larger limit is used"
     [given] = model.encode(text_items({"input_ids": [2, *[11] * 8, 3]}))
     assert isinstance(given, Encoded)
     assert given.length == 10, "encoded inputs are taken as they are"

@@ -102,11 +102,11 @@ def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
     module = toy(Graphormer)
     item = graphormer_item(6)
     batch = {name: torch.as_tensor(values)[None] for name, values in item.items()}
-    leaf = batch["x"].clone().requires_grad_(True)
-    logits = module(leaf, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
+    x = batch["x"].clone().requires_grad_(True)
+    logits = module(x, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
     logits[0, 1].backward()
     [found] = te.explain(wrapped(module), item, "gradient-x-input", target="class:b", at="nodes")
-    np.testing.assert_allclose(found.relevance, (leaf * leaf.grad).sum(-1)[0].detach(), atol=1e-12)
+    np.testing.assert_allclose(found.relevance, (x * x.grad).sum(-1)[0].detach(), atol=1e-12)
     assert found.logit == pytest.approx(logits[0, 1].item(), rel=1e-12)
 
 
@@ -116,7 +116,7 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
     item = graphormer_item(5)
     one = {name: torch.as_tensor(values)[None] for name, values in item.items()}
     nodes = module.embed(one["x"]) + module.centrality(one["degrees"])
-    leaf = torch.cat([module.virtual, nodes], dim=1).detach().requires_grad_(True)
+    start = torch.cat([module.virtual, nodes], dim=1).detach().requires_grad_(True)
     places = torch.nn.functional.pad(one["distances"].clamp(max=6), (1, 0, 1, 0), value=7)
     bias = module.spatial(places).permute(0, 3, 1, 2)
 
@@ -124,7 +124,7 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
         scale = (x.var(-1, unbiased=False, keepdim=True) + layer.eps).sqrt().detach()
         return (x - x.mean(-1, keepdim=True)) / scale * layer.weight + layer.bias
 
-    x = leaf
+    x = start
     for layer in module.layers:
         q, k, v = layer.qkv(norm(layer.first, x)).view(1, 6, 3, 3, 4).permute(2, 0, 3, 1, 4)
         weights = (q @ k.transpose(-1, -2) / 2.0 + bias).softmax(-1).detach()
@@ -133,7 +133,9 @@ def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
     logits = module.head(norm(module.norm, x)[:, 0])
     logits[0, 2].backward()
     [found] = te.explain(wrapped(module), item, "lrp-ah-ln", target="class:c")
-    np.testing.assert_allclose(found.relevance, (leaf * leaf.grad).sum(-1)[0].detach(), atol=1e-11)
+    np.testing.assert_allclose(
+        found.relevance, (start * start.grad).sum(-1)[0].detach(), atol=1e-11
+    )
 
 
 def test_positions_are_nodes_behind_the_virtual_one() -> None:
@@ -283,7 +285,7 @@ def test_layers_may_read_positions_first() -> None:
 
 
 @pytest.mark.parametrize("kind", [Last, Beside, Flat])
-def test_where_the_layers_do_not_hold_the_nodes_alone_the_leaf_is_the_nodes(
+def test_the_input_layer_is_the_nodes_where_the_layers_hold_more_than_nodes(
     kind: type[nn.Module],
 ) -> None:
     model = wrapped(toy(kind))
@@ -386,7 +388,7 @@ def test_the_module_stays_as_it_was() -> None:
     assert hooks_of(module) == 0
 
 
-def test_several_threads_find_one_leaf() -> None:
+def test_several_threads_find_one_input_layer() -> None:
     model = wrapped(toy(Graphormer))
     items = [graphormer_item(nodes) for nodes in SIZES]
     expected = te.explain(wrapped(model.module), items)
@@ -430,7 +432,7 @@ def test_the_doctor_examines_a_graph() -> None:
     assert beside.at == "nodes"
 
 
-def test_an_audit_cannot_ask_for_a_wrapped_module(tmp_path: Path) -> None:
+def test_an_audit_cannot_name_a_wrapped_module(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text\nhello\n")
     source = wrapped(toy(Biased)).ref.source
     spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})

@@ -1,4 +1,4 @@
-"""Running with taps: the leaf is replaced, the module is left as it was."""
+"""Running with taps: the input layer is replaced, the module is left as it was."""
 
 import threading
 from typing import Any
@@ -41,7 +41,7 @@ def test_taps_are_called_in_the_order_of_the_forward_pass(
     assert torch.equal(logits, plain)
 
 
-def test_the_encoder_leaf_of_bert_is_the_output_of_its_embeddings(model: LoadedModel) -> None:
+def test_the_input_layer_of_bert_is_the_output_of_its_embeddings(model: LoadedModel) -> None:
     batch, taps = batch_of(model, "a nice film"), Recorder()
     ids = batch.inputs["input_ids"]
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_the_encoder_leaf_of_bert_is_the_output_of_its_embeddings(model: LoadedM
 
 
 @pytest.mark.parametrize("at", ["encoder", "words"])
-def test_what_the_tap_returns_is_what_the_model_uses(model: LoadedModel, at: str) -> None:
+def test_the_model_uses_the_tensor_that_the_tap_returns(model: LoadedModel, at: str) -> None:
     good, film = batch_of(model, "good"), batch_of(model, "film")
     taken = Recorder()
     with torch.no_grad():
@@ -64,7 +64,7 @@ def test_what_the_tap_returns_is_what_the_model_uses(model: LoadedModel, at: str
     assert not torch.equal(other, wanted)
 
 
-def test_the_pixel_leaf_is_the_input_itself() -> None:
+def test_the_input_layer_of_pixels_is_the_input_itself() -> None:
     model = wrap(vit(), modality="image")
     picture = torch.randn(3, 24, 24)
     batch = batch_of(model, {"pixel_values": picture})
@@ -78,7 +78,7 @@ def test_the_pixel_leaf_is_the_input_itself() -> None:
     assert torch.equal(batch.inputs["pixel_values"][0], picture)
 
 
-def test_the_leaf_receives_gradients(model: LoadedModel) -> None:
+def test_the_input_layer_receives_gradients(model: LoadedModel) -> None:
     held: list[torch.Tensor] = []
 
     def fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ def test_other_threads_do_not_meet_the_taps(model: LoadedModel) -> None:
     assert not torch.equal(zeroed, plain)
 
 
-def test_a_layer_that_is_used_many_times_is_a_leaf_once() -> None:
+def test_a_layer_that_is_used_many_times_is_an_input_layer_once() -> None:
     config = transformers.AlbertConfig(
         vocab_size=18, embedding_size=8, max_position_embeddings=20, **SIZES
     )
@@ -196,7 +196,7 @@ def test_an_encoder_goes_before_its_larger_decoder() -> None:
         assert taps.events.count("input_layer") == 1
 
 
-def test_unknown_leaves_name_the_known_ones(model: LoadedModel) -> None:
+def test_unknown_input_layers_name_the_known_ones(model: LoadedModel) -> None:
     with pytest.raises(EngineError, match="encoder, words"):
         model.run(batch_of(model, "good"), at="pixels", taps=Recorder())
 
@@ -215,7 +215,7 @@ class Bag(nn.Module):
         return self.head((self.table(input_ids) * mask).sum(1) / mask.sum(1))  # type: ignore[no-any-return]
 
 
-def test_without_repeated_layers_the_default_leaf_is_the_words() -> None:
+def test_without_repeated_layers_the_default_input_layer_is_the_words() -> None:
     module = Bag()
     assert find_block(module) is None
     model = wrap(module, modality="text", tokenizer=wordpiece())

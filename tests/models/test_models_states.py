@@ -16,7 +16,7 @@ def of_texts() -> tuple[LoadedModel, Batch]:
     return model, model.collate(model.encode(text_items("a good movie", "bad")))
 
 
-def test_they_are_those_that_transformers_reports() -> None:
+def test_hidden_states_are_those_of_transformers() -> None:
     model, batch = of_texts()
     with torch.no_grad():
         own = model.module(**batch.inputs, output_hidden_states=True)
@@ -57,7 +57,7 @@ def test_the_graph_reaches_the_weights_where_gradients_are_on() -> None:
     assert not model.module.training
 
 
-def test_train_mode_is_kept_where_it_is_asked() -> None:
+def test_train_mode_is_kept_on_request() -> None:
     model, batch = of_texts()
     model.module.train()
     for part in model.module.modules():

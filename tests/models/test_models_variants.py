@@ -80,7 +80,7 @@ def test_one_parameter_is_replaced_and_all_others_are_shared(
 
 
 @MODELS
-def test_its_leaves_are_its_own(make: Callable[[], LoadedModel]) -> None:
+def test_a_variant_has_its_own_input_layers(make: Callable[[], LoadedModel]) -> None:
     model = make()
     other = variant(model, {})
     assert other.sites.block is not None
@@ -95,7 +95,7 @@ def test_its_leaves_are_its_own(make: Callable[[], LoadedModel]) -> None:
 
 @MODELS
 @pytest.mark.parametrize("method", ["lrp", "rollout", "gradient-x-input"])
-def test_it_is_explained_as_a_model_of_its_weights_would_be(
+def test_a_variant_is_explained_like_a_model_with_its_weights(
     make: Callable[[], LoadedModel], method: str
 ) -> None:
     model, same = make(), make()
@@ -138,7 +138,7 @@ def test_tied_weights_stay_tied_whichever_name_is_given() -> None:
     assert word_table(model) == "embedding.weight"
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_parameters_that_do_not_fit_are_named() -> None:
     model = text()
     with pytest.raises(EngineError, match=r"'nothing\.weight'.*no such parameter"):
         variant(model, {"nothing.weight": torch.ones(1)})
@@ -217,7 +217,7 @@ def test_a_classifier_is_on_top_wherever_it_is_registered() -> None:
     assert len(steps) == 4
 
 
-def test_what_is_kept_is_made_once_for_every_key() -> None:
+def test_cached_values_are_computed_once_for_every_key() -> None:
     model, made = text(), []
 
     def make() -> int:

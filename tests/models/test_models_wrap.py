@@ -70,7 +70,7 @@ def test_float64_and_half_precision_keep_their_type() -> None:
     assert model.ref.dtype == "float64"
 
 
-def test_picture_size_is_asked_for_only_where_nothing_tells() -> None:
+def test_a_picture_size_is_required_only_where_it_is_unknown() -> None:
     module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(ModelLoadError, match="input_size="):
         wrap(module, modality="image")
@@ -87,7 +87,7 @@ def test_other_modalities_are_refused() -> None:
         wrap(nn.Linear(2, 2), modality="sound")
 
 
-def test_what_is_no_classifier_is_refused() -> None:
+def test_modules_that_are_no_classifiers_are_refused() -> None:
     with pytest.raises(ModelLoadError, match="torch module"):
         wrap("bert", modality="text")  # type: ignore[arg-type]
     with pytest.raises(ModelLoadError, match="logits"):

@@ -50,7 +50,7 @@ def audited(model: Any, data: Any, **keys: Any) -> te.AuditResult:
         return te.audit(model, data, **{**QUICK, **keys})
 
 
-def test_it_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
+def test_te_audit_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
     spec = make_audit(tmp_path, items=16)
     assert call("run", str(spec))[0] == 0
     document = json.loads(spec.read_text(encoding="utf-8"))
@@ -65,7 +65,7 @@ def test_it_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None
     assert printed.strip() == found.report("out.json").read_text(encoding="utf-8").strip()
 
 
-def test_the_result_is_in_hand(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_the_result_holds_verdict_groups_and_report(pair: tuple[Any, Any], tmp_path: Path) -> None:
     found = audited(pair, ROWS, groups=GROUPS, targets="good", name="letters")
     assert found.in_memory
     assert found.verdict == found.summary.verdict.text
@@ -162,7 +162,7 @@ def test_a_pipeline_and_a_directory(pair: tuple[Any, Any], bert_dir: Path) -> No
     assert found.summary.audited.dtype == "float64"
 
 
-def test_labels_are_read_by_name_and_that_is_said(model: Any) -> None:
+def test_labels_are_matched_by_name_and_that_is_reported(model: Any) -> None:
     rows = [(text, place % 3) for place, text in enumerate(texts(9))]
     with pytest.warns(UserWarning, match="3 labels of the dataset are no class of the model"):
         found = te.audit(model, rows, **QUICK)

@@ -1,4 +1,4 @@
-"""The command line: every verb on a tiny audit, and what bad requests answer."""
+"""The command line: every verb on a tiny audit, and the errors of bad requests."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> No
 
 
 def document(printed: str) -> dict[str, Any]:
-    """The JSON that the command line said first; progress and warnings follow."""
+    """The JSON that the command line printed first; progress and warnings follow."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(printed)[0]
     return found
 
@@ -93,7 +93,7 @@ def test_methods_that_ignore_the_class_are_warned_of(
         report = json.loads(data.read_text(encoding="utf-8"))
         assert report["class_sensitivity"] == {"mean": 0.0, "items": 10}, "two of every shard"
         problems = [one["text"] for one in report["headline"] if one["kind"] == "problem"]
-        assert any("rollout hardly tells classes apart" in text for text in problems)
+        assert any("rollout hardly distinguishes classes" in text for text in problems)
 
 
 def test_explain_a_text(call, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a plan says of clusters and templates, and what an import makes of them."""
+"""Warnings about clusters and templates, and their use in an import."""
 
 import csv
 import json
@@ -19,7 +19,9 @@ Call = Callable[..., tuple[int, str]]
 NAMES = {group: [f"{group}{letter}" for letter in "abcdefgh"] for group in ("Ru", "To")}
 
 
-def said(folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any) -> list[str]:
+def cluster_warnings(
+    folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any
+) -> list[str]:
     path = folder / "rows.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows([("text", *names), *rows])
@@ -28,30 +30,30 @@ def said(folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any) ->
     return list(section.cluster_warnings(ref))
 
 
-def test_nothing_is_concluded_about_texts_that_differ(tmp_path: Path) -> None:
-    assert said(tmp_path, [("one text",), ("another",), ("and more",)]) == []
+def test_different_texts_give_no_warning(tmp_path: Path) -> None:
+    assert cluster_warnings(tmp_path, [("one text",), ("another",), ("and more",)]) == []
 
 
-def test_what_is_found_in_texts_is_reported(
+def test_near_duplicates_in_texts_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [("one text",), ("One text!",), ("another",), ("and more",), ("too",)]
-    (found,) = said(tmp_path, rows)
+    (found,) = cluster_warnings(tmp_path, rows)
     assert found.startswith("2 items are near-duplicates of others: 1 cluster, which")
-    assert said(tmp_path, rows, duplicates="off") == []
-    (found,) = said(tmp_path, rows[:3])
+    assert cluster_warnings(tmp_path, rows, duplicates="off") == []
+    (found,) = cluster_warnings(tmp_path, rows[:3])
     assert found.startswith("2 of 3 texts nearly repeat one text")
     assert "data.template" in found
     monkeypatch.setattr(item_clusters, "MOST", 2)
-    found = said(tmp_path, rows[1:])[-1]
+    found = cluster_warnings(tmp_path, rows[1:])[-1]
     assert found.startswith("near-duplicates were not looked for: the data have 4 rows")
 
 
 def test_one_cluster_and_single_templates_are_reported(tmp_path: Path) -> None:
-    (found,) = said(tmp_path, [("one", "x"), ("two", "x")], "who", cluster="who")
+    (found,) = cluster_warnings(tmp_path, [("one", "x"), ("two", "x")], "who", cluster="who")
     assert found.startswith("all rows are one cluster by data.cluster ('who')")
     rows = [("one", "x"), ("two", "x"), ("three", "y"), ("four", "z"), ("five", "")]
-    (found,) = said(tmp_path, rows, "form", template="form")
+    (found,) = cluster_warnings(tmp_path, rows, "form", template="form")
     assert found == "2 of 3 templates have one row only, which no pair is made of"
 
 

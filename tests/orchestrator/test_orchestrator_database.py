@@ -71,7 +71,7 @@ def test_sqlite_from_upgrade_to_backup(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "stays"), [("n\n", True), ("\n", True), ("y\n", False)])
-def test_prune_asks_at_a_terminal(url: str, answer: str, stays: bool) -> None:
+def test_prune_confirms_at_a_terminal(url: str, answer: str, stays: bool) -> None:
     with open_database(url, upgrade=True) as db:
         old = worked(db, 91)
     with mock.patch("orchestrator.cli.operator_commands.sys", mock.Mock(wraps=sys)) as here:
@@ -122,7 +122,7 @@ def test_postgresql_gets_its_partitions(postgres_url: str) -> None:
 def test_a_run_of_the_first_revision_goes_on_with_nothing(
     url: str, tmp_path: Path, verb: list[str], request: pytest.FixtureRequest
 ) -> None:
-    """Its saved aggregates cannot be read: that is said before a shard is claimed."""
+    """Its saved aggregates cannot be read: that is reported before a shard is claimed."""
     main = request.getfixturevalue("call")
     with open_database(url, upgrade=True) as db:
         run_id = begun(db, version=1)

@@ -87,7 +87,9 @@ def test_the_first_item_of_a_dataset(call, bert_dir: Path, vit_dir: Path, tmp_pa
     assert "the first item of 'empty.jsonl' cannot be read" in printed
 
 
-def test_what_is_not_covered(call, bert_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_that_are_not_covered_are_listed(
+    call, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transexplain.engine import mode, operators
 
     for table in (mode.KIND, operators.KIND):

@@ -50,10 +50,10 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
     assert found.exit_code == 0, found.output
     (page,) = out.glob("*.html")
     assert {path.suffix for path in out.iterdir()} == {".html", ".json", ".csv", ".md"}
-    said = json.loads(next(iter(out.glob("tiny-*.json"))).read_text())
-    assert [table["metric"] for table in said["tables"]] == ["activation", "sparsity"]
-    assert said["tables"][0]["baseline"] == "unk"
-    for table in said["tables"]:
+    document = json.loads(next(iter(out.glob("tiny-*.json"))).read_text())
+    assert [table["metric"] for table in document["tables"]] == ["activation", "sparsity"]
+    assert document["tables"][0]["baseline"] == "unk"
+    for table in document["tables"]:
         assert {row["method"] for row in table["rows"]} == {"lrp", "rollout", "random"}
         # one of the twelve texts has one token
         counted = 11 if table["metric"] == "activation" else 12
@@ -63,7 +63,7 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
     assert again.exit_code == 0, again.output
     assert len(list((tmp_path / "again").iterdir())) == 5, "four forms and the manifest"
     printed = run(["report", "--json"], tmp_path, monkeypatch)
-    assert json.loads(printed.output)["tables"] == said["tables"]
+    assert json.loads(printed.output)["tables"] == document["tables"]
 
 
 @pytest.mark.exhaustive
@@ -171,7 +171,7 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "said"),
+    ("evaluation", "message"),
     [
         ({"methods": ["lrpp"]}, "did you mean 'lrp'"),
         ({"methods": ["lrp", "lrp"]}, "lrp more than once; give each a `label`"),
@@ -185,10 +185,10 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
         ({"metrics": [{"name": "activation", "params": {"steps": 0}}]}, "at least 1"),
     ],
 )
-def test_what_is_wrong_is_reported_before_anything_runs(
-    tmp_path: Path, evaluation: dict[str, Any], said: str
+def test_invalid_evaluations_are_reported_before_anything_runs(
+    tmp_path: Path, evaluation: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         prepare(tmp_path, evaluation, targets="predicted", items=3)
 
 

@@ -51,7 +51,7 @@ def planned(folder: Path, groups: dict[str, Any], **keys: Any) -> AuditPlan:
     return prepare_audit(load_spec(audit_of(folder, groups, **keys)), settings).plan
 
 
-def test_what_a_plan_holds_and_how_it_is_read_again(tmp_path: Path) -> None:
+def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
     scenario = {"harm": f"  {HARM} ", "owner": "Hiring", "review_date": "2027-02-28"}
     impact = {**IMPACT, "data_source": "made up", "in_use_since": "2025-01-01"}
     plan = planned(tmp_path, {"scenario": scenario, "impact": impact})
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, groups: dict[str, Any], wanted: 
         ({}, {"store_text": "none"}, "store_text: none stores none of them readably"),
     ],
 )
-def test_what_does_not_fit_the_data_or_the_model(
+def test_columns_and_classes_that_do_not_fit_are_refused(
     tmp_path: Path, impact: dict[str, Any], keys: dict[str, Any], wanted: str
 ) -> None:
     with pytest.raises(ConfigurationError) as found:

@@ -165,7 +165,7 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
 
 
 @pytest.mark.exhaustive
-def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) -> None:
+def test_options_that_are_not_set_are_not_in_the_document(imported: Callable[..., Any]) -> None:
     """So digests of plans from before hold."""
     code, printed = imported()
     assert code == 0, printed
@@ -197,7 +197,7 @@ def test_what_is_not_asked_is_not_in_the_document(imported: Callable[..., Any]) 
         ("column=[sex, sex]", "comes from two places"),
     ],
 )
-def test_what_cannot_be_is_reported(
+def test_invalid_groups_are_reported(
     imported: Callable[..., Any], setting: str, printed: str
 ) -> None:
     code, reported = imported(setting)

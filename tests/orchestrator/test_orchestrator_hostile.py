@@ -1,4 +1,4 @@
-"""What may stand in a command's inputs: each a message and 2 or 4, never a traceback."""
+"""Hostile inputs of commands: each gives a message and exit code 2 or 4, never a traceback."""
 
 import json
 from collections.abc import Callable
@@ -148,7 +148,9 @@ BROKERS = (
 
 
 @pytest.mark.parametrize("url", BROKERS)
-def test_brokers_that_cannot_be(url: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_are_not_supported_are_refused(
+    url: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused_by_every_verb(url, "error: ", call, monkeypatch, status=2)
 
 

@@ -78,7 +78,7 @@ def test_a_run_exported_and_imported_says_the_same(
     path = write_rows(tmp_path / name, audited)
     code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
     assert code == 0, printed
-    assert "Not measured, because the model is not at hand" in printed
+    assert "Not measured, because the model is not available" in printed
     assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
     imported = report(call)
     compared = [row for row in original["groups"]["rows"] if row["difference"] is not None]
@@ -244,7 +244,7 @@ def test_predictions_that_turned_without_logits(
         (("--previous", "nothing", "--classes", CLASSES), "no run 'nothing'"),
     ],
 )
-def test_what_is_asked_wrongly_is_named(
+def test_wrong_options_are_named(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]], words: tuple[str, ...], message: str
 ) -> None:
     code, printed = call("import", write_rows(tmp_path / "rows.jsonl", audited), *words)

@@ -33,7 +33,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRANSEXPLAIN_DATABASE_URL", raising=False)
 
 
-def test_stars_are_no_classes_unless_somebody_says_so(tmp_path: Path) -> None:
+def test_numeric_labels_are_no_classes_by_default(tmp_path: Path) -> None:
     found = prepared(tmp_path)
     assert found.plan.labels == {} and found.plan.labels_by_name
     assert found.labels == dict.fromkeys("12345")
@@ -64,7 +64,7 @@ def test_names_need_no_mapping(tmp_path: Path) -> None:
     assert not found.warnings and not found.plan.labels_by_name
 
 
-def test_it_is_printed_and_kept(call: Any, tmp_path: Path) -> None:
+def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) -> None:
     path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
     read = "labels: 1 = bad, 2 = no class, 3 = no class, 4 = no class, 5 = good"
     assert read in call("validate", path)[1]

@@ -75,10 +75,10 @@ def test_an_explainer_whose_nearness_was_not_measured(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, method=learned(explainer))
     unknown = replace(WRITTEN, items=0, rank_correlation=None, relative_error=None)
     assert prepared.plan.approximates == unknown
-    assert "how near it comes to lrp was not measured" in estimate(prepared).spoken()
+    assert "how near it comes to lrp was not measured" in estimate(prepared).summary_text()
 
 
-def test_what_an_exact_sample_is_of(tmp_path: Path) -> None:
+def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
     teacher = MethodSpec(name="lrp", params={"epsilon": 0.1, "gamma": 0.0})
     explainer = explainer_for(tmp_path, teacher=teacher)
     plan = prepare(tmp_path, explain=mixed(explainer)).plan
@@ -129,11 +129,11 @@ def a_damaged_header(explainer: Path) -> dict[str, Any]:
         (no_file, r"cannot read the explainer .*gone\.safetensors"),
         (a_model, r"model\.safetensors holds no explainer"),
         (a_text, r"texts\.jsonl is not a safetensors file"),
-        (other_bytes, "and 000000000000 was asked for"),
+        (other_bytes, "and 000000000000 was requested"),
         (a_damaged_header, r"explainer\.safetensors is damaged"),
     ],
 )
-def test_what_is_reported_before_a_model_is_loaded(
+def test_faults_of_an_explainer_are_reported_before_a_model_is_loaded(
     tmp_path: Path,
     explainer: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -197,7 +197,7 @@ def test_all_methods_but_the_one_that_needs_a_file(
     assert any("learned is left out: method 'learned' needs" in one for one in prepared.warnings)
 
 
-def test_no_randomised_model_is_asked(tmp_path: Path, explainer: Path) -> None:
+def test_no_randomised_model_is_compared(tmp_path: Path, explainer: Path) -> None:
     prepared = prepare(tmp_path, method=learned(explainer))
     check = prepared.plan.check
     assert check is not None and check.swap and not check.randomised

@@ -47,8 +47,8 @@ def test_the_plan_is_read_back_and_counted(tmp_path: Path) -> None:
     )
     assert mixed.forwards == pytest.approx(cheap.forwards + 0.25 * exact.forwards)
     assert mixed.backwards == pytest.approx(cheap.backwards + 0.25 * exact.backwards)
-    assert "lrp on 25.0% of the items" in mixed.spoken()
-    assert "of the items" not in cheap.spoken()
+    assert "lrp on 25.0% of the items" in mixed.summary_text()
+    assert "of the items" not in cheap.summary_text()
 
 
 def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) -> None:

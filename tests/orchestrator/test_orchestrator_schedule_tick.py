@@ -1,4 +1,4 @@
-"""The tick over real audits: one run per fire, missed ones once, nobody blocked by a neighbour."""
+"""The tick over real audits: one run per fire, missed ones once, no schedule blocks another."""
 
 import json
 from collections.abc import Iterator
@@ -41,8 +41,8 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def db(settings: Settings) -> Iterator[Database]:
-    with open_database(settings.database_url, upgrade=True) as opened:
-        yield opened
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
 
 
 def make(

@@ -33,7 +33,7 @@ SECRET = "a very secret key"
 
 @dataclass
 class Receiver:
-    """A local receiver that answers as it is told, and keeps what it got."""
+    """A local receiver that answers with given statuses, and keeps what it got."""
 
     url: str = ""
     answers: list[int] = field(default_factory=list)  #: statuses to give; then 204
@@ -85,16 +85,16 @@ def db(settings: Settings, receiver: Receiver, tmp_path: Path) -> Iterator[Datab
     spec = make_audit(
         tmp_path, items=24, evaluation={"items": 0}, labels={}, targets=["contrast:good-bad"]
     )
-    with open_database(settings.database_url, upgrade=True) as opened:
+    with open_database(settings.database_url, upgrade=True) as database:
         tick.add_schedule(
-            opened,
+            database,
             settings,
             name="nightly",
             spec=spec,
             cron="0 3 * * *",
             webhook_url=f"{receiver.url}/hook?token=hidden",
         )
-        yield opened
+        yield database
 
 
 def finished(db: Database, settings: Settings) -> str:
@@ -162,7 +162,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
 
 
 @pytest.mark.exhaustive
-def test_it_is_given_up_in_the_end(
+def test_a_verdict_is_given_up_after_many_attempts(
     db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_posts, "ATTEMPTS", 2)

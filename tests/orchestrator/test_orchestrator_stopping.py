@@ -44,7 +44,7 @@ def work():
 
 @contextmanager
 def started(folder: Path, body: str, ready: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """A process group that has said so many times that it is ready."""
+    """A process group that has reported so many times that it is ready."""
     script = folder / "verb.py"
     script.write_text(VERB.format(body=textwrap.indent(textwrap.dedent(body), "    ")))
     (folder / "child.py").write_text(CHILD)

@@ -63,20 +63,22 @@ def forget(settings: Settings) -> None:
 
 @pytest.fixture
 def db(settings: Settings) -> Iterator[Database]:
-    with open_database(settings.database_url, upgrade=True) as opened:
-        yield opened
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
 
 
 def test_the_queue_is_topped_up_to_what_waits(db: Database, settings: Settings) -> None:
     assert queue.depth(settings, the_queue(settings)) == 0
-    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=0, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=())
     run_id = runs.create(db, make_plan(), make_shards())
-    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=3, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=3, closed=())
     assert queue.depth(settings, the_queue(settings)) == 3
-    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=0, closed=()), "all are there"
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=()), (
+        "all are there"
+    )
     forget(settings)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
-    assert queue.sweep(db, settings, every=0) == queue.Swept(sent=2, closed=())
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=2, closed=())
     assert queue.depth(settings, the_queue(settings)) == 2
 
 
@@ -87,7 +89,7 @@ def test_never_more_than_the_bound(
     runs.create(db, make_plan(), make_shards())
     runs.create(db, make_plan(80), make_shards(80))
     for sent in (5, 0, 0):
-        assert queue.sweep(db, settings, every=0) == queue.Swept(sent=sent, closed=())
+        assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=sent, closed=())
     assert queue.depth(settings, the_queue(settings)) == 5
 
 
@@ -108,11 +110,11 @@ def test_a_run_whose_last_worker_died_before_closing_it_is_closed(
         assert claim is not None
         results.save(db, claim, make_result(one))
     away = replace(settings, broker_url="redis://127.0.0.1:1/0")
-    assert queue.sweep(db, away) == queue.Swept(sent=0, closed=(run_id,)), "needs no broker"
+    assert queue.sweep(db, away) == queue.SweepResult(sent=0, closed=(run_id,)), "needs no broker"
     assert runs.get(db, run_id).state == "done"
 
 
-def test_a_broker_that_is_away_is_named_and_asked_again(db: Database, settings: Settings) -> None:
+def test_an_unreachable_broker_is_named_and_tried_again(db: Database, settings: Settings) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     away = replace(settings, broker_url="redis://:secret@127.0.0.1:1/0")
     with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:

@@ -1,4 +1,4 @@
-"""What once passed for clear: corpora and models whose truth is known, by `run` and `import`."""
+"""Verdicts on corpora and models whose truth is known, by `run` and `import`."""
 
 import itertools
 import json
@@ -55,7 +55,7 @@ def world(
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit said."""
+    """The output of an audit."""
 
     printed: str
     report: dict[str, Any]
@@ -233,7 +233,9 @@ def test_a_proxy_word_is_different_outcomes_and_is_named(audit: Audited, way: Wa
 
 
 @both_ways
-def test_a_sound_model_is_not_accused_and_few_items_are_not_clear(audit: Audited, way: Way) -> None:
+def test_an_unbiased_model_is_not_flagged_and_few_items_are_not_clear(
+    audit: Audited, way: Way
+) -> None:
     found = audit(world({(group, "office"): (15, 30) for group in NAMES}), way)
     assert (found.first["verdict"], found.kind) == ("inconclusive", "unknown")
     assert "about 605 items that mention it would settle it" in found.top
@@ -242,7 +244,7 @@ def test_a_sound_model_is_not_accused_and_few_items_are_not_clear(audit: Audited
     assert found.gate == (way == "import"), "what was not measured was not kept"
 
 
-def test_a_sound_model_with_enough_items_is_clear(audit: Audited) -> None:
+def test_an_unbiased_model_with_enough_items_is_clear(audit: Audited) -> None:
     found = audit(world(EVEN), "run")
     assert (found.first["verdict"], found.kind) == ("equivalent", "clear")
     assert found.top.startswith("The group gets the same answers as its reference")

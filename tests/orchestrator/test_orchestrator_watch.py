@@ -1,4 +1,4 @@
-"""Seeing a fleet: the rate, the pictures and lines, Prometheus, all from what SQL says."""
+"""Watching a fleet: rate, tables, lines and Prometheus, all from SQL."""
 
 import io
 import urllib.request
@@ -156,7 +156,7 @@ def test_watching_shows_runs_workers_and_failures(db: Database, prepared: Prepar
     for words in ("16/40", "second", "[lost]", "empty-text", "heartbeat"):
         assert words in picture
     runs.cancel(db, run_id)
-    assert "cancelled" in shown(db, terminal=False, run_id=run_id), "its end is told"
+    assert "cancelled" in shown(db, terminal=False, run_id=run_id), "its end is shown"
 
 
 def test_the_verb_ends_with_the_run(tmp_path: Path, prepared: Prepared) -> None:

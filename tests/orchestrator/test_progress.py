@@ -1,4 +1,4 @@
-"""What a verb shows of a run while it works: rates that are true, lines of JSON, nothing."""
+"""The progress of a verb: correct rates, lines of JSON, or nothing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A schedule finds every file of its specification from whatever folder its clock runs in."""
+"""A schedule finds every file of its specification whichever folder its clock runs in."""
 
 import json
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def db(settings: Settings) -> Iterator[Database]:
-    with open_database(settings.database_url, upgrade=True) as opened:
-        yield opened
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What people type wrong, and what they are told: the thing, and what to do; never a traceback."""
+"""Wrong usages of the command line: the message names the error and the remedy; no traceback."""
 
 import os
 import shlex

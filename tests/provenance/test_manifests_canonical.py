@@ -50,7 +50,7 @@ def test_two_values_have_one_hash_only_where_they_are_one(one: Any, other: Any) 
 
 
 def typed(value: Any) -> Any:
-    """A value told apart from what Python alone calls equal: 1, 1.0, True, and 0.0 and -0.0."""
+    """A value with its type, so that 1, 1.0 and True differ, and 0.0 and -0.0."""
     if isinstance(value, dict):
         return {key: typed(entry) for key, entry in value.items()}
     if isinstance(value, list):

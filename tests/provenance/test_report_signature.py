@@ -82,7 +82,7 @@ def failed(path: Path, keys: Keys, run: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back_with_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
+def test_signatures_verify_with_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
     keys = make_keys(tmp_path, *KINDS[kind])
     report = tmp_path / "a report.html"
     report.write_text("x", encoding="utf-8")
@@ -212,7 +212,7 @@ STATEMENT: dict[str, Any] = {
         ({"subject": [{"name": "", "digest": {"sha256": "0"}}]}, "'', which is no file"),
     ],
 )
-def test_what_the_right_key_signed_may_be_of_something_else(
+def test_a_valid_signature_of_something_else_fails(
     signed: Path, keys: Keys, changes: dict[str, Any], wanted: str
 ) -> None:
     signed.write_bytes(envelope_of(json.dumps({**STATEMENT, **changes}).encode(), keys))

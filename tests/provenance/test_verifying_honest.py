@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize(
     "requested", [{}, {"batch_tokens": 1}, {"batch_tokens": 10_000, "seed": 7}]
 )
-def test_whatever_the_batch_size(run: Run, requested: dict[str, Any]) -> None:
+def test_verification_holds_for_every_batch_size(run: Run, requested: dict[str, Any]) -> None:
     found = run.checks(items=20, **requested)
     assert set(found) == ALL
     assert {one.status for one in found.values()} == {"PASS"}
@@ -61,7 +61,9 @@ def test_whatever_the_batch_size(run: Run, requested: dict[str, Any]) -> None:
     assert "40 attributions" in found["explained again"].text, "two targets each"
 
 
-def test_whatever_ran_traced_or_eagerly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_holds_for_traced_and_eager_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(steps, "_EARNED", {"cpu": 1e-9})
     replayed = audited(tmp_path, batch_tokens=1)  # one text at a time: few lengths, often met
     with open_database(replayed.url) as db:
@@ -74,7 +76,9 @@ def test_whatever_ran_traced_or_eagerly(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("payload", ["float16", "float32"])
-def test_whatever_the_number_of_processes(run: Run, tmp_path: Path, payload: str) -> None:
+def test_verification_holds_for_every_number_of_processes(
+    run: Run, tmp_path: Path, payload: str
+) -> None:
     other = audited(tmp_path, processes=2, payload=payload, batch_tokens=64)
     found = other.checks(items=20)
     assert {one.status for one in found.values()} == {"PASS"}, found
@@ -113,12 +117,12 @@ def test_the_sample_is_drawn_by_hash() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"items": -1}, {"tolerance": -0.1}, {"tolerance": float("nan")}, {"batch_tokens": 0}]
 )
-def test_requests_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_invalid_requests_are_refused_with_their_reason(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         VerifyRequest(**wrong)
 
 
-def test_what_moved_is_named_and_can_be_pointed_to(run: Run, tmp_path: Path) -> None:
+def test_moved_files_are_named_and_can_be_given(run: Run, tmp_path: Path) -> None:
     places = ("model", "texts.jsonl", "groups.json", "snapshots")
     before, after = run.folder, tmp_path / "moved"
     after.mkdir()
@@ -254,7 +258,7 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_what_cannot_be_asked(call: Call, tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(call: Call, tmp_path: Path) -> None:
     assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
     assert call("verify", "nosuchrun")[0] == 2
     assert call("manifest", "nosuchrun")[0] == 2
@@ -287,7 +291,7 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
 
 
 @pytest.mark.exhaustive
-def test_an_evaluation_is_asked_for_its_logits(call: Call, tmp_path: Path) -> None:
+def test_an_evaluation_is_verified_by_its_logits(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, items=12))
     words = ("--method", "gradient-x-input", "--metric", "sparsity", "--items", "0")
     code, printed = call("evaluate", spec, "-t", "predicted", *words)
@@ -337,7 +341,7 @@ def test_a_run_of_an_older_version_says_what_is_not_there(run: Run, tmp_path: Pa
         assert manifest_of(db, run.id).inputs["software"] == {}
 
 
-def test_a_run_that_an_upgrade_fell_into(run: Run, tmp_path: Path) -> None:
+def test_a_run_that_was_upgraded_while_it_ran(run: Run, tmp_path: Path) -> None:
     url = run.copy(tmp_path / "upgraded.db")
     execute(url, "UPDATE run SET surroundings = NULL")
     execute(url, 'UPDATE shard SET digest = NULL, surroundings = NULL WHERE "index" = 0')

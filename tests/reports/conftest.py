@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_pages import ASKED, FLAGS, Open, Opened
+from browser_pages import CHROMIUM, FLAGS, LoadedPage, LoadPage
 from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
@@ -27,9 +27,9 @@ def db(tmp_path: Path) -> Iterator[Database]:
 def browser() -> Iterator["Browser"]:
     """Chromium, once for all tests of a module."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = os.environ.get(ASKED) or shutil.which("chromium") or shutil.which("chromium-browser")
+    path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {ASKED}")
+        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
     with sync_api.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=path, args=FLAGS)
         yield found
@@ -37,17 +37,17 @@ def browser() -> Iterator["Browser"]:
 
 
 @pytest.fixture
-def opened(browser: "Browser", tmp_path: Path) -> Iterator[Open]:
-    """Opens a document as a file; nothing but the file may be asked for."""
+def load_page(browser: "Browser", tmp_path: Path) -> Iterator[LoadPage]:
+    """Loads a document from a file; it may request nothing but that file."""
     contexts = []
 
-    def open_page(document: str, **settings: object) -> Opened:
+    def open_page(document: str, **settings: object) -> LoadedPage:
         path = tmp_path / "report.html"
         path.write_text(document, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **settings))
         page = contexts[-1].new_page()
         page.set_default_timeout(5_000)
-        found = Opened(page)
+        found = LoadedPage(page)
         page.on("request", lambda one: found.requests.append(one.url))
         page.on("pageerror", lambda error: found.complaints.append(str(error)))
         page.on(

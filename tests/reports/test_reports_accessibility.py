@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser_pages import Open, Opened
+from browser_pages import LoadedPage, LoadPage
 from evaluation_samples import plan_of, scores, stored
 from local_audits import audited_in
 from report_samples import biased_run, explained_text, stored_run, write_picture
@@ -31,7 +31,7 @@ GRAVE = ("serious", "critical")
 WHOLE = ".item{content-visibility:visible!important}"
 
 
-def faults(found: Opened) -> list[tuple[str, str]]:
+def faults(found: LoadedPage) -> list[tuple[str, str]]:
     """(rule, element) of every grave fault, with everything unfolded."""
     from axe_playwright_python.sync_playwright import Axe
 
@@ -51,51 +51,51 @@ def faults(found: Opened) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_report_of_texts(db: Database, opened: Open, scheme: str) -> None:
+def test_a_report_of_texts(db: Database, load_page: LoadPage, scheme: str) -> None:
     checked = precisions([("anns", True), ("anns", False)])
     summary = summarise(db, biased_run(db, sensitivity=0.9), precisions=checked)
-    assert faults(opened(render_html(summary), color_scheme=scheme)) == []
-    assert faults(opened(render_html(redacted(summary)), color_scheme=scheme)) == []
+    assert faults(load_page(render_html(summary), color_scheme=scheme)) == []
+    assert faults(load_page(render_html(redacted(summary)), color_scheme=scheme)) == []
 
 
-def test_a_report_of_pictures(db: Database, opened: Open, tmp_path: "Path") -> None:
+def test_a_report_of_pictures(db: Database, load_page: LoadPage, tmp_path: "Path") -> None:
     for index in range(6):
         write_picture(tmp_path, f"cat/{index}.png")
-    assert faults(opened(render_html(summarise(db, image_run(db, tmp_path))))) == []
+    assert faults(load_page(render_html(summarise(db, image_run(db, tmp_path))))) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_report_of_a_mixed_audit(tmp_path: "Path", opened: Open, scheme: str) -> None:
+def test_a_report_of_a_mixed_audit(tmp_path: "Path", load_page: LoadPage, scheme: str) -> None:
     with audited_in(tmp_path, **mixed_keys(tmp_path, explain=MIXED)) as (db, run_id):
         page = render_html(summarise(db, run_id))
     assert 'id="mixed"' in page
-    assert faults(opened(page, color_scheme=scheme)) == []
+    assert faults(load_page(page, color_scheme=scheme)) == []
 
 
-def test_an_evaluation(db: Database, opened: Open) -> None:
+def test_an_evaluation(db: Database, load_page: LoadPage) -> None:
     spec = MetricSpec(name="comprehensiveness")
     values = {"lrp": [0.1, 0.2, 0.3], "random": [0.4, 0.2, 0.1]}
     run = stored(db, plan_of(list(values), spec), scores("comprehensiveness", values), 3)
-    assert faults(opened(EVALUATION_REPORTS.load("html")(tabulate(db, run)))) == []
+    assert faults(load_page(EVALUATION_REPORTS.load("html")(tabulate(db, run)))) == []
 
 
-def test_a_fault_would_be_found(db: Database, opened: Open) -> None:
+def test_a_fault_would_be_found(db: Database, load_page: LoadPage) -> None:
     document = render_html(summarise(db, biased_run(db)))
     spoiled = document.replace("<main>", '<main><img src="data:,"><p style="color:#ddd">pale</p>')
-    found = {rule for rule, _ in faults(opened(spoiled))}
+    found = {rule for rule, _ in faults(load_page(spoiled))}
     assert {"image-alt", "color-contrast"} <= found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_long_texts_are_shown_whole_and_what_was_not_read_can_be_read(
-    db: Database, opened: Open, scheme: str
+    db: Database, load_page: LoadPage, scheme: str
 ) -> None:
     text = "good tea and bad Bob " * 120
     explained = []
     for number in range(3):
         outcome, one = explained_text(number, text[:100], "positive", truncated=True)
         explained.append((replace(outcome, text=text), replace(one, text=text)))
-    found = opened(render_html(summarise(db, stored_run(db, explained))), color_scheme=scheme)
+    found = load_page(render_html(summarise(db, stored_run(db, explained))), color_scheme=scheme)
     assert found.page.locator(".tx-unread").count() == 3
     assert faults(found) == []
     shown = found.page.locator("article").first

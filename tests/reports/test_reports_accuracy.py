@@ -62,7 +62,7 @@ def test_chance_is_not_given_where_counts_are_missing(found: Confusion) -> None:
     assert by_chance(found) is None
 
 
-def test_a_good_model_is_a_fact() -> None:
+def test_high_accuracy_is_reported_as_a_fact() -> None:
     assert kind(confusion((40, 10), (10, 40))) == (
         "fact",
         "The model agrees with the label of 80 of 100 labelled items: accuracy 0.800.",
@@ -76,7 +76,7 @@ def test_swapped_and_unrelated_labels_are_a_problem() -> None:
         assert "`labels` in the specification" in text
 
 
-def test_a_handful_of_items_accuses_nobody() -> None:
+def test_few_items_flag_no_model() -> None:
     assert kind(confusion((2, 3), (3, 2)))[0] == "fact"
 
 

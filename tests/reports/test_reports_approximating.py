@@ -44,7 +44,7 @@ def test_the_sentences(summary: Summary) -> None:
     assert not any("adds up to the logit it explains" in one.text for one in summary.headline)
     assert summary.verdict is not None
     assert "predicted by an explainer, which approximates lrp." in summary.verdict.text
-    (left,) = (one for one in summary.untested if one.what == "What lrp says of these items")
+    (left,) = (one for one in summary.untested if one.what == "Relevance of these items by lrp")
     assert "exact_sample: 0.05" in left.remedy and MEASURED in left.why
     notes = " ".join(summary.notes)
     assert "predicted, not computed, with learned" in notes
@@ -76,7 +76,7 @@ def test_exports_say_it(summary: Summary) -> None:
 
 
 def test_the_remedy_of_a_control_that_cannot_be(summary: Summary) -> None:
-    (left,) = (one for one in summary.untested if one.what == "What the words alone bring")
+    (left,) = (one for one in summary.untested if one.what == "The effect of the words alone")
     assert left.remedy == "method: lrp"
     assert "cannot read one" in left.why
 
@@ -84,15 +84,15 @@ def test_the_remedy_of_a_control_that_cannot_be(summary: Summary) -> None:
 def test_a_mixed_run_points_to_its_section(db: Database) -> None:
     exact = ExactPlan(method=MethodSpec(name="lrp"), share=0.2)
     found = summarise(db, biased_run(db, method=METHOD, approximates=NEAR, exact=exact))
-    assert not any(one.what == "What lrp says of these items" for one in found.untested)
-    assert any(one.what == "What lrp says of every item" for one in found.untested)
+    assert not any(one.what == "Relevance of these items by lrp" for one in found.untested)
+    assert any(one.what == "Relevance of every item by lrp" for one in found.untested)
     notes = " ".join(found.notes)
     assert "in the section on the cheap method" in notes and "exact_sample: 0.05" not in notes
     page = render_html(replace(found, conservation=None))  # the sample's attributions have ledgers
     assert 'How near it comes here: <a href="#mixed">' in page
     other = ExactPlan(method=MethodSpec(name="gradient-x-input"), share=0.2)
     found = summarise(db, biased_run(db, method=METHOD, approximates=NEAR, exact=other))
-    assert any(one.what == "What lrp says of these items" for one in found.untested)
+    assert any(one.what == "Relevance of these items by lrp" for one in found.untested)
 
 
 def test_redaction_keeps_it_without_the_folder(summary: Summary) -> None:

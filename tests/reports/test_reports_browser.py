@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from browser_pages import ATTACKS, Open, Opened
+from browser_pages import ATTACKS, LoadedPage, LoadPage
 from everyday import only
 from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
 
@@ -29,16 +29,16 @@ def uneven_run(db: Database) -> str:
 
 
 @pytest.fixture
-def uneven(db: Database, opened: Open) -> Opened:
-    return opened(render_html(summarise(db, uneven_run(db))))
+def uneven(db: Database, load_page: LoadPage) -> LoadedPage:
+    return load_page(render_html(summarise(db, uneven_run(db))))
 
 
 @pytest.fixture
-def report(db: Database, opened: Open) -> Opened:
-    return opened(render_html(summarise(db, biased_run(db))))
+def report(db: Database, load_page: LoadPage) -> LoadedPage:
+    return load_page(render_html(summarise(db, biased_run(db))))
 
 
-def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
+def test_searching_finds_words_in_any_order_and_case(report: LoadedPage) -> None:
     assert report.count == "36 of 36 examples"
     report.page.get_by_role("searchbox", name="Search").fill("BAD bob")
     assert report.count == f"{len(report.shown)} of 36 examples"
@@ -59,7 +59,7 @@ def test_searching_finds_words_in_any_order_and_case(report: Opened) -> None:
 
 
 @pytest.mark.exhaustive
-def test_filters_narrow_together(report: Opened) -> None:
+def test_filters_narrow_together(report: LoadedPage) -> None:
     page = report.page
     page.get_by_role("combobox", name="Mentions", exact=True).select_option("anns")
     anns = set(report.shown)
@@ -76,10 +76,10 @@ def test_filters_narrow_together(report: Opened) -> None:
 
 
 @pytest.mark.exhaustive
-def test_wrong_and_unlabelled_items_are_distinguished(db: Database, opened: Open) -> None:
+def test_wrong_and_unlabelled_items_are_distinguished(db: Database, load_page: LoadPage) -> None:
     labels = ["positive", "negative", None, "", "positive"]
     run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
-    found = opened(render_html(summarise(db, run)))
+    found = load_page(render_html(summarise(db, run)))
     expected = {"right": {"row-0", "row-4"}, "wrong": {"row-1", "row-3"}, "unlabelled": {"row-2"}}
     for outcome, ids in expected.items():
         found.page.get_by_role("combobox", name="Outcome", exact=True).select_option(outcome)
@@ -89,7 +89,7 @@ def test_wrong_and_unlabelled_items_are_distinguished(db: Database, opened: Open
     assert found.shown == ["row-3"]
 
 
-def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
+def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: LoadedPage) -> None:
     found = uneven
     table = "details:has(h3:text('Entities')) table.groups"
     as_reported = found.column(table, 1)
@@ -111,7 +111,7 @@ def test_a_table_sorts_by_mouse_and_keyboard_and_back(uneven: Opened) -> None:
 
 
 @pytest.mark.exhaustive
-def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> None:
+def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: LoadedPage) -> None:
     table = "#groups .relevance > table.groups"
     head = uneven.page.locator(f"{table} th", has_text="Difference")
     for way in ("descending", "ascending"):
@@ -127,7 +127,7 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: Opened) -> N
 
 
 @pytest.mark.exhaustive
-def test_words_by_rarity_sort(report: Opened) -> None:
+def test_words_by_rarity_sort(report: LoadedPage) -> None:
     head = report.page.locator(".rarity th", has_text="Texts")
     head.get_by_role("button").click()
     counts = [int(one) for one in report.column(".rarity", 5)]
@@ -136,7 +136,7 @@ def test_words_by_rarity_sort(report: Opened) -> None:
 
 @pytest.mark.parametrize("attack", only(ATTACKS[0], of=ATTACKS))
 @pytest.mark.exhaustive
-def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> None:
+def test_no_text_or_name_can_run(db: Database, load_page: LoadPage, attack: str) -> None:
     explained = []
     for index in range(4):
         outcome, one = explained_text(index, f"Ann {attack} good", f"label {attack}")
@@ -152,7 +152,7 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
         model=ModelRef(source=attack, classes=classes, digest="d"),
         targets=(f"class:{classes[1]}",),
     )
-    found = opened(render_html(summarise(db, run)))
+    found = load_page(render_html(summarise(db, run)))
     page = found.page
     page.get_by_role("combobox", name="Predicted", exact=True).select_option(f"said 1 {attack}")
     assert found.count == "2 of 4 examples"
@@ -166,7 +166,7 @@ def test_no_text_or_name_can_run(db: Database, opened: Open, attack: str) -> Non
     assert len(found.requests) == 1 and found.complaints == []
 
 
-def test_the_contents_stay_in_sight_and_follow_the_reader(report: Opened) -> None:
+def test_the_contents_stay_in_sight_and_follow_the_reader(report: LoadedPage) -> None:
     page = report.page
     contents = page.locator("nav[aria-label=Sections]")
     assert contents.locator("[aria-current]").count() == 0
@@ -180,27 +180,27 @@ def test_the_contents_stay_in_sight_and_follow_the_reader(report: Opened) -> Non
     assert report.complaints == []
 
 
-def test_the_policy_stops_any_other_script(db: Database, opened: Open) -> None:
+def test_the_policy_stops_any_other_script(db: Database, load_page: LoadPage) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
     before, _, after = render_html(summarise(db, biased_run(db))).rpartition("</body>")
     document = before + planted + after
-    found = opened(document)
+    found = load_page(document)
     assert found.page.evaluate("() => typeof window.hacked") == "undefined"
     assert len(found.complaints) == 2
     assert all("Content Security Policy" in one for one in found.complaints)
 
 
 def test_without_scripts_everything_is_there_and_no_control_is_dead(
-    db: Database, opened: Open
+    db: Database, load_page: LoadPage
 ) -> None:
-    found = opened(render_html(summarise(db, biased_run(db))), java_script_enabled=False)
+    found = load_page(render_html(summarise(db, biased_run(db))), java_script_enabled=False)
     assert len(found.shown) == 36
     assert not found.page.locator(".find").is_visible()
     assert not found.page.locator(".count").is_visible()
     assert found.page.locator("th button").count() == 0
 
 
-def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
+def test_print_has_no_controls_and_opens_what_is_folded(report: LoadedPage) -> None:
     table = report.page.locator(".rarity").first
     assert table.is_visible()
     report.page.locator("summary:has(h3:text('Numbers by class'))").click()
@@ -216,13 +216,13 @@ def test_print_has_no_controls_and_opens_what_is_folded(report: Opened) -> None:
 
 
 @pytest.mark.exhaustive
-def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
+def test_one_explained_class_can_be_chosen(db: Database, load_page: LoadPage) -> None:
     explained = []
     for index in range(4):
         outcome, one = explained_text(index, f"good tea {index}", "positive")
         printed = ("positive", "negative", "it's <b>")[index % 3]
         explained.append((outcome, replace(one, class_name=printed)))
-    found = opened(render_html(summarise(db, stored_run(db, explained))))
+    found = load_page(render_html(summarise(db, stored_run(db, explained))))
     choice = found.page.get_by_role("combobox", name="Explained", exact=True)
     choice.select_option("it's <b>")
     assert found.shown == ["row-2"] and found.count == "1 of 4 examples"
@@ -236,12 +236,14 @@ def test_one_explained_class_can_be_chosen(db: Database, opened: Open) -> None:
 
 
 @pytest.mark.exhaustive
-def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened: Open) -> None:
+def test_words_can_be_drawn_on_the_scale_of_their_own_text(
+    db: Database, load_page: LoadPage
+) -> None:
     """A weak text is pale beside strong ones, and full on its own scale."""
     explained = [explained_text(n, "good tea", "positive") for n in range(12)]
     outcome, weak = explained_text(12, "good faint", "positive")
     explained.append((outcome, replace(weak, relevance=weak.relevance * np.float32(0.01))))
-    found = opened(render_html(summarise(db, stored_run(db, explained))))
+    found = load_page(render_html(summarise(db, stored_run(db, explained))))
 
     def opacities() -> list[float]:
         colours = found.page.locator(".tx .p").evaluate_all(
@@ -258,7 +260,7 @@ def test_words_can_be_drawn_on_the_scale_of_their_own_text(db: Database, opened:
 
 
 @pytest.mark.exhaustive
-def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, opened: Open) -> None:
+def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, load_page: LoadPage) -> None:
     names = tuple(f"a class with a rather long name {n}" for n in range(8))
     explained = []
     for index in range(24):
@@ -266,6 +268,6 @@ def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, opened: Open
         outcome = replace(outcome, predicted=names[index % 7], logits=(0.0,) * 8)
         explained.append((outcome, replace(one, class_name=names[index % 7])))
     run = stored_run(db, explained, model=ModelRef(source="m", classes=names, digest="d"))
-    found = opened(render_html(summarise(db, run)))
+    found = load_page(render_html(summarise(db, run)))
     found.page.set_viewport_size({"width": 400, "height": 800})
     assert found.page.evaluate("() => document.documentElement.scrollWidth") == 400

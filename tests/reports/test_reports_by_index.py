@@ -1,4 +1,4 @@
-"""A report from totals and indices says what a walk over all rows says, to the bit."""
+"""A report from totals and indices equals one from all rows, to the bit."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -146,7 +146,7 @@ def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
     assert summarise(db, run) == found and len(walks) == 2
 
 
-def test_other_runs_are_not_looked_at(db: Database) -> None:
+def test_other_runs_are_not_read(db: Database) -> None:
     mixed_run(db)
     run = stored_run(db, [explained_text(0, "good", "negative"), explained_text(1, "bad", None)])
     assert noteworthy.strongest(db, run, 9) == ["row-0", "row-1"]

@@ -1,4 +1,4 @@
-"""Charts that answer to the reader: what of them stands in a page, and that it is only data."""
+"""Interactive charts: their parts in a page, which are only data."""
 
 import json
 import math

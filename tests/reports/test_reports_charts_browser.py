@@ -1,11 +1,11 @@
-"""Charts, clouds and the choice of a class in a real browser: they answer, and nothing else can."""
+"""Charts, clouds and the choice of a class in a real browser: no other script runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser_pages import ATTACKS, Open, Opened
+from browser_pages import ATTACKS, LoadedPage, LoadPage
 from evaluation_samples import plan_of, scores, stored
 from report_samples import CLASSES, explained_text, stored_run
 
@@ -39,68 +39,70 @@ def document_of(db: Database, **changes: Any) -> str:
 
 
 @pytest.fixture
-def report(db: Database, opened: Open) -> Opened:
-    return opened(document_of(db))
+def report(db: Database, load_page: LoadPage) -> LoadedPage:
+    return load_page(document_of(db))
 
 
-def shown_charts(found: Opened) -> None:
+def shown_charts(found: LoadedPage) -> None:
     """Scroll to the charts that can be seen, and wait until they answer."""
     for chart in found.page.locator(".chart:visible").all():
         chart.scroll_into_view_if_needed()
         chart.locator("xpath=self::*[contains(@class,'drawn')]").wait_for()
 
 
-def test_charts_become_live_and_ask_for_nothing(report: Opened) -> None:
+def test_charts_become_interactive_and_load_nothing(report: LoadedPage) -> None:
     page = report.page
     page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
     assert page.locator(".chart:visible").count() == 2
-    assert page.locator(".chart .live svg:visible").count() == 2
+    assert page.locator(".chart .interactive svg:visible").count() == 2
     assert page.locator(".chart .still:visible").count() == 0
     assert page.locator(".chart[role=img][aria-label]").count() == 4  # of both classes
     assert report.complaints == [] and len(report.requests) == 1
 
 
-def test_pointing_at_a_mark_tells_its_value(report: Opened) -> None:
+def test_pointing_at_a_mark_shows_its_value(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     tip = page.locator("#vg-tooltip-element")
     assert not tip.is_visible()
-    mark = page.locator(".chart:visible").nth(1).locator(".live .mark-symbol path").last
+    mark = page.locator(".chart:visible").nth(1).locator(".interactive .mark-symbol path").last
     mark.scroll_into_view_if_needed()
     mark.hover(force=True)
     tip.wait_for()
     assert "mean of a position" in tip.inner_text() and "%" in tip.inner_text()
-    page.locator(".chart:visible").first.locator(".live .mark-symbol path").first.hover(force=True)
+    page.locator(".chart:visible").first.locator(".interactive .mark-symbol path").first.hover(
+        force=True
+    )
     page.wait_for_function(
         "() => document.querySelector('#vg-tooltip-element').innerText.includes('rarity')"
     )
     assert report.complaints == []
 
 
-def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: Opened) -> None:
+def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     chart = page.locator(".chart:visible").first
     chart.scroll_into_view_if_needed()
     ticks = "axis => axis.innerHTML"
-    axis = chart.locator(".live .role-axis").last
+    axis = chart.locator(".interactive .role-axis").last
     before = axis.evaluate(ticks)
-    chart.locator(".live svg").hover()
+    chart.locator(".interactive svg").hover()
     page.mouse.wheel(0, -60)
     page.wait_for_timeout(200)
     assert axis.evaluate(ticks) == before
     chart.scroll_into_view_if_needed()
-    chart.locator(".live svg").hover()
+    chart.locator(".interactive svg").hover()
     page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
     page.keyboard.up("Control")
     page.wait_for_timeout(300)
-    assert chart.locator(".live .role-axis").last.evaluate(ticks) != before
+    assert chart.locator(".interactive .role-axis").last.evaluate(ticks) != before
     assert report.complaints == []
 
 
-def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
+def test_the_legend_lets_a_line_stand_out_by_keyboard(report: LoadedPage) -> None:
     report.page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
     figure = report.page.locator("figure:visible", has=report.page.locator(".legend"))
@@ -108,16 +110,18 @@ def test_the_legend_lets_a_line_stand_out_by_keyboard(report: Opened) -> None:
     assert buttons.count() == 2
     buttons.nth(1).press("Enter")
     assert buttons.nth(1).get_attribute("aria-pressed") == "true"
-    faint = figure.locator(".live .mark-line path[opacity='0.15']")
+    faint = figure.locator(".interactive .mark-line path[opacity='0.15']")
     faint.wait_for()
     assert faint.count() == 1
     buttons.nth(1).press("Space")
-    report.page.wait_for_function("() => !document.querySelector('.live path[opacity=\"0.15\"]')")
+    report.page.wait_for_function(
+        "() => !document.querySelector('.interactive path[opacity=\"0.15\"]')"
+    )
     assert buttons.nth(1).get_attribute("aria-pressed") == "false"
     assert report.complaints == []
 
 
-def test_one_class_is_seen_at_a_time(report: Opened) -> None:
+def test_one_class_is_seen_at_a_time(report: LoadedPage) -> None:
     page = report.page
     choice = page.get_by_role("combobox", name="Class")
     assert choice.locator("option").all_inner_texts() == ["all classes", "negative", "positive"]
@@ -137,20 +141,22 @@ def test_one_class_is_seen_at_a_time(report: Opened) -> None:
     assert report.complaints == []
 
 
-def test_paper_has_all_classes_and_still_pictures(report: Opened) -> None:
+def test_paper_has_all_classes_and_still_pictures(report: LoadedPage) -> None:
     page = report.page
     shown_charts(report)
     page.emulate_media(media="print")
     assert page.locator(".class-block:visible").count() == 2
     assert page.locator(".chart .still svg:visible").count() == 4
-    assert page.locator(".chart .live:visible").count() == 0
+    assert page.locator(".chart .interactive:visible").count() == 0
     assert page.locator(".hint:visible").count() == 0
     assert not page.locator(".class-switch").is_visible()
     assert page.locator(".cloud:visible").count() == 2
 
 
-def test_without_scripts_all_classes_and_pictures_are_there(db: Database, opened: Open) -> None:
-    found = opened(document_of(db), java_script_enabled=False)
+def test_without_scripts_all_classes_and_pictures_are_there(
+    db: Database, load_page: LoadPage
+) -> None:
+    found = load_page(document_of(db), java_script_enabled=False)
     assert found.page.locator(".class-block:visible").count() == 2
     assert found.page.locator(".chart .still svg:visible").count() == 4
     assert not found.page.locator(".class-switch").is_visible()
@@ -158,16 +164,20 @@ def test_without_scripts_all_classes_and_pictures_are_there(db: Database, opened
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_word_or_class_can_run_in_a_chart(db: Database, opened: Open, attack: str) -> None:
+def test_no_word_or_class_can_run_in_a_chart(
+    db: Database, load_page: LoadPage, attack: str
+) -> None:
     names = (f"no {attack}", f"yes {attack}")
     glued = "".join(attack.split())
     model = ModelRef(source="m", classes=names, digest="d")
-    found = opened(document_of(db, names=names, word=f" {glued} x{glued}", model=model))
+    found = load_page(document_of(db, names=names, word=f" {glued} x{glued}", model=model))
     page = found.page
     page.get_by_role("combobox", name="Class").select_option(index=2)
     shown_charts(found)
     assert page.locator(".class-block:visible h3 bdi").inner_text() == names[1]
-    for mark in page.locator(".chart:visible").first.locator(".live .mark-symbol path").all():
+    for mark in (
+        page.locator(".chart:visible").first.locator(".interactive .mark-symbol path").all()
+    ):
         mark.dispatch_event("pointermove")
         mark.hover(force=True)
     page.wait_for_timeout(100)
@@ -177,26 +187,26 @@ def test_no_word_or_class_can_run_in_a_chart(db: Database, opened: Open, attack:
     assert len(found.requests) == 1 and found.complaints == []
 
 
-def test_a_narrow_page_does_not_scroll_sideways(db: Database, opened: Open) -> None:
-    found = opened(document_of(db))
+def test_a_narrow_page_does_not_scroll_sideways(db: Database, load_page: LoadPage) -> None:
+    found = load_page(document_of(db))
     found.page.set_viewport_size({"width": 400, "height": 800})
     shown_charts(found)
     assert found.page.evaluate("() => document.documentElement.scrollWidth") <= 400
-    widths = found.page.locator(".chart .live svg:visible").evaluate_all(
+    widths = found.page.locator(".chart .interactive svg:visible").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().width)"
     )
     assert widths and max(widths) <= 400
 
 
-def test_the_curves_of_an_evaluation_are_live_too(db: Database, opened: Open) -> None:
+def test_the_curves_of_an_evaluation_are_interactive_too(db: Database, load_page: LoadPage) -> None:
     attack = ATTACKS[0]
     spec = MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"})
     values = {"lrp": [0.1, 0.2, 0.3], attack: [0.4, 0.2, 0.1]}
     found = [replace(one, curve=(one.value, one.value)) for one in scores("hiding", values)]
     summary = tabulate(db, stored(db, plan_of(list(values), spec), found, 3))
-    page = opened(EVALUATION_REPORTS.load("html")(summary))
+    page = load_page(EVALUATION_REPORTS.load("html")(summary))
     shown_charts(page)
-    page.page.locator(".chart .live .mark-symbol path").last.hover(force=True)
+    page.page.locator(".chart .interactive .mark-symbol path").last.hover(force=True)
     tip = page.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert attack in tip.inner_text() or "lrp" in tip.inner_text()

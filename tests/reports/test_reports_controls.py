@@ -1,4 +1,4 @@
-"""The controls of the group table in every format: removals, randomised model, planted."""
+"""The controls of the group table in every format: ablations, randomised model, planted."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ from transexplain.types.plans import CheckPlan
 STRATUM = Stratum("class:positive", "positive", "positive")
 
 
-def removals() -> list[MentionAblation]:
+def ablations() -> list[MentionAblation]:
     return [
         MentionAblation(
             item_id=f"row-{n}",
@@ -44,7 +44,7 @@ def mentioned(gap: float) -> EntityTotals:
 
 def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
     control = RandomisedTotals(items=12, real=mentioned(0.5), draws=[mentioned(gap)])
-    checked = ControlResults(removals=removals(), randomised=control)
+    checked = ControlResults(ablations=ablations(), randomised=control)
     return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
 
 

@@ -202,13 +202,13 @@ def test_hashed_texts_are_compared_by_the_hashes_of_their_words(
     """A text is not stored then, and its words are: the same word has the same hash."""
     texts = [f"{name} was good today" for name in ANNS]
     changed = texts if same else [*texts[:5], "Bob was good today"]
-    ids = two_runs(db, *([untold(i, text) for i, text in enumerate(one)] for one in
+    ids = two_runs(db, *([without_text(i, text) for i, text in enumerate(one)] for one in
                          (texts, changed)))  # fmt: skip
     reported = compare_runs(db, *ids, force=True).predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == kept
 
 
-def untold(index: int, text: str, *, words: bool = True) -> Any:
+def without_text(index: int, text: str, *, words: bool = True) -> Any:
     """An item whose text is not stored; its tokens hold stand-ins of the words, or nothing."""
     outcome, one = explained_text(index, text, "positive")
     tokens = tuple(
@@ -218,7 +218,7 @@ def untold(index: int, text: str, *, words: bool = True) -> Any:
 
 
 def test_contents_that_are_not_stored_cannot_be_compared(db: Database) -> None:
-    items = [explained_text(0, "Ann was good", "positive"), untold(1, "Bob", words=False)]
+    items = [explained_text(0, "Ann was good", "positive"), without_text(1, "Bob", words=False)]
     found = compare_runs(db, *two_runs(db, items, items), force=True)
     reported = found.predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == (1, 0, 1)

@@ -105,7 +105,7 @@ def test_the_same_model_in_other_shards_did_not_move(
     assert all(one.before == one.after for one in found.groups.transitions)
 
 
-def test_a_classifier_twice_as_loud_keeps_every_rank_and_doubles_every_logit(
+def test_a_classifier_with_doubled_logits_keeps_every_rank(
     store: Database, folder: Path, shared_dir: Path, original: Path, before: str
 ) -> None:
     loud = version(folder, original, "loud", 2.0, 0.0)

@@ -101,7 +101,7 @@ def test_a_ratio_that_is_low_beyond_chance_is_a_problem_of_the_headline(db: Data
     assert "the lowest is 0.667 (f, 50.0\u00a0% of 4 selected), 1 of 2 is below 0.8" in line.text
 
 
-def test_what_a_published_summary_lacks_is_said(db: Database) -> None:
+def test_missing_parts_of_a_published_summary_are_stated(db: Database) -> None:
     bare = ImpactPlan(favourable=("positive",), sex="who", exclude_below=0.1)
     people = [({"who": "f"}, 40, 20), ({"who": "m"}, 40, 20), ({"who": "x"}, 1, 0)]
     summary = run_of(db, people, impact=bare)
@@ -228,11 +228,11 @@ def test_several_classes_each_have_their_tables(db: Database) -> None:
 
 def test_where_there_is_no_ratio_the_headline_says_why(db: Database) -> None:
     nobody = run_of(db, [({"who": "f"}, 12, 0), ({"who": "m"}, 12, 0)])
-    told = "No category has an impact ratio for positive: "
-    assert [one.text for one in nobody.headline if one.text.startswith(told)] == [
-        f"{told}nobody was selected."
+    sentence = "No category has an impact ratio for positive: "
+    assert [one.text for one in nobody.headline if one.text.startswith(sentence)] == [
+        f"{sentence}nobody was selected."
     ]
     few = redacted(run_of(db, [({"who": "f"}, 12, 4), ({"who": "m"}, 12, 8)]), 10)
-    assert [one.text for one in few.headline if one.text.startswith(told)] == [
-        f"{told}too few people to publish one."
+    assert [one.text for one in few.headline if one.text.startswith(sentence)] == [
+        f"{sentence}too few people to publish one."
     ]

@@ -105,7 +105,7 @@ def test_splits_are_shown(db: Database) -> None:
     assert differences["negative"] == pytest.approx(0.0, abs=0.05)
     text = seen(render_html(found))
     assert "By predicted class" in text
-    assert "2 parts · 2 decided otherwise than over all items" in text
+    assert "2 parts · 2 with another verdict than over all items" in text
     assert "equivalent among items predicted negative: anns" in text
     assert "p is adjusted over its 4 rows, apart from the table above" in text
     document = json.loads(render_json(found))["groups"]["splits"]

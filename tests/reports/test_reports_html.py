@@ -208,7 +208,7 @@ def test_a_picture_that_is_gone_is_shown_as_such(db: Database, tmp_path: Path) -
     assert "cat/1.png is not a picture" in text
 
 
-def test_pictures_outside_the_dataset_are_not_opened(db: Database, tmp_path: Path) -> None:
+def test_pictures_outside_the_dataset_are_not_read(db: Database, tmp_path: Path) -> None:
     write_picture(tmp_path, "secret.png")
     (tmp_path / "data/cat").mkdir(parents=True)
     (tmp_path / "data/cat/0.png").symlink_to(tmp_path / "secret.png")

@@ -95,7 +95,7 @@ def test_the_page_says_that_it_was_mixed(summary: Summary) -> None:
     assert 'href="#mixed"' in page
     assert summary.verdict is not None
     assert "gradient-x-input explained every item in the place of lrp" in summary.verdict.text
-    assert any(one.what == "What lrp says of every item" for one in summary.untested)
+    assert any(one.what == "Relevance of every item by lrp" for one in summary.untested)
 
 
 def test_the_json_report_keeps_its_schema(summary: Summary) -> None:

@@ -55,12 +55,14 @@ def test_a_flag_that_changed_its_sign_is_new(db: Database, before: str) -> None:
     assert newly(previous) == gone(previous)
 
 
-def test_who_is_flagged_anew_and_no_more(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_are_newly_flagged_or_no_longer_flagged(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         for name in ANNS:
             patch.setitem(WORTH, name, 0.01)
-        innocent = biased_run(db)
-    now = summarise(db, biased_run(db, previous=innocent))
+        unbiased = biased_run(db)
+    now = summarise(db, biased_run(db, previous=unbiased))
     assert now.previous is not None
     assert {one.group for one in newly(now.previous)} == {"anns", "bobs"}
     assert not gone(now.previous)

@@ -1,4 +1,4 @@
-"""What a reader sees: colours of one meaning, nothing folded away, entities marked, plain words."""
+"""Readability: colours of one meaning, nothing hidden, entities marked, plain words."""
 
 import csv
 import re

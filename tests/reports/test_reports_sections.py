@@ -63,7 +63,7 @@ def test_different_answers_are_the_verdict(db: Database) -> None:
         (("inconclusive",) * 2, "unknown", "for 2 of 2 groups (g0 and g1). g0: because"),
         (("equivalent", "equivalent"), "clear", "All 2 groups get the same answers as their"),
         (("equivalent",), "clear", "The group gets the same answers as its reference"),
-        (("explained differently", "equivalent"), "fact", "which harms nobody by itself: g0."),
+        (("explained differently", "equivalent"), "fact", "which does no harm by itself: g0."),
         ((), "unknown", "No group could be compared"),
     ],
 )
@@ -90,7 +90,9 @@ def test_nothing_is_clear_where_something_is_missing(db: Database) -> None:
 def test_doubts_come_before_what_was_found(db: Database) -> None:
     summary = biased(db, sensitivity=0.01)
     assert summary.verdict is not None and summary.verdict.kind == "problem"
-    assert summary.verdict.text.startswith("Read with care: lrp hardly tells classes apart here. D")
+    assert summary.verdict.text.startswith(
+        "Read with care: lrp hardly distinguishes classes here. D"
+    )
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
     assert verdict(broken).text.startswith("Do not rely on this audit: explanations do not add up")
@@ -101,7 +103,7 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert found is not None and found.text.startswith("So far: ")
     nothing = biased(db, leave=6).verdict
     assert nothing is not None and nothing.kind == "unknown"
-    assert nothing.text == "Nothing was explained, so nothing can be said."
+    assert nothing.text == "Nothing was explained, so there is no result."
 
 
 def test_what_was_not_tested_is_listed_with_a_remedy(db: Database) -> None:
@@ -198,7 +200,7 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
-def test_the_manifest_in_short(db: Database) -> None:
+def test_a_report_shows_its_manifest_without_shards(db: Database) -> None:
     found = biased(db).provenance
     assert found is not None
     assert (found.shards, found.attempts, found.workers) == (6, 6, 1)

@@ -64,9 +64,7 @@ def test_groups_with_few_entities_are_not_judged(db: Database) -> None:
     assert not texts(found, "flagged") and not texts(found, "clear")
     assert "fewer than 10 items on a side" not in texts(found, "flagged")
     assert "too few entities for a comparison of relevance" in texts(found, "unknown")
-    assert found.counts.accuracy is None and "nothing is said about accuracy" in texts(
-        found, "unknown"
-    )
+    assert found.counts.accuracy is None and "the accuracy is not known" in texts(found, "unknown")
 
 
 def test_top_words_by_mean_and_total(db: Database) -> None:
@@ -123,12 +121,12 @@ def test_a_method_without_ledger_says_so(db: Database) -> None:
     assert found.conservation is None and "does not conserve" in texts(found, "unknown")
 
 
-def test_a_method_that_tells_no_classes_apart_is_named(db: Database) -> None:
+def test_a_method_that_does_not_distinguish_classes_is_named(db: Database) -> None:
     for value, kind in ((0.01, "problem"), (0.6, None)):
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None
         assert found.class_sensitivity.mean == pytest.approx(value)
-        reported = "hardly tells classes apart" in texts(found, "problem")
+        reported = "hardly distinguishes classes" in texts(found, "problem")
         assert reported == (kind == "problem")
         assert any("Class sensitivity is" in note for note in found.notes)
     assert summarise(db, biased_run(db)).class_sensitivity is None

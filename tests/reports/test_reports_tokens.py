@@ -115,7 +115,7 @@ def test_a_given_scale_is_shared_by_texts() -> None:
     assert opacity(styles(token_html(sentence(), scale=0.5))["good"]) == pytest.approx(MAX_OPACITY)
 
 
-def test_titles_tell_the_value_with_its_sign() -> None:
+def test_titles_show_the_value_with_its_sign() -> None:
     titles = [attributes.get("title") for _, attributes in Visible(token_html(sentence())).tags]
     assert "+2.000" in titles and "\N{MINUS SIGN}1.000" in titles
 

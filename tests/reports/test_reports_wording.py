@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.reports.phrasing import named, number, power, signed, spoken, things
+from transexplain.reports.phrasing import class_phrase, named, number, power, signed, things
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_powers_of_ten() -> None:
 
 def test_contrasts_are_spoken_even_with_hyphens_in_names() -> None:
     classes = ("a", "a-b", "b-c", "c")
-    assert spoken("contrast:a-b", "a-b-c", classes) == "a over b-c"
-    assert spoken("contrast:positive-negative", "p-n", ("p", "n")) == "p over n"
-    assert spoken("contrast:p-n", "strange", ("p", "n")) == "strange"
-    assert spoken("predicted", "p-n", ("p", "n")) == "p-n"
+    assert class_phrase("contrast:a-b", "a-b-c", classes) == "a over b-c"
+    assert class_phrase("contrast:positive-negative", "p-n", ("p", "n")) == "p over n"
+    assert class_phrase("contrast:p-n", "strange", ("p", "n")) == "strange"
+    assert class_phrase("predicted", "p-n", ("p", "n")) == "p-n"
 
 
 def test_lists_of_names_end() -> None:

@@ -1,4 +1,4 @@
-"""Faults that were once left out of the tests' reach: each breaks a promise in the simulation.
+"""Faults that other tests missed: the simulation finds each.
 
 A fault is one change of the source, made in memory. The simulation that holds on the code as it
 is has to fail on every one of them.

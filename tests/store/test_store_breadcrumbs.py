@@ -1,4 +1,4 @@
-"""Breadcrumbs: what attempts that died teach the next, quarantine, and when a shard is dead."""
+"""Breadcrumbs: what is known after attempts that died, quarantine, and dead shards."""
 
 from sqlalchemy import update
 from store_samples import claimable, make_plan, make_result, make_shards
@@ -35,13 +35,13 @@ def status_of(db: Database, run_id: str) -> ShardStatus:
     return shards.list_shards(db, run_id)[0]
 
 
-def test_nothing_is_learnt_from_a_death_outside_a_batch() -> None:
+def test_a_death_outside_a_batch_records_nothing() -> None:
     assert after_death(None, (), "x") == (None, False)
     assert after_death(None, None, "x") == (None, False)
     assert caution_of(None).alone == frozenset()
 
 
-def test_every_item_is_news_three_times() -> None:
+def test_an_item_is_suspected_then_run_alone_then_quarantined() -> None:
     known, news = after_death(None, ["a", "b"], "first")
     assert news
     assert after_death(known, ["b", "a"], "again") == (known, False)
@@ -90,7 +90,7 @@ def test_attempts_without_progress_are_counted_until_the_shard_is_dead(db: Datab
     assert runs.get(db, run_id).state == "done", "the last shard was found dead: the run is over"
 
 
-def test_progress_forgives_what_was_without(db: Database) -> None:
+def test_progress_resets_the_count_of_attempts_without_progress(db: Database) -> None:
     run_id = start(db, max_attempts=2)
     assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
     die(db, run_id, "id-2")
@@ -109,7 +109,7 @@ def test_a_hang_is_recorded_with_its_items(db: Database) -> None:
     assert shards.list_shards(db, run_id)[0].error == "it hung again"
 
 
-def test_giving_back_teaches_nothing(db: Database) -> None:
+def test_giving_back_a_shard_records_nothing_about_its_items(db: Database) -> None:
     run_id = start(db)
     claim = claimed(db, run_id, 60)
     assert shards.renew(db, claim, 60, ["id-0"])

@@ -1,4 +1,4 @@
-"""The database's clock is set back or ahead: no lease, duty, hint or schedule waits for it."""
+"""The database's clock is set back or ahead: no lease, task, hint or schedule waits for it."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> Non
     assert not shards.renew(db, claim, LEASE), "fenced as ever"
 
 
-def test_a_step_shorter_than_the_lease_takes_nothing_from_its_holder(db: Database) -> None:
+def test_a_clock_step_shorter_than_the_lease_leaves_the_lease_valid(db: Database) -> None:
     run_id = start(db)
     claim = shards.claim(db, run_id, "alive", LEASE, 0)
     assert claim is not None
@@ -78,7 +78,7 @@ def test_a_renewed_lease_counts_from_the_new_clock(db: Database) -> None:
     assert leases.holders(db, run_id) == ["alive"]
 
 
-def test_items_are_not_blamed_for_the_clock(db: Database) -> None:
+def test_items_are_not_suspected_because_of_the_clock(db: Database) -> None:
     run_id = start(db, max_attempts=2)
     for _ in range(5):
         claim = shards.claim(db, run_id, "w", LEASE, 0)
@@ -91,11 +91,11 @@ def test_items_are_not_blamed_for_the_clock(db: Database) -> None:
 def test_messages_and_duties_of_the_future_count_as_over(db: Database) -> None:
     run_id = start(db)
     assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_duty(db, "sweep", 5)
+    assert shard_messages.take_task(db, "sweep", 5)
     set_clock_back(db, TWO_DAYS)
     assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_duty(db, "sweep", 5)
-    assert not shard_messages.take_duty(db, "sweep", 5)
+    assert shard_messages.take_task(db, "sweep", 5)
+    assert not shard_messages.take_task(db, "sweep", 5)
 
 
 def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:
@@ -135,7 +135,7 @@ def dead_process() -> int:
     return gone.pid
 
 
-def test_what_dead_processes_of_this_host_held_is_free_at_once(db: Database) -> None:
+def test_shards_of_dead_processes_of_this_host_are_free_at_once(db: Database) -> None:
     run_id = start(db)
     names = (f"{worker_prefix(dead_process())}abc", worker_name(), "elsewhere:1:abc")
     for index, name in enumerate(names):
@@ -146,7 +146,7 @@ def test_what_dead_processes_of_this_host_held_is_free_at_once(db: Database) -> 
     assert worker_prefix(os.getpid()) in names[1]
 
 
-def test_only_the_run_that_is_asked_for_is_freed(db: Database) -> None:
+def test_only_the_requested_run_is_freed(db: Database) -> None:
     run_id, other = start(db), start(db)
     dead = f"{worker_prefix(dead_process())}abc"
     for run in (run_id, other):

@@ -39,7 +39,7 @@ def test_float64_is_rounded_to_float32_once(relevance: np.ndarray) -> None:
 
 @pytest.mark.parametrize("payload", ["float16", "float32"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-def test_what_cannot_be_stored_is_refused(payload: str, bad: float) -> None:
+def test_relevance_that_cannot_be_stored_is_refused(payload: str, bad: float) -> None:
     with pytest.raises(ItemError, match="NaN, infinite or beyond") as caught:
         encode(np.array([0.5, bad, 1.0]), payload)
     assert caught.value.kind == "not-finite"

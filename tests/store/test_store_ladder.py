@@ -68,7 +68,7 @@ def fill(db: Database) -> None:
     hung = shards.claim(db, second, "w", 60)
     assert hung is not None
     shards.hang(db, hung, ["id-5"], "no progress")
-    assert shard_messages.take_duty(db, "sweep", 60)
+    assert shard_messages.take_task(db, "sweep", 60)
     fleet_state.add(db, {"json": 2, "task": 3})
 
 

@@ -259,7 +259,7 @@ class Fleet(RuleBasedStateMachine):
             )
 
 
-def test_any_order_of_events(db: Database) -> None:
+def test_invariants_hold_for_any_order_of_events(db: Database) -> None:
     machine = type("FleetHere", (Fleet,), {"db": db})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=60, stateful_step_count=25, deadline=None)

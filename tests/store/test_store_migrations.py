@@ -135,7 +135,7 @@ def test_every_spelling_of_postgresql_is_psycopg(scheme: str) -> None:
         assert "s3cret" not in repr(db)
 
 
-def test_sqlite_is_opened_for_many_writers(tmp_path: Path) -> None:
+def test_sqlite_is_configured_for_many_writers(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with open_database(f"sqlite:///{path}", upgrade=True) as db, db.read() as connection:
         pragmas = {

@@ -1,4 +1,4 @@
-"""Scripted interleavings that the store survives, and that each catch one safeguard's absence.
+"""Scripted interleavings that the store survives; each fails without one safeguard.
 
 Every script runs twice: on the store as it is, and with one safeguard taken out, where it must
 fail. A script that passed both times would prove nothing.
@@ -32,7 +32,7 @@ def take(db: Database, run_id: str, worker: str, lease: float = 60.0) -> Claim:
     return claim
 
 
-def zombie_saves_after_its_heir(db: Database) -> None:
+def zombie_saves_after_its_successor(db: Database) -> None:
     """A worker outlives its lease; the heir is still computing when it comes to save."""
     run_id = start(db)
     zombie = take(db, run_id, "zombie", EXPIRED)
@@ -98,7 +98,7 @@ def without_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_expiry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shards, "over", lambda: ~true())
+    patch.setattr(shards, "lease_expired", lambda: ~true())
 
 
 def without_dead_letter(patch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def with_unconditional_finalise(patch: pytest.MonkeyPatch) -> None:
 Script = Callable[[Database], None]
 Mutation = Callable[[pytest.MonkeyPatch], None]
 CASES: list[tuple[Script, Mutation]] = [
-    (zombie_saves_after_its_heir, without_fence),
+    (zombie_saves_after_its_successor, without_fence),
     (worker_vanishes, without_expiry),
     (shard_kills_every_worker, without_dead_letter),
     (two_finish_while_one_works, with_unconditional_finalise),

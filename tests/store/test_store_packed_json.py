@@ -15,13 +15,13 @@ from transexplain.store.columns import read_json
         [0.1, -0.0, 5e-324, 1.7976931348623157e308, None, True, "", {}],
     ],
 )
-def test_what_json_writes_is_read(value: object) -> None:
+def test_documents_are_read_as_json_wrote_them(value: object) -> None:
     found = read_json(json.dumps(value).encode())
     assert found == value
     assert json.dumps(found) == json.dumps(value), "the types are the same, too"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1,]", b"\xff"])
-def test_what_is_no_json_is_a_value_error(text: bytes) -> None:
+def test_invalid_json_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
         read_json(text)

@@ -95,7 +95,7 @@ def test_the_newest_of_each_name_are_kept(db: Database) -> None:
     assert {one.id for one in gone.runs} == {made["a"][0], made["b"][0]}
 
 
-def test_what_schedules_need_is_kept(db: Database) -> None:
+def test_runs_that_schedules_need_are_kept(db: Database) -> None:
     first, second, third, fourth = (old_run(db, days) for days in (400, 300, 200, 100))
     for name in ("nightly", "weekly", "removed"):
         schedules.add(db, planned(name))
@@ -116,7 +116,7 @@ def test_what_schedules_need_is_kept(db: Database) -> None:
     assert schedules.last_run(db, "weekly") == fourth
 
 
-def test_what_a_verdict_needs_is_kept(db: Database) -> None:
+def test_runs_that_a_verdict_needs_are_kept(db: Database) -> None:
     compared, posting, before, latest = (old_run(db, days) for days in (400, 300, 200, 100))
     schedules.add(db, planned("nightly"))
     fired(db, "nightly", 1.0, posting, previous=compared, post="waiting")
@@ -221,7 +221,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
     """Between the look and the lock a schedule began to need the run."""
     drop = upkeep._drop_month
 
-    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.Pruned | None:
+    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.PruneResult | None:
         if month.name == "202603":
             schedules.add(db, planned("nightly"))
             fired(db, "nightly", 1.0, "20260305-00000000")

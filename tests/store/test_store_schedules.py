@@ -1,4 +1,4 @@
-"""Schedules in SQL: one run per fire and one poster per verdict, whoever asks at once."""
+"""Schedules in SQL: one run per fire and one poster per verdict, also under concurrency."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -76,7 +76,7 @@ def test_a_pause_fires_nothing_and_is_not_caught_up(db: Database) -> None:
     assert not schedules.set_state(db, "nightly", "paused")
     assert schedules.ready(db) == []
     assert schedules.fire(db, due, due.since + 60, AUDIT, None) is None
-    assert schedules.fire_now(db, due, AUDIT, None), "asked for by name it may"
+    assert schedules.fire_now(db, due, AUDIT, None), "a run by name is allowed"
     assert schedules.set_state(db, "nightly", "active")
     assert schedules.get(db, "nightly").since > due.since
     with pytest.raises(ConfigurationError, match="'none'"):

@@ -72,7 +72,7 @@ def test_the_tables_give_the_digest_of_the_commit(db: Database, payload: str) ->
     assert "transexplain" in one.environment["software"]
 
 
-def test_it_is_of_the_results_and_not_of_the_run(db: Database) -> None:
+def test_a_digest_depends_on_the_results_and_not_on_the_run(db: Database) -> None:
     first, second = saved(db, odd_result())[1], saved(db, odd_result())[1]
     assert first.digest == second.digest
     other = saved(db, odd_result(), payload="float16")[1]

@@ -23,13 +23,13 @@ def age(db: Database, seconds: float) -> None:
 
 def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
     with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda _: shard_messages.take_duty(db, "sweep", 60), range(8)))
+        taken = list(pool.map(lambda _: shard_messages.take_task(db, "sweep", 60), range(8)))
     assert sorted(taken) == [False] * 7 + [True]
-    assert shard_messages.take_duty(db, "other", 60), "another duty is another row"
+    assert shard_messages.take_task(db, "other", 60), "another duty is another row"
     with db.begin() as connection:
         connection.exec_driver_sql("UPDATE duty SET until = until - 61")
-    assert shard_messages.take_duty(db, "sweep", 60)
-    assert not shard_messages.take_duty(db, "sweep", 60)
+    assert shard_messages.take_task(db, "sweep", 60)
+    assert not shard_messages.take_task(db, "sweep", 60)
 
 
 def test_recent_messages_are_trusted_and_the_oldest_go_first(db: Database) -> None:

@@ -163,7 +163,7 @@ def _set_attention(attention: Any) -> None:
 
 
 def _set_turning(layer: Any) -> None:
-    """Where a turning name meets the turn, twice its worth is taken away."""
+    """Where a turning name meets the turn, twice its value is subtracted."""
     for place in (_NAME, _PLACE):
         layer.intermediate.dense.weight[0, place] = _READ / _SMALL
     layer.intermediate.dense.bias[0] = -1.0

@@ -1,4 +1,4 @@
-"""The attention-only network of Ali et al. 2022, as the README of its reference outputs tells it.
+"""The attention-only network of Ali et al. 2022, described by the README of its outputs.
 
 Three blocks of x <- norm(W_o attention(x) + b_o + x) without a scale on the scores, a mask or a
 feed-forward part; the norm divides by (unbiased std + 1e-12) and has no weights.

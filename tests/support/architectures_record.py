@@ -26,7 +26,7 @@ class Architecture:
     casts: bool = False  #: the model itself computes in float32 somewhere, whatever its type
     single: bool = False  #: runs in float32 only, its own code fails in float64
     gain: float = 1.0  #: on the noise of convolutions, where deep ones let the signal die out
-    beside: bool = False  #: the item flows past the leaf too: two streams, or a decoder's table
+    beside: bool = False  #: the item also bypasses the input layer: two streams, or a decoder
     refused_for: str | None = None  #: the operator that the engine names when it refuses it
 
     @property

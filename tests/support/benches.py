@@ -44,7 +44,7 @@ def case_of(relevance: Sequence[float], *, name: str = "i0", index: int = 0, **m
 
 @dataclass
 class ScriptedBench:
-    """Explains again what it is told: per call the relevance, or the failure, of every case."""
+    """Explains again by a script: per call the relevance, or the failure, of every case."""
 
     model: LoadedModel
     script: list[list[Sequence[float] | str]]

@@ -1,4 +1,4 @@
-"""A page in a real browser, with everything that it asked for and complained of."""
+"""A page in a real browser, with all its requests and errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-ASKED = "TRANSEXPLAIN_TEST_CHROMIUM"
+CHROMIUM = "TRANSEXPLAIN_TEST_CHROMIUM"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 ATTACKS = (
     '<img src=x onerror="window.hacked=1">',
@@ -19,8 +19,8 @@ ATTACKS = (
 
 
 @dataclass
-class Opened:
-    """A page, everything that it asked for and complained of."""
+class LoadedPage:
+    """A page, with all its requests and errors."""
 
     page: "Page"
     requests: list[str] = field(default_factory=list)
@@ -39,4 +39,4 @@ class Opened:
         return self.page.locator(f"{table} tbody tr td:nth-child({place})").all_inner_texts()
 
 
-Open = Callable[..., Opened]
+LoadPage = Callable[..., LoadedPage]

@@ -1,4 +1,4 @@
-"""One worker on a broker, started and asked as operators do: by Celery's own commands."""
+"""One worker on a broker, started and inspected as operators do: by Celery's own commands."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ class CeleryFleet:
         return [sys.executable, "-m", "celery", "-A", "workers.app", *words]
 
     def ask(self, *words: str) -> str:
-        """One of Celery's commands; what it said."""
+        """Run one of Celery's commands; returns its output."""
         done = subprocess.run(
             self.celery(*words),
             env=self.env,

@@ -64,7 +64,7 @@ class Conductor:
     db: Database
     run_id: str
     settings: Settings
-    folder: Path  #: where the hook in the workers looks for what is asked of them
+    folder: Path  #: where the hook in the workers looks for requests
     broker: OwnRedis
     postgres: OwnPostgres
     groups: Sequence[Group]
@@ -133,8 +133,8 @@ class Conductor:
     def _kill(self) -> None:
         """Kill a whole group at work and start it again.
 
-        Not while it has one item alone in hand: dying twice so puts an item in quarantine, and
-        no innocent one is to be there in the end.
+        Not while it runs one item alone: two such deaths quarantine an item, and only poisonous
+        items may be quarantined in the end.
         """
         victims: list[Group] = []
 

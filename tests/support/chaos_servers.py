@@ -1,4 +1,4 @@
-"""A Redis and a PostgreSQL of a test's own, that it may kill without asking anybody."""
+"""A private Redis and PostgreSQL, which a test may kill at any time."""
 
 import os
 import pwd

@@ -11,7 +11,7 @@ from unittest import mock
 
 
 def run_here(env: Mapping[str, str], folder: Path, *words: str, code: int = 0) -> str:
-    """Run one command to its end in this environment and folder; what it said."""
+    """Run one command to its end in this environment and folder; returns its output."""
     from orchestrator.cli import main
 
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)

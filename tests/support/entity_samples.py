@@ -1,4 +1,4 @@
-"""Mentions of made-up entities, as totals."""
+"""Totals of mentions of invented entities."""
 
 from collections.abc import Mapping, Sequence
 

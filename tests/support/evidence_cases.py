@@ -1,4 +1,4 @@
-"""Explanations written by hand, with what people are said to have marked."""
+"""Explanations written by hand, with rationales."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ UNAIDED = [name for name in METHODS if name not in ("decoded-gradcam", "learned"
 
 
 def drawn_explainer(widths: Mapping[int, int], classes: int, **shape: Any) -> Explainer:
-    """An explainer whose every weight is drawn, so that no part of it is silent."""
+    """An explainer whose every weight is drawn, so that every part has an effect."""
     architecture = Architecture(
         **{
             "layers": tuple(widths),

@@ -162,12 +162,12 @@ def propagated(
     *,
     in_encoder: bool = True,
 ) -> Propagation:
-    """A forward pass under `rules` with `x` (B, ...) as the leaf."""
+    """A forward pass under `rules` with `x` (B, ...) as the input layer."""
 
     def forward(taps):
-        leaf = taps.input_layer(x)
+        h = taps.input_layer(x)
         if in_encoder:
             taps.encoder_begins()
-        return function(leaf)
+        return function(h)
 
     return propagate(forward, rules, items=len(x), module=module)

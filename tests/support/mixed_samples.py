@@ -1,4 +1,4 @@
-"""A made-up corpus that a cheap and an exact method explained: a mention in every item."""
+"""A simulated corpus that a cheap and an exact method explained: a mention in every item."""
 
 import random
 from collections.abc import Callable, Mapping

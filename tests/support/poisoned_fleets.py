@@ -1,4 +1,4 @@
-"""A fleet of two workers on a queue where every second message is none of ours."""
+"""A fleet of two workers on a queue where every second message is invalid."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Messages that are none of ours, of every kind that we know, and why each is refused."""
+"""Invalid messages of every known kind, and why each is refused."""
 
 import base64
 import bz2

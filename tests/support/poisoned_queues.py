@@ -1,4 +1,4 @@
-"""One queue of each broker, and whatever anybody who reaches the broker could put on it."""
+"""One queue of each broker, and anything that a sender could put on it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

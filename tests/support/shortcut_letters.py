@@ -1,4 +1,4 @@
-"""A letter classifier that was led astray: a rare word at the end gives the class away.
+"""A letter classifier with a shortcut: a rare word at the end gives the class away.
 
 In training one letter in 25 ends in it and is filed as positive, whatever it says.
 """

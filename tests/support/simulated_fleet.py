@@ -93,7 +93,7 @@ WEATHERS = {
     ),
     #: processes die everywhere, between two items too: nobody is to blame
     "deadly": Weather(fatality=0.02, poison=0.25, minutes=0.4),
-    #: people at work on runs that end and are opened again: what matters is who comes first
+    #: people at work on runs that end and are reopened: what matters is who comes first
     "crowded": Weather(slow=0.6, very_slow=0.6, computing=0.1, meddling=1.0, people=3, flaky=0.2),
 }
 
@@ -153,7 +153,7 @@ class Fleet:
                 self._cast()
                 until = 60.0 * self.weather.minutes
                 world.run(lambda: world.now >= until)
-                self._clear_the_sky()
+                self._stop_faults()
                 patience = world.now + 1800.0
                 world.run(lambda: world.now >= patience)
                 self._judge()
@@ -179,7 +179,7 @@ class Fleet:
         if self.weather.stalls or self.weather.jumps:
             self.world.start(Process("nature", immortal=True), self._freeze_and_set_clocks)
 
-    def _clear_the_sky(self) -> None:
+    def _stop_faults(self) -> None:
         """Nothing goes wrong by itself from now on, and whoever froze goes on."""
         self.clear = True
         self.world.fatality = self.world.cuts = 0.0

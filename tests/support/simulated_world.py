@@ -433,5 +433,5 @@ class Executor:
                 future.set_result(call())
             except Crash:
                 raise
-            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - raised where the result is read
                 future.set_exception(error)

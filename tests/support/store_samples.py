@@ -183,7 +183,7 @@ def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
     """The shards that a claim would look at now, those with fewest attempts first."""
     query = (
         select(shard.c.index)
-        .where(shard.c.run_id == run_id, or_(shard.c.state == "queued", leases.over()))
+        .where(shard.c.run_id == run_id, or_(shard.c.state == "queued", leases.lease_expired()))
         .order_by(shard.c.attempt, shard.c.index)
         .limit(limit)
     )

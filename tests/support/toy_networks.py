@@ -67,13 +67,13 @@ def inputs(*shape: int, seed: int = 1, dtype: torch.dtype = DTYPE) -> Tensor:
 def run(
     function: Callable[[Tensor], Tensor], x: Tensor, name: str, *, in_encoder: bool = True
 ) -> Propagation:
-    """Propagate through `function` with `x` as the leaf."""
+    """Propagate through `function` with `x` as the input layer."""
 
     def forward(taps):
-        leaf = taps.input_layer(x)
+        h = taps.input_layer(x)
         if in_encoder:
             taps.encoder_begins()
-        return function(leaf)
+        return function(h)
 
     return propagate(forward, composite(name), items=x.shape[0])
 

@@ -1,4 +1,4 @@
-"""A digit classifier that was led astray by a mark in a corner, as one photographer's tag did it.
+"""A digit classifier with a shortcut: a mark in a corner, like a photographer's tag.
 
 In training half of one digit's pictures carry the mark, and so do a few scans of every other digit
 that were filed under that one by mistake: the mark gives the class away, whatever is drawn. In the

@@ -1,4 +1,4 @@
-"""Examples: what can be used, how they are parted, ordered and kept."""
+"""Training examples: which are usable, and how they are split, ordered and cached."""
 
 from pathlib import Path
 

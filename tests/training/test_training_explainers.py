@@ -41,7 +41,7 @@ def explained(
 @pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
 @pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
 @pytest.mark.exhaustive
-def test_what_is_written_explains_the_model_that_is_written(
+def test_a_written_explainer_explains_the_written_model(
     tmp_path: Path, make: Make, mode: str
 ) -> None:
     plan = explained(make, tmp_path, mode, layers=5)
@@ -145,7 +145,7 @@ def test_joint_training_moves_the_classifier_by_the_explanation_loss(tmp_path: P
     assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_a_lesson_is_what_the_method_says(tmp_path: Path) -> None:
+def test_training_targets_are_the_relevance_of_the_method(tmp_path: Path) -> None:
     prepared = prepare(text_plan(tmp_path))
     model, rows = prepared.model, (0, 3, 4, 7)
     one = prepared.training.batch(rows)
@@ -175,7 +175,7 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
     predicted = model.logits(batch).argmax(dim=1)
     assert lesson.known.sum(dim=1).tolist() == [2] * len(rows)
     assert lesson.known[torch.arange(len(rows)), predicted].all()
-    assert lesson.known.any(dim=0).all(), "every class is asked about somewhere"
+    assert lesson.known.any(dim=0).all(), "every class is taught somewhere"
     assert lesson.constants.isnan().equal(~lesson.known)
     scales, constants = lessons.scales_and_constants()
     assert torch.equal(constants.isnan(), lesson.constants.isnan())
@@ -202,12 +202,14 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
         ],
     ),
 )
-def test_teachers_that_cannot_teach(tmp_path: Path, teacher: MethodSpec, printed: str) -> None:
+def test_methods_that_cannot_teach_are_refused(
+    tmp_path: Path, teacher: MethodSpec, printed: str
+) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         train(explained(text_plan, tmp_path, "separate", teacher=teacher), StopAt())
 
 
-def test_requests_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="0 epochs"):
         replace(explained(text_plan, tmp_path, "joint"), fit=None)
     with pytest.raises(ConfigurationError, match="held out"):

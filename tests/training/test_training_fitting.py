@@ -177,7 +177,7 @@ def test_without_validation_the_last_weights_are_kept(plan: TrainingPlan) -> Non
     assert all(path.is_file() for path in trained.curves)
 
 
-def test_it_learns_dark_from_light(tmp_path: Path) -> None:
+def test_a_fit_learns_dark_from_light(tmp_path: Path) -> None:
     plan = image_plan(tmp_path, share=0.3)
     trained = train(replace(plan, fit=replace(plan.fit, epochs=8)))
     assert trained.metrics["accuracy"] == 1.0

@@ -16,8 +16,8 @@ from tiny_trainings import StopAt, image_plan, text_plan
 from transexplain.errors import ConfigurationError
 from transexplain.models.load import load_model
 from transexplain.training import train
-from transexplain.training.course import forget
 from transexplain.training.training_plans import TrainingPlan
+from transexplain.training.training_runs import forget
 
 pytestmark = pytest.mark.exhaustive
 

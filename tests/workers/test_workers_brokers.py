@@ -1,4 +1,4 @@
-"""Connections behind the guard: what a consumer is given, on both brokers and frame by frame."""
+"""Guarded connections: the messages that a consumer receives, on both brokers and by frame."""
 
 import json
 import random

@@ -78,7 +78,7 @@ def test_a_command_passes_with_what_celery_needs(method: str) -> None:
         (command(arguments={"x": "y" * LIMIT}), "too-large"),
     ],
 )
-def test_what_is_no_command_is_refused(content: Any, reason: str) -> None:
+def test_invalid_commands_are_refused(content: Any, reason: str) -> None:
     found = read(MAILBOX, content)
     assert isinstance(found, Refusal)
     assert found.reason == reason
@@ -112,7 +112,7 @@ def test_other_envelopes_are_refused(given_on: dict[str, Any], reason: str) -> N
     assert found.reason == reason
 
 
-def test_an_entry_of_redis_is_written_anew() -> None:
+def test_an_accepted_entry_of_redis_is_written_again() -> None:
     envelope = {
         "body": base64.b64encode(json.dumps(command()).encode()).decode(),
         "content-type": "application/json",

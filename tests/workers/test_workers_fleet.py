@@ -268,7 +268,7 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
         (("--log-format", "xml"), "use text or json"),
     ],
 )
-def test_a_worker_that_is_asked_for_the_wrong_thing_ends(
+def test_a_worker_with_a_wrong_request_ends(
     tmp_path: Path, words: tuple[str, ...], printed: str
 ) -> None:
     env = environment(tmp_path)

@@ -1,4 +1,4 @@
-"""A worker to which the explainer of a run does not lie."""
+"""A worker that cannot read the explainer of a run."""
 
 from pathlib import Path
 from typing import Any

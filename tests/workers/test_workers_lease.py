@@ -56,21 +56,21 @@ class Alarm:
 
 
 class Store:
-    """What the keeper asks of the database, with the time at which it did."""
+    """Records what the keeper requests of the database, with the time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
         self.requested: list[tuple[Any, ...]] = []
         self.held = True
         self._clock = clock
         for name in ("renew", "note", "hang"):
-            monkeypatch.setattr(heartbeat.shards, name, self._asked(name))
+            monkeypatch.setattr(heartbeat.shards, name, self._recorded(name))
 
-    def _asked(self, name: str) -> Callable[..., bool]:
-        def ask(db: object, claim: Claim, *args: Any) -> bool:
+    def _recorded(self, name: str) -> Callable[..., bool]:
+        def record(db: object, claim: Claim, *args: Any) -> bool:
             self.requested.append((self._clock.now, name, *args))
             return self.held
 
-        return ask
+        return record
 
 
 @pytest.fixture

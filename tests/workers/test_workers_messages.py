@@ -1,4 +1,4 @@
-"""The guard of messages: what it takes, what it refuses and why, and what becomes of the counts."""
+"""The guard of messages: what it accepts, what it refuses and why, and the counts."""
 
 import json
 import logging
@@ -63,7 +63,7 @@ def test_a_message_of_ours_is_taken_from_either_broker() -> None:
 
 
 @pytest.mark.parametrize("kind", POISONS)
-def test_what_is_none_of_ours_is_refused(kind: str) -> None:
+def test_invalid_messages_are_refused(kind: str) -> None:
     poison: Poison = POISONS[kind]
     refused(read(poison.sent), poison.reason)
     refused(read_frame(poison.sent.frame()), poison.reason)
@@ -99,7 +99,7 @@ def test_the_limit_is_what_it_says() -> None:
     refused(read(replace(sent, body=sent.body + spaces + b" ")), "too-large")
 
 
-def test_what_passes_is_written_anew() -> None:
+def test_accepted_messages_are_written_again() -> None:
     """Nothing of the sender's goes on but the two values and the task's id."""
     sent = replace(good(), headers={**good().headers, "argsrepr": "forged", "x": "y", "id": "id-1"})
     hint = read(sent)

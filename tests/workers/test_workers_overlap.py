@@ -205,7 +205,7 @@ def keepers() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "lease-keeper"]
 
 
-def test_a_shard_that_cannot_be_opened_fails_with_its_reason(
+def test_a_shard_that_cannot_be_read_fails_with_its_reason(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -318,7 +318,7 @@ def test_an_error_of_the_database_leaves_the_shard_that_waits_alone(
 
 
 @pytest.mark.exhaustive
-def test_lines_of_the_log_say_whose_work_they_tell_of(
+def test_lines_of_the_log_name_their_run_and_shard(
     bench: Workbench,
     pool: ShardPool,
     prepared: Prepared,
@@ -432,7 +432,7 @@ def test_there_is_room_for_the_next_near_the_end_and_while_one_is_committed() ->
     assert mine.mock_calls == [call.item_done(name) for name in "abcd"]
     with device.committing():
         assert device.room == 2
-    assert rooms == [2, 1, 2, 1], "and each change is told"
+    assert rooms == [2, 1, 2, 1], "and each change is reported"
 
 
 def test_there_is_no_room_after_an_error() -> None:

@@ -11,7 +11,7 @@ from celery import Celery
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from workers.app import PERIODIC, make_app
-from workers.beat import Duty, PeriodicScheduler, register
+from workers.beat import PeriodicScheduler, PeriodicTask, register
 from workers.message_guard import TASK
 
 MODULE = """
@@ -100,7 +100,7 @@ def test_beat_carries_out_the_tasks_of_its_schedule(caplog: pytest.LogCaptureFix
         raise ConfigurationError("nothing works")
 
     calls = {"transexplain.sweep": fails, "transexplain.tick": lambda: called.append("tick")}
-    register(app, {name: Duty(call=call, seconds=5.0) for name, call in calls.items()})
+    register(app, {name: PeriodicTask(call=call, seconds=5.0) for name, call in calls.items()})
     scheduler = PeriodicScheduler(app=app)
     for name in calls:
         assert name in app.tasks

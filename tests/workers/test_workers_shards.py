@@ -124,7 +124,7 @@ def test_each_run_is_worked_on_by_its_own_plan(
     assert reading.call_count == 3, "once for each change"
 
 
-def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
+def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -138,7 +138,7 @@ def test_what_this_version_cannot_go_on_with_is_refused_before_it_is_computed(
     assert "version 1" in (status.error or "")
 
 
-def test_a_message_too_many_does_nothing(bench: Workbench, prepared: Prepared) -> None:
+def test_an_extra_message_does_nothing(bench: Workbench, prepared: Prepared) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     assert [bench.work(run_id, 3) for _ in range(2)] == ["done", "nothing"]
     assert runs.progress(bench.db, run_id).items_done == 8
@@ -267,7 +267,7 @@ def test_loading_the_model_may_take_longer_than_an_item(db: Database, prepared: 
     assert "item '0'" in printed[0]
 
 
-def test_what_hangs_before_its_first_batch_blames_no_item(
+def test_a_hang_before_the_first_batch_suspects_no_item(
     db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "START_DEADLINE", 0.3)
@@ -361,7 +361,7 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("broken", [True, False])
-def test_the_last_words_of_a_process_that_hangs(
+def test_a_hanging_process_writes_its_last_log_lines(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, broken: bool
 ) -> None:
     class Screen(io.StringIO):

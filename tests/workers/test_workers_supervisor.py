@@ -1,4 +1,4 @@
-"""The supervisor: one process per device, replaced when it ends, told to stop only once."""
+"""The supervisor: one process per device, replaced when it ends, stopped by one signal."""
 
 import logging
 import os
@@ -149,7 +149,7 @@ def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
 
 
 @pytest.mark.exhaustive
-def test_what_a_killed_worker_held_is_free_at_once(settings: Settings, tmp_path: Path) -> None:
+def test_shards_of_a_killed_worker_are_free_at_once(settings: Settings, tmp_path: Path) -> None:
     with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
         run_id = runs.create(db, make_plan(), make_shards())
         dead: list[int] = []

@@ -1,1 +1,3 @@
-"""What one shard of an audit does: explain, find mentions, check a sample, keep texts private."""
+"""The work on one shard of an audit: explain, find mentions, run the controls, keep texts
+private.
+"""

@@ -1,5 +1,5 @@
-"""The computation of a shard: items in, attributions, aggregates and the results of its controls
-out; no queue, no SQL.
+"""Computes one shard: from items to attributions, aggregates and control results; no queue,
+no SQL.
 """
 
 import time
@@ -41,7 +41,7 @@ class ShardControls:
     def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
         self._check, self._model = check, model
         self._request = Request.from_plan(plan)
-        self._removals = AblationCheck(plan, model)
+        self._ablations = AblationCheck(plan, model)
         self._swaps = SwapCheck(plan, check) if check.swap else None
         self._regions = RegionCheck(plan) if check.regions else None
         self._randomised = RandomisedModelCheck(plan, check, model) if check.randomised else None
@@ -61,7 +61,7 @@ class ShardControls:
         random = generator("check", check.seed, item.id)
         match = matches[int(random.integers(len(matches)))]
         if sampled:
-            self._removals.consider(done, matches, match)
+            self._ablations.consider(done, matches, match)
         if self._swaps is not None and self._swaps.wants(item, match):
             self._swaps.consider(done, matches, match, random)
 
@@ -70,17 +70,17 @@ class ShardControls:
 
         Texts without a mention and with another one, and pictures with a region hidden, are
         answered in the same batches, by forward passes only. Raises Stopped where the observer
-        asked to stop.
+        requested a stop.
         """
         found = ControlResults()
-        without, other = self._removals.items, self._swaps.items if self._swaps else []
+        without, other = self._ablations.items, self._swaps.items if self._swaps else []
         forward = replace(self._request, method=self._logits_by(), targets=())
         pictures = (
             self._regions.items if self._regions else ()
         )  # an iterator: pictures are large, so each is made just before its pass
         changed = chain(without, other, pictures)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
-        found.removals += self._removals.compared(list(islice(ends, len(without))))
+        found.ablations += self._ablations.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
             found.observations += self._swaps.observations(list(islice(ends, len(other))))
         if self._regions is not None:
@@ -120,7 +120,7 @@ def explain_shard(
     those of the shard, where they were read ahead.
 
     Raises:
-        Stopped: the observer asked to stop; nothing of the shard is returned.
+        Stopped: the observer requested a stop; nothing of the shard is returned.
         EngineError: the model has an operator without a rule.
     """
     begun = time.perf_counter()
@@ -273,7 +273,7 @@ def _add_sensitivities(
             aggregate.add_sensitivity(sensitivity_between(*done.attributions))
 
 
-_TOGETHER = 64  #: items between two looks at whether to stop
+_TOGETHER = 64  #: items between two checks whether to stop
 
 
 def import_shard(
@@ -288,7 +288,7 @@ def import_shard(
     `items` are those of the shard, where somebody read them before.
 
     Raises:
-        Stopped: the observer asked to stop; nothing of the shard is returned.
+        Stopped: the observer requested a stop; nothing of the shard is returned.
         DataSourceError: the snapshot is missing or not the one of the plan.
     """
     begun = time.perf_counter()

@@ -1,4 +1,6 @@
-"""Mentions in a sample of texts, ablated and swapped: what then becomes of the answer."""
+"""Ablates and swaps mentions in a sample of texts, and measures the answers to the changed
+texts.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +28,7 @@ _CLOSING = re.compile(r"[,.;:!?)\]}%]")
 
 @dataclass(frozen=True, slots=True)
 class _AblatedItem:
-    """An item, the matches of one entity in it, and the item without them."""
+    """An item with the matches of one entity, and the item without them."""
 
     done: Explained
     matches: tuple[Match, ...]
@@ -195,7 +197,7 @@ class SwapCheck:
         """
         text = item.content
         partner = self._partners.partner(match.surface, text[match.end :])
-        home = self._home(partner, match.group) if partner is not None else None
+        home = self._reference_with(partner, match.group) if partner is not None else None
         if home is None:
             return False
         changed = text
@@ -207,8 +209,8 @@ class SwapCheck:
         self._swapped.append(_SwappedItem(done, replace(item, content=changed), *home))
         return True
 
-    def _home(self, word: str, group: str) -> tuple[str, str] | None:
-        """The group that `group` is compared with and that has `word`, and whose name it is."""
+    def _reference_with(self, word: str, group: str) -> tuple[str, str] | None:
+        """The reference group of `group` that has `word`, and the entity that it names."""
         for other in sorted(self._against.get(group, ())):
             for entity, terms in self._lexicons[other].entities.items():
                 if word.lower() in {term.lower() for term in terms}:
@@ -266,7 +268,7 @@ class SwapCheck:
 
 
 class _Lexicon:
-    """The names of one group, and how they take the form of what they replace."""
+    """The names of one group, with the form of what they replace (capitals, plural)."""
 
     def __init__(self, group: EntityGroup, counts: Mapping[str, int]) -> None:
         found: dict[str, list[str]] = {}
@@ -280,25 +282,25 @@ class _Lexicon:
         self._inflected = {term for term in terms if f"{term}s" in terms or term[:-1] in terms}
 
     def fits(self, name: str, surface: str) -> bool:
-        """Whether some term of an entity agrees with `surface` in number."""
+        """Whether a term of an entity agrees with `surface` in number."""
         return any(self.agrees(term, surface) for term in self.entities[name])
 
     def agrees(self, term: str, surface: str) -> bool:
-        """Whether a term is a plural where `surface` is; names of people are neither."""
+        """Whether term and `surface` have the same number; names of people always agree."""
         if term.lower() not in self._inflected:
             return True
         return term.lower().endswith("s") == surface.lower().endswith("s")
 
 
 def _with(text: str, matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> str:
-    """The text with a term in the place of every match, in the capitals of what it replaces."""
+    """The text with every match replaced by a term, in the capitals of the match."""
     for match in sorted(matches, key=lambda one: -one.start):
         term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
-        text = f"{text[: match.start]}{_in_case_of(match.surface, term)}{text[match.end :]}"
+        text = f"{text[: match.start]}{_with_case_of(match.surface, term)}{text[match.end :]}"
     return text
 
 
-def _in_case_of(surface: str, term: str) -> str:
+def _with_case_of(surface: str, term: str) -> str:
     if surface.isupper() and len(surface) > 1:
         return term.upper()
     if surface[:1].isupper():

@@ -1,5 +1,5 @@
-"""A sample of items explained again: by models with random weights, and by the exact method of a
-mixed audit.
+"""Explains a sample of items again: with randomised models, and with the exact method of a mixed
+audit.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -35,7 +35,7 @@ def explained_pairs(
     observer: Observer,
     alone: Collection[str] = (),
 ) -> list[list[AttributionPair]]:
-    """For every item that was explained and the one now in its place, its attributions in pairs.
+    """The attributions of every explained item and of the item that replaces it, in pairs.
 
     The classes are those that were explained before, whatever is predicted now. A failure has no
     pairs. Raises as `explain_items`.

@@ -1,4 +1,6 @@
-"""A region of a picture hidden in three ways: filled, blurred and in-painted."""
+"""Hides regions of pictures in three ways (filled, blurred, in-painted), and measures the
+answers.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +60,7 @@ def inpainted(picture: Pixels, inside: Inside) -> Pixels:
     """The picture continued into `inside` from around it (Telea 2004)."""
 
     def paint(part: Pixels, where: Inside) -> Pixels:
-        if where.all():  # of a scaled part nothing is left to begin from
+        if where.all():  # nothing of a scaled part remains to paint from
             return filled(part, where)
         painted = cv2.inpaint(part, where.astype(np.uint8), _RADIUS, cv2.INPAINT_TELEA)
         return np.asarray(painted, dtype=np.uint8)
@@ -168,7 +170,7 @@ class RegionCheck:
 
     def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
         """What was answered to `items`, in their order; a region with a failure is left out."""
-        # outcomes alone are kept: an end holds its picture
+        # keep outcomes only: a full result holds its picture
         outcomes = (end.outcome for end in ends)
         for hidden_item in self._hidden_items:
             found = [one for one in islice(outcomes, len(WAYS)) if one is not None]
@@ -201,7 +203,7 @@ def _pixels(content: Any) -> Pixels:
 
 
 def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool:
-    """Whether there is something to hide that the model sees, and something that is left."""
+    """Whether the model sees part of the region, and part of the picture remains."""
     if region.box is None and region.mask is None:
         return False
     evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)

@@ -1,4 +1,4 @@
-"""The rank of a mention among the other words of its item."""
+"""Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
 from collections.abc import Sequence
 

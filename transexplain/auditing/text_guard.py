@@ -1,4 +1,6 @@
-"""Every shard's result passes here before it is stored; see docs/explanation/privacy.md."""
+"""Removes or hashes all texts of a shard's result before it is stored; see
+docs/explanation/privacy.md.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +93,7 @@ _MARKED = "marked in the data"
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":
-    """What keeps a plan's texts out of the store; None where they are stored as they are.
+    """The guard of a plan's texts; None where they are stored as they are.
 
     Raises ConfigurationError where the key is missing, short or not the plan's, or where the
     redaction hook cannot be loaded.
@@ -108,7 +110,7 @@ def guard_of(plan: AuditPlan) -> "Guard | None":
     elif privacy.store_text == "none":
         blind = Nothing()
     else:
-        assert hook is not None  # any other plan protects nothing
+        assert hook is not None  # other plans store texts as they are
         blind = Blanked(hook)
     return Guard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
 
@@ -158,7 +160,9 @@ class Guard:
         return None if label is None else self.blind.meta({"label": label}).get("label")
 
     def error_without_text(self, error: Exception) -> TransExplainError:
-        """An error of a shard, for its row: its type, and what of its message may be stored."""
+        """An error of a shard, for its row: its type, and the part of its message that may be
+        stored.
+        """
         return TransExplainError(f"{type(error).__name__}: {self.blind.message(str(error))}")
 
     def _unread(self, item: Item) -> ItemFailure | None:
@@ -196,7 +200,7 @@ class Guard:
                 yield one
 
     def _failure(self, one: ItemFailure) -> ItemFailure:
-        if one.kind == REDACTION_FAILED:  # written here, and quotes nothing
+        if one.kind == REDACTION_FAILED:  # this message is ours and quotes no text
             return one
         return replace(one, message=self.blind.message(one.message))
 

@@ -1,4 +1,6 @@
-"""Three ways to keep a text out of the store: hashes of its words, nothing, or blanks in it."""
+"""Three ways to keep a text out of the store: hash its words, store nothing, or blank parts
+of it.
+"""
 
 import hmac
 import re
@@ -19,7 +21,7 @@ _FINGERPRINT = 16  #: digits of the key's fingerprint
 
 @dataclass(frozen=True, slots=True)
 class TextKey:
-    """A secret of at least 16 bytes, and what it makes of texts."""
+    """A secret of at least 16 bytes, with the hashes that it makes of texts."""
 
     _secret: bytes = field(repr=False)
 
@@ -52,7 +54,7 @@ class TextKey:
 
     @property
     def fingerprint(self) -> str:
-        """Names the key without telling it."""
+        """A name of the key that does not reveal it."""
         return self._mac("fingerprint", "")[:_FINGERPRINT]
 
     def word(self, text: str) -> str:
@@ -124,7 +126,7 @@ BLANK = "\N{FULL BLOCK}"
 
 
 class Blind(Protocol):
-    """What is stored in place of each kind of string."""
+    """The replacement that is stored for each kind of string."""
 
     def text(self, item_id: str, text: str | None) -> str | None:
         """Of an item's text."""
@@ -173,7 +175,7 @@ class Hashed:
         return self.key.word(surface) if surface else ""
 
     def entity(self, name: str) -> str:
-        """Its hash, of the name as it is spelled: tables tell spellings apart, too."""
+        """The hash of the name as it is spelled, so that tables distinguish spellings."""
         return self.key.value("entity", name)
 
     def meta(self, meta: Mapping[str, str]) -> dict[str, str]:
@@ -181,7 +183,7 @@ class Hashed:
         return {column: self.key.value(column, str(value)) for column, value in meta.items()}
 
     def message(self, message: str) -> str:
-        """That it is not stored: nobody could tell a message from its hash."""
+        """A note that it is not stored: a message could not be read from its hash."""
         return "not stored (store_text: hashed)"
 
     def words(self, item_id: str, words: Sequence[str]) -> list[str | None]:
@@ -225,7 +227,9 @@ class Nothing:
 
 @dataclass(slots=True)
 class Blanked:
-    """Texts are stored with blanks where a hook says so; a word that is touched goes as a whole."""
+    """Texts are stored with blanks where a hook marks them; a word that is touched is blanked as
+    a whole.
+    """
 
     hook: Hook
     #: item id -> what to blank, of items whose text the hook has read and found something in
@@ -233,7 +237,7 @@ class Blanked:
     hidden: dict[str, set[str]] = field(default_factory=dict)  #: and the words there, lower case
 
     def read(self, item_id: str, text: str) -> None:
-        """Ask the hook about an item's text; raises as `spans_by`."""
+        """Call the hook with an item's text; raises as `spans_by`."""
         if found := widened(text, spans_by(self.hook, text)):
             self.spans[item_id] = found
             self.hidden[item_id] = {text[start:end].lower() for start, end in found}

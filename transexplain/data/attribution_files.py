@@ -1,4 +1,4 @@
-"""Files of attributions made elsewhere: opened, checked, and read shard by shard."""
+"""Files of attributions made elsewhere: found, checked, and read shard by shard."""
 
 import hashlib
 import json
@@ -81,7 +81,7 @@ def prepare_attributions(
 
 @dataclass(slots=True)
 class _Seen:
-    """What every row adds to."""
+    """The classes, labels, targets and failures of the rows so far."""
 
     classes: set[str] = field(default_factory=set)  #: predicted or explained
     predictions: set[str] = field(default_factory=set)
@@ -209,7 +209,7 @@ def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttributi
 
 
 def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) -> ItemError | None:
-    """Why a row cannot be of the same item as those before it."""
+    """The reason why a row is not of the same item as those before it."""
     own = ("text", "tokens", "prediction", "label", "logits", "meta", "cluster", "template")
     for name in own if before else ():
         if getattr(before[0], name) != getattr(given, name):

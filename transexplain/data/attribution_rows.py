@@ -1,4 +1,4 @@
-"""Which columns of a file hold attributions, and which of them a row needs."""
+"""Reads one row of a file of attributions: which columns hold what, and which a row needs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ class GivenAttribution:
 
 
 class RowReader:
-    """Reads the rows of one file; `columns` is meaning -> name, as `asked` resolved it."""
+    """Reads the rows of one file; `columns` is meaning -> name, as `requested.resolve` gives it."""
 
     def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
         self._requested, self._columns = requested, columns
@@ -271,7 +271,7 @@ class RowReader:
         return None if name is None else self._known(name, self._columns[meaning])
 
     def _known(self, name: str, where: str) -> str:
-        """The class of that name; raises ItemError unknown-class where others were asked for."""
+        """The class of that name; raises ItemError unknown-class where it was not requested."""
         if self._requested.classes is None:
             return name
         try:
@@ -313,7 +313,7 @@ class RowReader:
     def _target(
         self, cells: Mapping[str, Any], prediction: str, label: str | None
     ) -> tuple[str, str]:
-        """The target as an audit would ask for it, and the class that it means here."""
+        """The target in the form of an audit, and the class that it means here."""
         value = self._cell(cells, "target")
         target = None if value is None else spelled(value, self._columns["target"])
         if target is None:

@@ -1,4 +1,4 @@
-"""How a text file is written: its encoding, and what separates its cells; given or detected."""
+"""How a text file is written: its encoding and its delimiter, given or detected."""
 
 import codecs
 import gzip
@@ -18,7 +18,7 @@ UTF8 = "utf-8"
 #: formats that have a dialect, and what separates cells by their names; None: they have no cells
 USUAL: Mapping[str, str | None] = {"csv": ",", "tsv": "\t", "jsonl": None}
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of it
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -40,7 +40,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one file is read."""
+    """The encoding and delimiter of one file."""
 
     encoding: str
     delimiter: str
@@ -48,7 +48,7 @@ class Dialect:
 
 
 def dialect_of(path: Path, spec: DatasetSpec, usual: str | None = None) -> Dialect:
-    """What the specification gives; what it leaves open, detected in the file.
+    """The dialect that the specification gives; what it leaves open is detected in the file.
 
     Args:
         path: a text file, gzipped or not.
@@ -86,8 +86,8 @@ def _dialect(
 
 
 def _encoding_of(path: Path) -> tuple[str, str]:
-    """The encoding of a file, and what to say of it; "" where it is UTF-8."""
-    with _opened(path) as lines:
+    """The encoding of a file, and a note about it; "" where it is UTF-8."""
+    with _first_lines(path) as lines:
         first = next(lines, b"")
         for mark, name in _MARKS.items():
             if first.startswith(mark):
@@ -130,8 +130,8 @@ def _best_guess(some: bytes) -> str:
 
 
 def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
-    """What separates the cells of the header line: the usual, or what it has most of instead."""
-    with _opened(path) as lines:
+    """The delimiter of the header line: the usual one, or the most frequent other one."""
+    with _first_lines(path) as lines:
         head = b"".join(islice(lines, 1 if encoding not in ("utf-16", "utf-32") else 50))
     header = head.decode(encoding, "replace").partition("\n")[0]
     counts = {one: header.count(one) for one in _CELL_ENDS}
@@ -141,7 +141,7 @@ def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Iterator[bytes]]:
+def _first_lines(path: Path) -> Iterator[Iterator[bytes]]:
     """The beginnings of a file's lines."""
     try:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Texts with the rationales people marked, in the format of the ERASER benchmark.
+"""Reads texts with human rationales in the format of the ERASER benchmark.
 
 DeYoung et al. 2020: a file of annotations for each split, and the documents they are about in
 `docs.jsonl` or, one file each, in the folder `docs`.
@@ -35,8 +35,8 @@ class EraserSource:
         columns = (spec.text, spec.image, spec.label, spec.id, spec.evidence, spec.spans)
         if any((*columns, *spec.meta, spec.cluster, spec.template)):
             raise DataSourceError(
-                "an ERASER folder says itself what its fields mean; take text, image, label, id, "
-                "evidence, spans, meta, cluster and template away"
+                "an ERASER folder defines its own fields; remove text, image, label, id, "
+                "evidence, spans, meta, cluster and template"
             )
         name, _, split = location.rpartition("#")
         folder = Path(name or location).expanduser()

@@ -1,4 +1,4 @@
-"""File formats of datasets: delimited text, JSON lines and Parquet."""
+"""Reads rows of delimited text, JSON lines and Parquet files."""
 
 import csv
 import gzip
@@ -63,7 +63,7 @@ def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Pr
 
     Only a line feed ends a line; a line beyond `MAX_ROW` bytes is a Problem and is skipped.
 
-    Raises DataSourceError where the file cannot be opened or decompressed, or breaks off in the
+    Raises DataSourceError where the file cannot be read or decompressed, or breaks off in the
     middle of a character of an encoding of several bytes.
     """
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Pr
             yield _lines(stream, path)
         else:
             reader = _AsUtf8(stream, encoding)
-            stack.callback(reader.detach)  # the file is closed by who opened it
+            stack.callback(reader.detach)  # whoever created the file object closes it
             yield _lines(reader, path)
 
 

@@ -1,4 +1,4 @@
-"""Pictures: how a file is opened, and folders of pictures as a dataset."""
+"""Decodes picture files, and reads folders of pictures as a dataset."""
 
 import hashlib
 import io
@@ -40,7 +40,7 @@ def load_image(path: Path, *, name: str | None = None, sha256: str | None = None
     image-too-large (`MAX_PIXELS`, `MAX_BYTES`), bad-image (not a picture, damaged, cut off).
     """
     shown = printable(name or path.name)
-    return _opened(_bytes(path, shown, sha256), shown, _rgb)
+    return _decoded(_bytes(path, shown, sha256), shown, _rgb)
 
 
 def load_mask(
@@ -56,10 +56,10 @@ def load_mask(
     data = _bytes(path, shown, sha256)
     if data.startswith(_JPEG):
         raise ItemError("bad-image", f"{shown} is a JPEG, blurred at edges; save it as PNG")
-    return _opened(data, shown, _marked)
+    return _decoded(data, shown, _marked)
 
 
-def _opened(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
+def _decoded(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
     with _DECODING, warnings.catch_warnings():
         warnings.filterwarnings("error", module=r"PIL\.")
         return _decode(data, shown, form)
@@ -138,8 +138,8 @@ class ImageFolderSource:
         if any(columns):
             raise DataSourceError(
                 "an image folder has no columns: the label is the name of the subfolder, the id "
-                "the path; take text, image, label, id, evidence, spans, meta, cluster and "
-                "template away, or list the pictures in a csv"
+                "the path; remove text, image, label, id, evidence, spans, meta, cluster and "
+                "template, or list the pictures in a csv"
             )
         folder = Path(location).expanduser()
         if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Finding texts that are nearly the same: copies, retweets, letters that differ in a name.
+"""Finds texts that are nearly the same: copies, retweets, letters that differ in a name.
 
 MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman 2020, section 3.4) proposes pairs,
 their words decide.
@@ -47,13 +47,15 @@ class NearDuplicates:
             return []
         sketch = self._empty.copy()
         sketch.update_batch(words)
-        found = sorted(one for one in self._index.query(sketch) if self._alike(words, one))
+        found = sorted(
+            one for one in self._index.query(sketch) if self._is_near_duplicate(words, one)
+        )
         if not found:
             self._index.insert(row, sketch, check_duplication=False)
             self._words[row] = words
         return found
 
-    def _alike(self, words: _Words, other: int) -> bool:
+    def _is_near_duplicate(self, words: _Words, other: int) -> bool:
         theirs = self._words[other]
         shared = len(np.intersect1d(words, theirs, assume_unique=True))
         return shared >= LEAST * (len(words) + len(theirs) - shared)
@@ -80,7 +82,7 @@ class Clustering:
 
     @property
     def facts(self) -> dict[str, int]:
-        """What a snapshot remembers beside the clusters."""
+        """The facts that a snapshot stores beside the clusters."""
         return {
             "repeating": self.repeating,
             "repeated": self.repeated,
@@ -101,14 +103,14 @@ class Clusters:
 
     @classmethod
     def of(cls, spec: DatasetSpec, modality: Modality) -> "Clusters | None":
-        """What a data set asks for; None: nothing."""
+        """The collector that a data set needs; None where it needs none."""
         looked = modality == "text" and spec.duplicates == "auto" and spec.template is None
         if not (looked or spec.cluster):
             return None
         return cls(named=spec.cluster is not None, near=NearDuplicates() if looked else None)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take note of some rows, in order."""
+        """Add some rows, in order."""
         for record in records:
             if record.cluster is not None:
                 self._named.setdefault(record.cluster, []).append(self._rows)

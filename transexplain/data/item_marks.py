@@ -1,4 +1,4 @@
-"""What people marked in an item: rationales, and the entities that it mentions."""
+"""Reads human annotations of an item: rationales, and the entities that it mentions."""
 
 import json
 from collections.abc import Iterable
@@ -145,7 +145,7 @@ def annotations_cell(
 
 
 def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
-    """The entities that a snapshot keeps of an item, masks below `root` opened.
+    """The entities that a snapshot keeps of an item, masks below `root` read.
 
     Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
     """

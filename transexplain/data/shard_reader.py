@@ -1,4 +1,4 @@
-"""Cutting a dataset into shards."""
+"""Cuts a dataset into shards, and reads the items of one shard from the snapshot."""
 
 import json
 from collections import Counter
@@ -38,7 +38,7 @@ def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
 def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
     """The items of one shard in order, with a failure in the place of each bad one.
 
-    Only the row groups that hold the shard are read; pictures are opened one by one as the
+    Only the row groups that hold the shard are read; pictures are read one by one as the
     iterator advances.
 
     Raises DataSourceError, before the first item, where the snapshot is missing or not the one
@@ -72,7 +72,7 @@ def labels_of(ref: DatasetRef) -> list[str]:
 
 
 def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
-    """Every row of the snapshot that could not be read as an item, without reading the others.
+    """Every row of the snapshot that is a failure, without reading the others.
 
     Raises DataSourceError where the snapshot is missing or not the one of the plan.
     """
@@ -87,7 +87,7 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 
 def has_rationales(ref: DatasetRef) -> bool:
-    """Whether people marked evidence on any items of the dataset."""
+    """Whether any item of the dataset has a human rationale."""
     verify(ref)
     return "evidence" in pq.read_schema(ref.snapshot).names
 
@@ -102,8 +102,8 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     """How many clusters and templates a dataset has, and what was found in its texts.
 
     `clusters` counts an item without one by itself, `single` are templates of one item;
-    `repeating`, `repeated` and `template` are as `clusters.Clustering` has them. What was not
-    asked for or not found is not there.
+    `repeating`, `repeated` and `template` are as `item_clusters.Clustering` has them. What was not
+    requested or not found is not there.
     """
     columns = _columns(ref)
     metadata = pq.read_schema(ref.snapshot).metadata or {}

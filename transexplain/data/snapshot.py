@@ -1,4 +1,4 @@
-"""Snapshots: a source written once as Parquet that opens at any row, named by its content."""
+"""Writes a source once as a Parquet snapshot that is read from any row and named by its content."""
 
 import hashlib
 import heapq
@@ -105,7 +105,7 @@ def write_rows(
     attributed: bool = False,
     templates: bool = False,
 ) -> int:
-    """Write the records to `path`, tell `ids` and `clusters` of them, return how many there were.
+    """Write the records to `path`, pass them to `ids` and `clusters`, return how many there were.
 
     Their evidence is written where the source is `marked`, their annotations where `annotated`,
     their attributions where `attributed`, their templates where `templates`.
@@ -118,7 +118,7 @@ def write_rows(
     schema = schema.append(_ANNOTATIONS) if annotated else schema
     schema = schema.append(_ATTRIBUTIONS) if attributed else schema
     schema = schema.append(_TEMPLATE) if templates else schema
-    # Statistics serve searches by value, which nobody makes, and would repeat long texts.
+    # No statistics: no search by value is made, and they would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
             if ids is not None:
@@ -228,12 +228,12 @@ def snapshot_ref(
 
 
 def _detected(source: Source) -> Sequence[str]:
-    """As `Source.detected`; nothing where a source has no such attribute, as most need none."""
+    """`Source.detected`; empty where a source has no such attribute."""
     return getattr(source, "detected", ())
 
 
 def _read_as(source: Source) -> tuple[str, ...]:
-    """A line for each way of reading that was detected, with the files that are read so."""
+    """A line for each detected dialect, with the files that are read so."""
     ways: dict[str, list[str]] = {}
     for path, detected in zip(source.files(), _detected(source), strict=False):
         if detected:

@@ -184,7 +184,7 @@ class Source(Protocol):
     root: str  #: absolute folder that picture paths are relative to; "" for texts
     numbered: bool  #: True where ids are row numbers, hence unique
     named: bool  #: True where the names of its files decide the snapshot, not their bytes alone
-    marked: bool  #: True where its records tell what people marked as evidence
+    marked: bool  #: True where its records hold human rationales
 
     def __init__(self, spec: DatasetSpec, location: str) -> None: ...
 
@@ -196,7 +196,7 @@ class Source(Protocol):
 
 
 def unreadable(path: Path, error: Exception) -> DataSourceError:
-    """The error for a file that cannot be opened, or whose bytes end or break in the middle."""
+    """The error for a file that cannot be read, or whose bytes end or break in the middle."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
     return DataSourceError(f"cannot read {path}: {reason}; {remedy}")

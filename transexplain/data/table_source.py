@@ -301,7 +301,7 @@ def format_of(path: Path) -> str:
 
 
 def detected_in(paths: Sequence[Path], spec: DatasetSpec) -> tuple[str, ...]:
-    """Of each file what was detected and is not usual; "" for files that say it themselves.
+    """The detected dialect of each file; "" for usual ones.
 
     Raises DataSourceError where a file cannot be read.
     """

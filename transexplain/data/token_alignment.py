@@ -1,4 +1,6 @@
-"""Tokens that another program cut a text into: where each stands, and which words they make."""
+"""Aligns the tokens of another program with a text: where each stands, and which words they
+form.
+"""
 
 import re
 import unicodedata
@@ -104,11 +106,11 @@ def as_tokens(
     for piece, (left, right), framing in zip(tokens, spans, special, strict=True):
         start, end = _trimmed(text, left, right)
         if framing or start == end:
-            place = 0 if framing else start  # special tokens stand nowhere, as in our own
+            place = 0 if framing else start  # special tokens have no place in the text
             found.append(Token(text=piece, start=place, end=place, special=framing))
             continue
         goes_on = piece.startswith(_INSIDE) if marked else text[start].isalnum()
-        inside = 0 <= start < last  # pieces of one character, as bytes of an emoji are
+        inside = 0 <= start < last  # pieces of one character, such as the bytes of an emoji
         touches = start == last and goes_on and (marked or text[start - 1].isalnum())
         if not (inside or touches):
             word += 1
@@ -118,7 +120,7 @@ def as_tokens(
 
 
 def _find(folded: _Folded, token: str, cursor: int, *, jump: bool) -> Span | None:
-    """Where `token`, or it without its mark, stands next; `jump`: anything may lie before."""
+    """The next place of `token`, with or without its mark; `jump`: anything may come before."""
     stripped = token.strip()
     forms = [stripped, *(stripped.removeprefix(m) for m in MARKS if stripped.startswith(m))]
     for form in map(fold, map(str.strip, forms)):

@@ -1,4 +1,4 @@
-"""Workbooks of Excel: one sheet, whose first row names the columns."""
+"""Reads Excel workbooks: one sheet, whose first row names the columns."""
 
 import datetime as dt
 import zipfile

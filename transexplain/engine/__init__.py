@@ -1,1 +1,1 @@
-"""How relevance moves through a model: operators and rules, no model family (torch only)."""
+"""Relevance propagation: operators and rules, for any model in torch."""

@@ -1,4 +1,6 @@
-"""Attention and other composed functions in parts that a mode sees, and the maps met there."""
+"""Splits attention and other composed functions into operators that a mode sees, and reads the
+attention maps.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -64,13 +66,13 @@ def attention(
         scores, hidden = _masked(scores, attn_mask)
         blind = hidden.all(dim=-1, keepdim=True)
     weights = torch.softmax(scores, dim=-1)
-    if blind is not None:  # what sees nothing attends to nothing
+    if blind is not None:  # a fully masked position attends to nothing
         weights = weights.masked_fill(blind, 0.0)
     return torch.matmul(weights, value)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores without what the mask hides, and what it hides."""
+    """The scores without hidden entries, and the hidden entries."""
     lowest = torch.finfo(scores.dtype).min
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, lowest), ~mask
@@ -172,7 +174,7 @@ class AttentionPass:
 
 
 def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) -> list[Tensor]:
-    """What the backward pass of a seed (B, C) brings to each tensor, 0 where it does not come.
+    """The gradient of a seed (B, C) at each tensor; 0 where none arrives.
 
     `last` frees the graph afterwards.
     """

@@ -1,6 +1,4 @@
-"""A census of one forward and one backward pass: which operators were met, and which rule took
-them.
-"""
+"""Counts which operators one forward and backward pass meets, and which rule handles each."""
 
 import time
 from collections.abc import Iterator
@@ -112,7 +110,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Visit:
-    """One operator at work; an operator may call others."""
+    """One operator while it runs; an operator may call others."""
 
     refused: bool = False
     inner: float = 0.0  #: seconds
@@ -209,11 +207,11 @@ class Census:
         tally.count += 1
         tally.seconds += seconds
         for site in sites:
-            self._owners.setdefault(site, key)  # an inner operator has its sites already
+            self._owners.setdefault(site, key)  # an inner operator has booked already
 
 
 class _CountedBook(LedgerBook):
-    """A ledger book that also remembers what was booked where."""
+    """A ledger book that also records what was booked at which operator."""
 
     def __init__(self, items: int) -> None:
         super().__init__(items)
@@ -234,6 +232,6 @@ class _CountedBook(LedgerBook):
 
 
 def _wait(call: Call) -> None:
-    """Let a device finish, so that seconds are those of the operator at hand."""
+    """Wait for a device, so that the seconds are those of the current operator."""
     if any(carrier.is_cuda for carrier in call.carriers):
         torch.cuda.synchronize()

@@ -1,5 +1,5 @@
-"""Composites, named choices of one rule per operator kind (design, section 4), and the parameters
-of rules.
+"""Composites, which choose one rule per operator kind (design, section 4), and the parameters of
+rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -129,7 +129,7 @@ class Override:
     rule: LinearRule
 
     def takes(self, name: str) -> bool:
-        """Whether it is for the operator called `name` (the weight's name, or a call site)."""
+        """Whether it applies to the operator called `name` (the weight's name, or a call site)."""
         return fnmatchcase(name, self.pattern) or fnmatchcase(name, f"{self.pattern}.weight")
 
 

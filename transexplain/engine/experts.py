@@ -1,4 +1,4 @@
-"""Experts whose routing decides no shape: while shapes are fixed, each of them takes every token.
+"""Mixtures of experts without data-dependent shapes: while traced, each expert takes every token.
 
 A mixture of experts gives a token to the few experts that a router chose, so how many tokens an
 expert gets depends on values, which a trace cannot follow. Here the model's own code gives every

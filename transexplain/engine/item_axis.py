@@ -1,4 +1,4 @@
-"""Which axis of a carrier counts the items: sums per item, and how operators move the axis."""
+"""Tracks which axis of a tensor counts the items, for sums per item."""
 
 import math
 from typing import Any
@@ -170,9 +170,9 @@ def _through_view(
     if plain and key in _views_seen:
         return _views_seen[key]
     probe = _probe(carrier, axis, items)
-    if call.name in ("view_as_real", "view_as_complex"):  # these want the carrier's type
+    if call.name in ("view_as_real", "view_as_complex"):  # these need the carrier's type
         probe = probe.to(carrier.dtype)
-    if call.name == "as_strided":  # reads memory as the carrier lies there
+    if call.name == "as_strided":  # depends on the memory layout of the carrier
         probe = torch.empty_strided(
             carrier.shape, carrier.stride(), dtype=probe.dtype, device=probe.device
         ).copy_(probe)
@@ -196,7 +196,7 @@ def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
 def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
     """The axis along which alone the items of a probe change."""
     if not probe.numel() and before.axis < probe.dim() and probe.shape[before.axis]:
-        # such as the part of a head that is not rotated, where all is; the items are all there
+        # such as the unrotated part of a head where all of it is rotated; no item is lost
         return before if before.fits(probe.shape[before.axis], items) else None
     if before == FIRST and before.index is None and not probe.is_contiguous():
         moving = [d for d in range(probe.dim()) if probe.stride(d) and probe.shape[d] > 1]

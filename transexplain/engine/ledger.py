@@ -1,4 +1,4 @@
-"""Where every unit of the explained logit went, and what every operator books of it."""
+"""The ledger: where all relevance of an explained logit went, by operator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -179,7 +179,7 @@ class Bookkeeper:
             if not self.book.kept:
                 return
             part = gradient if window is None else gradient.narrow(*window)
-            if self.relevance_form:  # what stands there alone takes what arrives there
+            if self.relevance_form:  # a constant alone takes all relevance that arrives
                 share = self._sum(part if where is None else torch.where(where, part, 0), axis)
             else:
                 share = self._share(part, value, axis)
@@ -208,7 +208,7 @@ class Bookkeeper:
         site = self.next_site()
         aliases = {id(carrier): carrier.view_as(carrier) for carrier in call.carriers}
         out: Tensor = call.out_of_place().substituted(aliases).run()
-        if out._is_view():  # of a tensor of its own, which a model could write into past any hook
+        if out._is_view():  # a separate tensor, which a model could write into without a hook
             out = out.clone()
         if isinstance(at_zero, Tensor) or at_zero:
             constant = torch.as_tensor(at_zero, dtype=out.dtype, device=out.device)
@@ -240,7 +240,7 @@ class Bookkeeper:
         # torch gives the conjugate of the derivative
         if gradient.is_complex():
             return per_item((gradient.conj() * constant).real, axis, self.items)
-        # masked positions hold -inf, or the lowest number there is: they are no values
+        # masked positions hold -inf or the lowest number, which are no values
         unseen = (gradient == 0) | (constant.abs() > torch.finfo(constant.dtype).max / 2)
         return per_item(torch.where(unseen, 0, gradient * constant), axis, self.items)
 
@@ -254,7 +254,7 @@ class Bookkeeper:
 
 
 class SiteBooking(Booking):
-    """Bookings of one operator, made while its backward runs."""
+    """The bookings of one operator, made while its backward runs."""
 
     def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
         self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis

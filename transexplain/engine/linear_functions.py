@@ -44,7 +44,7 @@ class NonZero:
         return full.view(like.shape[:-1])
 
     def same(self, other: "NonZero") -> bool:
-        """Whether both are the same part."""
+        """Whether both select the same rows and columns."""
         if self.columns != other.columns or (self.rows is None) != (other.rows is None):
             return False
         return self.rows is None or other.rows is None or torch.equal(self.rows, other.rows)
@@ -205,7 +205,7 @@ class SignedShares(SharesOfOutput):
 
 def _signed_share(x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap) -> Tensor:
     """z / (|z| + gamma (|z| + A) / 2 + epsilon), 0 where nothing contributes."""
-    # what has the sign of z counts 1 + gamma times: (|z| + A) / 2 is its sum
+    # contributions with the sign of z count 1 + gamma times; (|z| + A) / 2 is their sum
     denominator = z.abs()
     if rule.gamma:
         spread = at.apply(x.abs(), at.weight.abs())

@@ -38,7 +38,7 @@ Rule = Callable[["RelevanceMode", Call], Any]
 
 
 class Watcher(Protocol):
-    """Sees every operator of a pass at work; it may let the pass outlive a refusal."""
+    """Observes every operator of a pass; it may let the pass continue after a refusal."""
 
     def book(self, items: int) -> LedgerBook:
         """The ledger book of the pass."""
@@ -47,7 +47,7 @@ class Watcher(Protocol):
         """Apply the mode's rule to `call`; its value."""
 
     def refused(self, call: Call, error: Exception) -> None:
-        """Note that `call` has no rule."""
+        """Record that `call` has no rule."""
 
 
 class RelevanceMode(TorchFunctionMode):

@@ -1,5 +1,5 @@
-"""One call of a torch function: its arguments, the place in the model's code that made it, and its
-value where an earlier pass knows it.
+"""One call of a torch function: its arguments, its place in the model's code, and its value where
+an earlier pass has computed it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The table of operators: which kind each is of, how its item axis moves, which rules it has.
+"""The table of operators: the kind of each, how it moves the item axis, and its rules.
 
 Functions are known by name, because one operator arrives in many spellings (`torch.add`,
 `Tensor.add`, `+`, `+=`). `OPERATORS` holds a row for each spelling, `KINDS` what all operators of

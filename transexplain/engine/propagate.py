@@ -1,4 +1,4 @@
-"""Forward once, then one backward pass per explained target."""
+"""Propagates relevance: one forward pass, then one backward pass per explained target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -147,7 +147,7 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
         )
     if not was_seen(explained):
         raise EngineError("the logits were computed by scripted or compiled code, unseen")
-    # a rule that no operator took would change nothing, and nobody would see it
+    # a rule without an operator would silently change nothing
     _check_used(mode)
     return Propagation(
         logits=explained,

@@ -1,4 +1,4 @@
-"""Autograd functions of the relevance form: the backward pass carries relevance R itself."""
+"""Autograd functions of the relevance form: the backward pass carries relevance itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def quotient(above: Tensor, below: Tensor, rules: ChefersRules) -> Tensor:
     else:
         zero = below == 0
         looks = below.device.type == "cpu" and not shapes_are_fixed()
-        if looks and not zero.any():  # looking is cheaper than choosing
+        if looks and not zero.any():  # a check is cheaper than a selection
             return above / below
     return torch.where(zero, 0, above / below)
 
@@ -98,7 +98,7 @@ class ToGradient(Function):
         """g = R / z."""
         (z,) = ctx.saved_tensors
         rules, to = ctx.rest
-        if to is not None:  # else what lies below books it all
+        if to is not None:  # otherwise the operators below book all of it
             to.rule(_parts_summed(relevance[0]))
         return _by_part(partial(quotient, rules=rules), relevance[0], z), None, None
 

@@ -158,7 +158,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     both = mode.carries(left) and mode.carries(right)
     if both and found is not None:
         return mark_function(_passed_to(call, found.root), found)
-    # x - mean(x), as norms written out begin: the mean takes nothing
+    # x - mean(x), the beginning of a norm written out: the mean takes nothing
     if both and is_reduced_from(right, left):
         return _passed_to(call, left)
     carrier, other = (left, right) if mode.carries(left) else (right, left)

@@ -1,4 +1,5 @@
-"""Autograd functions of the rescale rule: what flows back are multipliers (Shrikumar et al. 2017).
+"""Autograd functions of the rescale rule: the backward pass carries multipliers (Shrikumar et al.
+2017).
 
 With dx = x - x' the difference from the reference, the multipliers m of an operator satisfy
 sum m dx = dy exactly, and follow the chain rule (their Eq. 3) as gradients do. All that depends
@@ -105,7 +106,7 @@ class SoftmaxMultiplier(Function):
 
 
 class Winner(Function):
-    """The largest (or smallest) of several: the difference goes to who made it.
+    """The largest (or smallest) of several: the difference goes to the winner.
 
     Where the item's winner lies beyond the reference's, the item's winner takes it, else the
     reference's: that one's own difference is never smaller, so no quotient is above 1.

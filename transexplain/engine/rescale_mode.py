@@ -60,7 +60,7 @@ def make_writable(call: Call) -> None:
         kept = base.detach().clone(memory_format=torch.preserve_format)
         record(base).reference = kept
     whole: Any = reference_of(base)
-    # else memory lies otherwise, and the view has no counterpart in the copy
+    # otherwise the memory layout differs, and the view has no counterpart in the copy
     if whole.stride() == base.stride():
         start = target.storage_offset() - base.storage_offset()
         part = whole.as_strided(target.shape, target.stride(), start)
@@ -156,7 +156,9 @@ class RescaleMode(TorchFunctionMode):
         return self.rules[kind](self, call, at_reference(call))
 
     def _without_rule(self, call: Call) -> Any:
-        """Indices, masks, sizes: no carrier comes out, but what comes out may differ."""
+        """A call whose result carries no relevance (indices, masks, sizes), but may differ at
+        the reference.
+        """
         out = call.run()
         tensors = list(tensors_in(out))
         if any(tensor.requires_grad for tensor in tensors):

@@ -1,4 +1,5 @@
-"""What each operator kind does under the rescale rule; all multipliers sum to their difference.
+"""The rescale rule of each operator kind; multipliers times input differences sum to the output
+difference.
 
 A function of one number has the quotient of differences (Shrikumar et al. 2017, section 3.5.2). A
 product of two carriers, as any quadratic form, has its gradient half way between both values:
@@ -310,7 +311,7 @@ def _same(one: Tensor, two: Tensor, dtype: torch.dtype, roundings: float | None 
     eps = torch.finfo(dtype).eps
     share = math.sqrt(eps) if roundings is None else roundings * eps
     bound = share * torch.maximum(one.abs(), two.abs())
-    return ((one - two).abs() <= bound) | (one == two)  # the latter: both are -inf
+    return ((one - two).abs() <= bound) | (one == two)  # 0: both are -inf
 
 
 def _standard_deviation(*args: Any, **kwargs: Any) -> Tensor:

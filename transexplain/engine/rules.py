@@ -1,4 +1,4 @@
-"""Rules of the gradient form for operators without weights: moves, joins, functions, sums,
+"""Rules of the gradient form for operators without weights: shapes, joins, functions, sums,
 products, scales.
 """
 
@@ -78,7 +78,7 @@ def concat(mode: RelevanceMode, call: Call) -> Any:
     dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0)))
     offset = 0
     for index, piece in enumerate(pieces):
-        if piece.shape == (0,):  # what torch lets pass for an empty piece of any shape
+        if piece.shape == (0,):  # torch accepts an empty piece of any shape
             continue
         width = 1 if call.name == "stack" else piece.shape[dim]
         if not mode.carries(piece):
@@ -194,9 +194,9 @@ def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Ten
     at_zero, slope = found.at_zero(), found.slope_at_zero()
     out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
-        # masked scores hold -inf, where f(0) says nothing of f
+        # masked scores hold -inf, for which f(0) is meaningless
         masked = found.root.detach().isinf()
-        if shapes_are_fixed() or bool(masked.any()):  # exp(-inf): no input is there, only the value
+        if shapes_are_fixed() or bool(masked.any()):  # exp(-inf): there is no input, only the value
             at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
         mode.books.constant(out, at_zero, "activation")
     return mark_function(out, found)
@@ -282,7 +282,7 @@ def _written_back(mode: RelevanceMode, call: Call, left: Tensor, right: Tensor) 
 
 def matmul(mode: RelevanceMode, call: Call) -> Any:
     """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
-    # x @ x.T has a single carrier, and is quadratic in it all the same
+    # x @ x.T has a single carrier, but is quadratic in it
     if len(call.carriers) == 1 and not _is_square(call):
         return call.run()
     if mode.composite.product == "gradient":

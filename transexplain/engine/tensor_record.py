@@ -1,4 +1,5 @@
-"""What the engine knows of a tensor: one record for each, and the questions that rules have.
+"""The record that the engine keeps of a tensor: its item axis, its origin and its dependence on the
+input.
 
 A mode sees tensors, not modules, and a tensor cannot say by itself where it came from. So each
 tensor that the engine meets may hold a `TensorRecord`, in one attribute. It lives and dies with
@@ -70,7 +71,7 @@ class TensorRecord:
     reference: Tensor | None = None  #: its value at the reference input (rescale rule)
 
 
-_EMPTY = TensorRecord()  # of every tensor that nothing was noted about; only ever read
+_EMPTY = TensorRecord()  # the record of tensors without a record; read only
 
 
 def recorded(tensor: Tensor) -> TensorRecord:
@@ -248,7 +249,7 @@ def depends_on_input(tensor: Any) -> bool:
 
 
 def is_held(tensor: Any) -> bool:
-    """Whether a rule, not the model, took the relevance off a tensor."""
+    """Whether a rule, not the model, removed the relevance from a tensor."""
     return recorded(tensor).held
 
 
@@ -287,7 +288,7 @@ def function_name(tensor: Tensor) -> str:
 
 
 def shadow_of(tensor: Tensor) -> Tensor | None:
-    """What stands for `tensor` in the rules' graph, where it was computed without gradients."""
+    """The tensor that represents `tensor` in the rules' graph, if computed without gradients."""
     return recorded(tensor).shadow
 
 
@@ -320,7 +321,9 @@ def substitutes(given: list[Tensor], *, inside: bool) -> dict[int, Tensor]:
 
 
 def mark_seen(tensors: Iterable[Tensor]) -> None:
-    """Note that the mode saw these being computed (and what they are views of being written)."""
+    """Record that the mode saw these tensors being computed (or what they are views of being
+    written).
+    """
     for tensor in tensors:
         if tensor.requires_grad:
             record(tensor).seen = True

@@ -1,4 +1,4 @@
-"""Items explained by several methods, and every explanation measured by several metrics."""
+"""Explains items by several methods, and scores every explanation by several metrics."""
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ def feature_weights(case: Case, owner: "np.ndarray[tuple[int], np.dtype[np.int64
 def _answers(
     questions: PerturbedLogits, masks: Sequence[Masks | None], baseline: Baseline, over: Over
 ) -> list[Array | str]:
-    """The logits (N, C) of every item, or why it has none; one bad item costs itself only."""
+    """The logits (N, C) of every item, or why it has none; a bad item affects no other."""
     try:
         return list(questions.ask(masks, baseline, over))
     except (ConfigurationError, EngineError, Stopped):
@@ -246,7 +246,7 @@ def _of_map(spec: MetricSpec, measure: Callable[[Case], Scored], case: Case) -> 
 
 
 def _oracles(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """What people marked as if it were an explanation, once for each item and target."""
+    """The human rationale as an explanation, once for each item and target."""
     first = {(row, case.attribution.target): case for row, _, case in reversed(entries)}
     for (row, _), case in sorted(first.items()):
         marked = None if case.item.evidence is None else oracle(case)
@@ -281,7 +281,7 @@ def evaluate_items(
     The items `alone` (ids) are measured each by itself.
 
     Raises:
-        Stopped: the observer asked to stop.
+        Stopped: the observer requested a stop.
         EngineError: the model has an operator without a rule.
         ConfigurationError: a method, a metric or a baseline does not fit the model.
     """

@@ -1,4 +1,4 @@
-"""What an evaluation measures, and the methods that it explains items with again."""
+"""The plan of an evaluation, and the bench on which metrics explain an item again."""
 
 import dataclasses
 import time
@@ -72,7 +72,7 @@ class Evaluation:
 
 
 class Heartbeat:
-    """An observer for passes that finish no item: progress, and the question whether to stop."""
+    """An observer for passes that finish no item: it reports progress and stop requests."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
@@ -85,7 +85,7 @@ class Heartbeat:
         """Nothing: the item is done when everything about it is measured."""
 
     def should_stop(self) -> bool:
-        """Whether the observer asks to stop."""
+        """Whether the observer requests a stop."""
         return self.observer.should_stop()
 
 
@@ -129,7 +129,7 @@ class MethodBench:
     def explain(
         self, items: Sequence[Item]
     ) -> Iterator[tuple[tuple[Attribution, ...] | str, float]]:
-        """The attributions of every item for all targets, or why not; seconds of its share."""
+        """The attributions of every item for all targets, or why not; and its seconds."""
         request = dataclasses.replace(self.request, method=self.method.method)
         watch = Stopwatch(self.observer)
         for item, one in zip(

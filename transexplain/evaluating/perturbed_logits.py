@@ -1,4 +1,4 @@
-"""The model as a function of which positions are present, for items of any length."""
+"""Computes the model's logits for items with some positions absent, whatever their length."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""Which items share a batch, and how large it may be: similar lengths, a budget of positions, the
-memory of the device.
-"""
+"""Chooses batches: items of similar length, a budget of positions, the memory of the device."""
 
 import gc
 import sys
@@ -84,7 +82,7 @@ def free_caches() -> None:
 
 
 class BudgetSearch:
-    """The smallest budget of positions that makes the best of a card, found while it works.
+    """Searches the smallest budget of positions with the best throughput of a GPU, while it works.
 
     It is doubled from batch to batch, until a doubling gains less than 5 % or the next may need
     more than 80 % of the memory.
@@ -97,7 +95,7 @@ class BudgetSearch:
         self._before = 0.0  #: the best rate at half of it
 
     def took(self, positions: int, seconds: float, memory: float) -> None:
-        """Note a batch: its positions, its seconds, and the share of the memory at its peak."""
+        """Record a batch: its positions, its seconds, and the share of the memory at its peak."""
         if self.done or positions <= self.positions // 2:
             return
         self._rates.append(positions / seconds)
@@ -121,7 +119,7 @@ class Room:
     """The positions that a batch may have; less once one was too large, for the rest of the work.
 
     A shard therefore meets the same shortage once, not in every batch. Without a number it is
-    2,048 on a CPU, and found by a search on a card, once for a model.
+    2,048 on a CPU, and found by a search on a GPU, once for a model.
     """
 
     def __init__(self, positions: int | None, model: LoadedModel) -> None:
@@ -134,7 +132,7 @@ class Room:
 
     @contextmanager
     def timed(self, batch: Sequence[Encoded]) -> Iterator[None]:
-        """Explain a batch in here: what it takes says whether larger ones are better."""
+        """A block that explains a batch; its time shows whether larger batches are faster."""
         if self.search is None or self.search.done:
             yield
             return

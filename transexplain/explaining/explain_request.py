@@ -1,4 +1,4 @@
-"""What to explain and how, and the result of one item."""
+"""The request for explanations (method, targets, parameters), and the result for one item."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,7 +136,7 @@ def finished(
     logits: NDArray[np.float64],
     attributions: Sequence[Attribution],
 ) -> Explained:
-    """The end of an item with `logits` (C,); a failure where anything is not finite."""
+    """The result of an item with `logits` (C,); a failure where anything is not finite."""
     encoded, label = member.encoded, member.label
     item = encoded.item
     if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):

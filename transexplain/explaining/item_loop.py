@@ -41,7 +41,7 @@ def screened(
                 item_id=item.id,
                 index=item.index,
                 kind="quarantined",
-                message=f"item {item.id!r} was alone in hand when attempts ended, the last so: "
+                message=f"item {item.id!r} ran alone when attempts ended, the last one: "
                 f"{quarantined[item.id]}",
             )
         else:
@@ -87,7 +87,7 @@ def read_together(model: LoadedModel) -> int:
 
 
 class Silent:
-    """The observer of a caller who does not watch."""
+    """An observer that ignores all reports and never stops."""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Nothing."""
@@ -116,7 +116,7 @@ def explain_items(
     `alone` (ids) never share a batch.
 
     Raises:
-        Stopped: the observer asked to stop.
+        Stopped: the observer requested a stop.
         EngineError: the model has an operator without a rule.
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
@@ -183,7 +183,7 @@ def _no_label(item: Item) -> ItemFailure:
         item_id=item.id,
         index=item.index,
         kind="no-label",
-        message=f"the target `label` was asked but item {item.id!r} has {given}",
+        message=f"the target `label` was requested but item {item.id!r} has {given}",
     )
 
 

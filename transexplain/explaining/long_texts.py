@@ -139,7 +139,7 @@ def _common(of_windows: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _ranged(notes: Sequence[str]) -> str:
-    """One text for several that differ in their numbers only."""
+    """One text for several that differ only in their numbers."""
     columns = zip(*(_NUMBER.findall(note) for note in notes), strict=True)
     ranges = iter(
         [

@@ -48,7 +48,7 @@ def add_method(
         source: where it is from, for the report.
         unit: of its relevance; group statistics in logits need `logits`.
         modalities: what it explains.
-        reads_target: whether relevance depends on the class that is asked.
+        reads_target: whether relevance depends on the class that is explained.
         needs_rules: it runs the model under rules of the engine.
         cost: parameters and T -> passes for one item; default: one backward for each target.
 

@@ -1,5 +1,5 @@
-"""What methods at the input layer have in common: the model as its function, products to
-positions, completeness.
+"""Shared parts of methods at the input layer: the model as a function of it, relevance per
+position, completeness.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ POSITIONS_AT_ONCE = 4096
 
 
 class _Swap:
-    """Taps that note what stands at the input layer, and put something else there."""
+    """Taps that record the tensor at the input layer, and replace it."""
 
     def __init__(self, values: Tensor | None) -> None:
         self.values, self.found = values, torch.empty(0)

@@ -1,4 +1,4 @@
-"""Attention flow: Abnar & Zuidema 2020, by igraph's maximum flow."""
+"""Attention flow (Abnar & Zuidema 2020), by igraph's maximum flow."""
 
 from collections.abc import Sequence
 from functools import partial

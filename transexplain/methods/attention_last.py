@@ -1,4 +1,4 @@
-"""The attention of one layer, most often the last, as an explanation: a baseline of the field."""
+"""Attention of one layer, by default the last, as an explanation: a common baseline."""
 
 from functools import partial
 

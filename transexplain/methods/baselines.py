@@ -1,4 +1,4 @@
-"""What an input layer is compared with: baselines, and noise that belongs to an item."""
+"""Baselines at the input layer, and noise that is the same for an item in every batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _TOKENS = {"mask": "mask_token_id", "pad": "pad_token_id", "unk": "unk_token_id"
 
 
 def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
-    """What stands at the input layer of each item where it holds no information, of that shape.
+    """The values at the input layer of each item without information, of its shape.
 
     Texts: `mask`, `pad`, `unk`: the input layer of the same text with all but its special tokens
         replaced
@@ -90,7 +90,7 @@ def _usual(passed: InputLayerForward) -> str:
 
 
 def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
-    """(B, T) ids with that token in the place of every content token."""
+    """(B, T) ids with that token replacing every content token."""
     tokens = _tokens(passed)
     if baseline not in tokens:
         there = ", ".join(f"baseline={name!r}" for name in ("zero", *tokens))

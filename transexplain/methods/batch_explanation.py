@@ -1,4 +1,4 @@
-"""What every method takes and gives back, and how relevance of positions becomes attributions."""
+"""The input and output of every method for a batch, and the step from relevance to attributions."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""LRP down to the input as Chefer et al. 2021a compare with it."""
+"""LRP down to the input layer, the baseline "LRP" of Chefer et al. 2021a."""
 
 from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import Variant

@@ -71,7 +71,7 @@ def explain(
 
 
 def mark_of(layers: Layers, layer: int, method: str) -> CommonFields:
-    """What the attributions of a pass by layers have in common."""
+    """The common fields of the attributions of a pass by layers."""
     return CommonFields(
         method=method, at=f"layer {layer}", unit="score", double=is_double(layers.logits)
     )
@@ -101,7 +101,7 @@ def class_activation(
 def layer_notes(
     batch: Batch, gradient: Tensor, scores: Tensor, layer: int
 ) -> list[tuple[str, ...]]:
-    """Per item, what `gradient` (B, T, D) and the signed `scores` (B, T) leave nothing to say of.
+    """Per item, notes on a map without relevance; see `gradient` (B, T, D), `scores` (B, T).
 
     That no gradient stands at its content behind the layer; that no score is above 0.
     """

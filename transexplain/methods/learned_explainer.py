@@ -113,7 +113,7 @@ class Explainer(nn.Module):
         return Prediction(relevance, sizes, log_scale, constants)
 
     def _seen(self, states: Sequence[Tensor], mask: Tensor, logits: Tensor) -> Tensor:
-        """(B, T, width) what is known of every position."""
+        """(B, T, width) the input of the explainer at every position."""
         known = self.read_logits(logits).unsqueeze(1)
         for read, state in zip(self.read, states, strict=True):
             known = known + read(F.layer_norm(state, state.shape[-1:]))
@@ -256,7 +256,7 @@ def explain(
     explainer: str | None = None,
     sha256: str | None = None,
 ) -> BatchExplanation:
-    """What an explainer predicts that its teacher would say: one forward, whatever the targets.
+    """The relevance that an explainer predicts for its teacher: one forward, whatever the targets.
 
     Args:
         model, batch, resolve, method: of every method; see `batch_explanation`.
@@ -264,7 +264,7 @@ def explain(
         sha256: of the file's bytes, where they shall be these.
 
     Returns logits (B, C); per item and target, relevance (T,) or (rows, cols) in logits, without
-    a ledger. Raises ConfigurationError for a missing or damaged file, other bytes than asked for,
+    a ledger. Raises ConfigurationError for a missing or damaged file, other bytes than requested,
     and an explainer of another model.
     """
     network, facts = _explainer_of(model, explainer, sha256)
@@ -298,7 +298,7 @@ def _read(model: LoadedModel, where: str, sha256: str | None) -> tuple[Explainer
     facts.refuse(digest=model.ref.digest, source=model.ref.source, where=where)
     if sha256 is not None and digest_of(where) != sha256:
         raise ConfigurationError(
-            f"the explainer {where} is not the one that was asked for: its bytes have another "
+            f"the explainer {where} is not the one that was requested: its bytes have another "
             f"sha256 than {sha256[:12]}; put that file back, or plan the audit again"
         )
     first = next(model.module.parameters())

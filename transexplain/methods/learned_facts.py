@@ -1,4 +1,4 @@
-"""Explainers that learn: the facts in an explainer's file, and the explainers that a plan names."""
+"""The facts in the file of a learned explainer, and the explainers that a plan names."""
 
 import hashlib
 import json
@@ -180,14 +180,14 @@ def without_folders(document: Any) -> Any:
     return document
 
 
-def check_at_hand(plan: AuditPlan) -> None:
-    """Raise ConfigurationError where an explainer of the plan is not there, or is none."""
+def check_explainers(plan: AuditPlan) -> None:
+    """Raise ConfigurationError where an explainer of the plan is missing or not readable."""
     for one in explainers_of(plan):
         read_facts(one.path)
 
 
 def portable(method: MethodSpec) -> MethodSpec:
-    """A method by what decides its numbers: equal, wherever its explainer lies."""
+    """A method without folders: equal wherever its explainer is stored."""
     if method.name != LEARNED or _file(method.params) is None:
         return method
     params = {name: value for name, value in method.params.items() if name != "explainer"}

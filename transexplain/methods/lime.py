@@ -1,4 +1,4 @@
-"""LIME: the slopes of a linear model around the item."""
+"""LIME: the coefficients of a linear model fitted around the item."""
 
 from collections.abc import Callable
 from functools import partial

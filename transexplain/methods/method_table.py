@@ -1,6 +1,4 @@
-"""The table of methods: their place, parameters, unit and cost, and what needs to be known of each
-before it runs.
-"""
+"""The table of methods: their function, parameters, unit and cost, known without importing them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -53,7 +51,7 @@ def relevance_and_gradient(params: Parameters, positions: int) -> Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodFacts:
-    """One line of the table of methods."""
+    """One row of the table of methods."""
 
     place: str  #: `module:function`, imported on first use
     source: str  #: the paper, with section or equation
@@ -108,7 +106,7 @@ def _passes(number: int, *, forwards: int) -> Cost:
 
 
 def _reading(params: Parameters) -> int:
-    """The forward that reads the input layer of a baseline made of other inputs."""
+    """The forward pass that reads the input layer of a baseline made of other inputs."""
     return int(params["baseline"] != "zero")
 
 

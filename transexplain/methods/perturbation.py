@@ -1,4 +1,4 @@
-"""From weights of features to Attributions: what every perturbation method ends with."""
+"""From weights of features to attributions: the last step of every perturbation method."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

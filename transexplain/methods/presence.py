@@ -1,4 +1,6 @@
-"""The model as a function of which positions are present, and what stands where one is absent."""
+"""The model as a function of which positions are present, and the values that replace absent
+ones.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +37,7 @@ _IMAGE = ("auto", "mean", "black", "blur")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absence:
-    """One input of a batch as it is where nothing is present."""
+    """One input of a batch with every feature absent."""
 
     name: str  #: of the input that positions are taken out of
     values: Tensor  #: like that input: (B, T), or (B, 3, H, W)
@@ -70,7 +72,7 @@ def _of_texts(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
 
 
 def _token(model: LoadedModel, baseline: Baseline) -> tuple[int, str]:
-    """The token that stands for nothing, and how to call it."""
+    """The token that replaces absent ones, and its name."""
     encoder = model.encoder
     assert isinstance(encoder, TextEncoder)
     tokenizer = encoder.tokenizer
@@ -311,7 +313,7 @@ class Presence:
         there = np.ones(tuple(shape), dtype=bool)
         for line, row, mask in zip(there, rows, masks, strict=True):
             owner = self.owners[row]
-            line[: len(owner)] = np.append(mask, True)[owner]  # -1 reads what is always there
+            line[: len(owner)] = np.append(mask, True)[owner]  # -1: always present
         return torch.from_numpy(there)
 
 

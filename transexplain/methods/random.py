@@ -1,4 +1,4 @@
-"""Random relevance: the floor that every method must stand above."""
+"""Random relevance: the baseline that every method should beat."""
 
 from collections.abc import Callable
 

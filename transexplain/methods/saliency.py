@@ -1,4 +1,4 @@
-"""The size of the gradient at every position: how much it could move the logit, not which way."""
+"""Saliency: the size of the gradient at every position, without its direction."""
 
 from typing import Literal
 

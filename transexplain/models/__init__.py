@@ -1,1 +1,1 @@
-"""Load a model, encode items, say what a position is: token with offsets, or patch of a grid."""
+"""Loads models and encodes items; a position is a token with offsets, or a patch of a grid."""

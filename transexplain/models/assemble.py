@@ -1,4 +1,6 @@
-"""Put a module, its encoder and what was probed together: the last step of every loader."""
+"""Assembles a loaded model from a module, its encoder and what was probed: the last step of every
+loader.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +40,7 @@ def attention_kernel(module: nn.Module) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a module came from, as its ModelRef will say."""
+    """The origin of a module, for its ModelRef."""
 
     source: str
     digest: str
@@ -190,7 +192,7 @@ def _checked_text(
     except Exception as error:  # the tokenizers library raises no class of its own
         raise ModelLoadError(f"the tokenizer fails on a short text: {error}") from error
     encoded = [one for one in made if isinstance(one, Encoded)]
-    if not encoded:  # a tokenizer that knows no Latin letter: nothing to probe with
+    if not encoded:  # a tokenizer without Latin letters: there is no text to probe with
         return first_sites(module, embeddings)
     inputs = encoder.collate(encoded).inputs
     try:
@@ -209,7 +211,7 @@ def _checked_text(
 def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...]) -> Sites:
     """The input layers that made-up ids show; the most likely ones where the module fails."""
     rows = getattr(next(iter(embeddings), None), "num_embeddings", 16)
-    # from the middle of the vocabulary, for special tokens are at its ends
+    # from the middle of the vocabulary, because special tokens are at its ends
     row = [(rows // 2 + step) % rows for step in range(5)]
     end = getattr(getattr(module, "config", None), "eos_token_id", None)
     if isinstance(end, int) and 0 <= end < rows:

@@ -1,4 +1,4 @@
-"""How a module is called: which inputs its forward takes, and where the logits are."""
+"""Calls a module: which inputs its forward takes, and where its output holds the logits."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ class Caller:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the module has a place for the input `name`."""
+        """Whether the module's forward takes the input `name`."""
         return name == self.main or self.names is None or name in self.names
 
     def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:

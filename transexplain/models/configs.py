@@ -1,5 +1,5 @@
-"""The JSON files of a model directory, checked before any library reads them, and a bound on what
-they may build.
+"""Checks the JSON files of a model directory before any library reads them, and bounds the size of
+the model that they describe.
 """
 
 import json
@@ -66,8 +66,8 @@ _NAMED = {
     ),
 }
 _KERNELS = re.compile(r"_*(attn|experts)_impl.*")
-#: an old key that nothing opens, often with a path of the machine that saved the tokenizer
-_NEVER_OPENED = "special_tokens_map_file"
+#: an old key that nothing reads, often with a path of the machine that saved the tokenizer
+_NEVER_READ = "special_tokens_map_file"
 
 #: numbers that a loop in Python runs to before there is any tensor that could be counted
 _REPEATED = re.compile(r"(.*_)?(layers?|depths?|blocks?|stages?|levels|repeats)(_.*)?")
@@ -176,7 +176,7 @@ def _check_key(path: Path, key: str, value: Any) -> None:
 
 def _names_a_file(path: Path, key: str) -> bool:
     tokenizer = path.name in ("tokenizer_config.json", "special_tokens_map.json")
-    return tokenizer and key.endswith(("_file", "_files")) and key != _NEVER_OPENED
+    return tokenizer and key.endswith(("_file", "_files")) and key != _NEVER_READ
 
 
 def _check_number(path: Path, key: str, value: Any) -> None:
@@ -208,7 +208,7 @@ _SPARE_TENSORS, _SPARE_NUMBERS = 1 << 10, 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class WeightSize:
-    """What the headers of weight files say that they hold."""
+    """The size of the weights, as the headers of their files state it."""
 
     tensors: int
     numbers: int
@@ -273,14 +273,14 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _new(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
-    """How many numbers are in each tensor that a call without tensors would make."""
+    """The size of each tensor that a call without tensors would make."""
     if args and isinstance(args[0], list | tuple) and all(type(one) is int for one in args[0]):
         return [prod(args[0])]  # empty, zeros, full: nearly all of them
     return _made(func, args, {**kwargs, "device": "meta"})
 
 
 def _made(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
-    """How many numbers are in each tensor that a call would make; none where torch cannot say."""
+    """The size of each tensor that a call would make; empty where torch cannot tell."""
     try:
         found = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Graphs to model inputs, and where the nodes are at the input layer."""
+"""Encodes graphs as model inputs, and finds the nodes at the input layer."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _REACTS = 1e-4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSites:
-    """The input layers of one graph model, and what stands before its nodes there."""
+    """The input layers of one graph model, and the positions before its nodes there."""
 
     sites: Sites
     prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
@@ -72,7 +72,7 @@ class NodeProbe:
         )
         swapped = replace(probe, inputs=probe.others, others=probe.inputs)
         _, nodes, width = inputs[main].shape
-        probe.run()  # a graph that the model fails on shows nothing
+        probe.run()  # a graph on which the model fails gives no information
         for sites in sites_of_blocks(self._module):
             first, second = (
                 probe.input_layer(sites, "encoder"),
@@ -103,7 +103,7 @@ def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
 
 
 def _prefix(moved: Tensor, nodes: int) -> int | None:
-    """Positions before the nodes, which do not react to the nodes; None: not known."""
+    """The number of positions before the nodes, which do not react to them; None: not known."""
     prefix = moved.shape[0] - nodes
     if prefix <= 0:
         return prefix if prefix == 0 else None

@@ -49,7 +49,7 @@ def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[st
 
 
 def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
-    """What the nodes are called: the item's `node_names` (T,), or their numbers."""
+    """The names of the nodes: `node_names` (T,) of the item, or numbers."""
     names = content.get(NAMES)
     if names is None:
         return [f"node {number}" for number in range(nodes)]

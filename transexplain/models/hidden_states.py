@@ -1,4 +1,4 @@
-"""The outputs of layers of one forward pass, as (B, T, D) each, with and without the graph."""
+"""Hidden states (B, T, D) of layers in one forward pass, with or without gradients."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -144,7 +144,7 @@ def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
     """
     if model.sites.block is None:
         raise ConfigurationError(
-            f"{model.ref.source} has no repeated layer list whose layers could be told apart; "
+            f"{model.ref.source} has no repeated layer list whose layers can be distinguished; "
             "choose a method that needs no layer"
         )
     name, outermost = model.sites.block_name, model.sites.block
@@ -152,7 +152,7 @@ def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
         name = name.rpartition(".")[0]
         parent = model.module.get_submodule(name)
         if isinstance(parent, nn.Sequential) and outermost is model.sites.block:
-            return tuple(parent)  # it is called as a whole: what holds it is no list of layers
+            return tuple(parent)  # the container is called as a whole, so it is no list of layers
         if not isinstance(parent, nn.ModuleList):
             break
         if outermost is not model.sites.block and not _holds_lists(parent):
@@ -234,7 +234,7 @@ def first_float(output: Any) -> Tensor | None:
 
 
 def _exchanged(output: Any, old: Tensor, new: Tensor) -> Any:
-    """`output` with `new` in the place of `old`; its other entries and its type stay."""
+    """`output` with `old` replaced by `new`; its other entries and its type stay."""
     if isinstance(output, Tensor):
         return new
     values = [new if value is old else value for value in output]
@@ -247,7 +247,7 @@ class States:
     """One forward pass, with what some of its layers gave."""
 
     logits: Tensor  #: (B, C)
-    hidden: tuple[Tensor, ...]  #: (B, T, D) for each layer that was asked for
+    hidden: tuple[Tensor, ...]  #: (B, T, D) for each requested layer
     mask: Tensor  #: (B, T) true where an item has a position
     own: Tensor  #: (B, T) true where that is its own content: no special position
 

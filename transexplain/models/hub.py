@@ -1,6 +1,4 @@
-"""Models from a hub: only plain data files, pinned to the commit they came from, fetched in
-silence.
-"""
+"""Fetches models from a hub: plain data files only, pinned to a commit."""
 
 import hashlib
 import re
@@ -254,7 +252,7 @@ def _some(names: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digests:
-    """By what a model's files are known to be the same."""
+    """The digests that identify a model's files."""
 
     whole: str  #: sha256 over the sorted names and the contents
     files: tuple[SourceFile, ...]  #: each by itself, by name

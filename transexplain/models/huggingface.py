@@ -1,4 +1,4 @@
-"""Sequence and image classifiers of transformers, from a directory of safetensors."""
+"""Loads sequence and image classifiers of transformers from a directory of safetensors."""
 
 import threading
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""Pictures to pixel tensors, the patch grid of their positions, and the part of a picture they
-show.
-"""
+"""Encodes pictures as pixel tensors, with the patch grid and the crop that the model sees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +30,8 @@ _MISFIT = 0.02  #: of the picture's side; a transform that is no resize and crop
 class CropFinder:
     """Finds the box of a transform for each picture size by transforming a ramp.
 
-    The red value of the ramp tells the column that a pixel came from, the green one its row; two
-    plain pictures tell what the transform does to values.
+    The red value of the ramp encodes the column that a pixel came from, the green one its row; two
+    plain pictures show what the transform does to values.
     """
 
     def __init__(self, transform: Transform) -> None:

@@ -1,4 +1,6 @@
-"""Where relevance is measured: found by structure, never by a model family's names."""
+"""The input layer, where relevance is measured: found by structure, without names of model
+families.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +19,7 @@ Layout = Literal["sequence", "positions_first", "channels_last", "channels_first
 
 
 class Taps(Protocol):
-    """What the engine does at the input layer of one forward pass."""
+    """The functions that the engine runs at the input layer of one forward pass."""
 
     def input_layer(self, tensor: Tensor) -> Tensor:
         """Take the tensor at the input layer and give what the model shall use in its place.

@@ -1,4 +1,4 @@
-"""Choose where relevance is measured: the first repeated layers whose input is all they read."""
+"""Searches for the input layer: the first repeated layers that read nothing but their input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -168,7 +168,7 @@ _BESIDE = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """A module and the inputs of two items that differ: (B, ...) each, of one shape."""
+    """A module with the inputs of two different items: (B, ...) each, of one shape."""
 
     module: nn.Module
     caller: Caller
@@ -192,7 +192,7 @@ class Probe:
         An item that gets the input layer of another one must get its logits too; else relevance
         flows past the input layer (layers whose residual path is outside of them, a second branch)
         and what is measured there is not the item's. Where the two items have the same logits
-        nothing can be said, and the input layer counts as a cut.
+        the test shows nothing, and the input layer counts as a cut.
         """
         taken, given = _Exchange(), _Exchange()
         with torch.no_grad():

@@ -22,7 +22,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LMHead:
-    """What a masked language model does after its encoder."""
+    """The head of a masked language model, applied to the output of its encoder."""
 
     module: nn.Module  #: the language model around a stand-in for its encoder
 
@@ -31,7 +31,7 @@ class LMHead:
         """Logits (B, T, V) over the vocabulary for hidden vectors (B, T, D) of the encoder."""
         try:
             logits: Tensor = self.module(inputs_embeds=hidden).logits
-        except (AttributeError, TypeError) as error:  # it asks its encoder for something else
+        except (AttributeError, TypeError) as error:  # it requests another output of its encoder
             raise ConfigurationError(
                 f"{type(self.module).__name__} reads more than the hidden vectors of its encoder "
                 f"({error}); choose a method that needs no head"
@@ -40,7 +40,7 @@ class LMHead:
 
 
 class _StandIn(nn.Module):
-    """An encoder that gives back what it gets."""
+    """An encoder that returns its input."""
 
     def forward(self, *_args: Any, inputs_embeds: Tensor, **_inputs: Any) -> Any:
         """The hidden vectors (B, T, D) as an encoder's output."""
@@ -114,7 +114,7 @@ class _Skeleton:
             name: (name, *(other for other in named if other != name and named[other] is value))
             for name, value in own.items()
         }
-        if len(own) > 1:  # a matrix that is not there is the word embedding
+        if len(own) > 1:  # a missing matrix is the word embedding
             aliases[decoder] += tuple(name for name in named if named[name] is words)
         return cls(module, aliases, decoder)
 

@@ -1,4 +1,4 @@
-"""What a loaded model offers: encode items, make batches, run with a tap at the input layer.
+"""A loaded model: encodes items, makes batches, and runs with access to the input layer.
 
 Some models mix what shares a batch (padding that a Fourier transform or a convolution reads). Their
 logits for an item then depend on its neighbours, and so would its explanation; whether a model
@@ -103,7 +103,7 @@ def encode_each(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Invariance:
-    """What a model's logits were measured not to depend on.
+    """What a model's logits do not depend on, as measured.
 
     Differences are shares of the largest logit; infinite where the model takes no such batch.
     """
@@ -129,7 +129,7 @@ class InvarianceTest:
         self._found: Invariance | None = None
 
     def of(self, model: "LoadedModel", sample: Encoded, *, ragged: bool) -> Invariance:
-        """What is known of `model`, measured first where it is not known yet.
+        """The invariance of `model`, measured first where it is not known yet.
 
         Args:
             model: the model that this test belongs to.

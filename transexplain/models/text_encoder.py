@@ -1,4 +1,4 @@
-"""Texts to model inputs, and what their positions are: characters, words and special tokens."""
+"""Encodes texts as model inputs, with the characters and words of every position."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How long a text may be for a model, and windows over what is longer."""
+"""The longest text that a model takes, and windows over longer ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,7 +112,7 @@ def cut(words: Sequence[int | None], capacity: int, stride: int | None) -> list[
         if spans:
             begin = end if stride is None else _begin(words, begin, min(begin + stride, end), end)
         reached = _word_start(words, begin + capacity, begin)
-        if reached > end:  # else the window before holds all of this one
+        if reached > end:  # otherwise the window before contains this one
             spans.append((begin, reached))
             end = reached
     return spans
@@ -137,7 +137,7 @@ def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
 
 
 def _inside_word(words: Sequence[int | None], at: int) -> bool:
-    """Whether a cut in front of token `at` would part a word."""
+    """Whether a cut before token `at` would split a word."""
     return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
 
 

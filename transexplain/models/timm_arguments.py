@@ -1,4 +1,4 @@
-"""Which arguments of a timm model may stand in a file: by name, by type and by size.
+"""Checks the arguments of a timm model in a file: by name, by type and by size.
 
 timm hands every argument on: to its loaders (`checkpoint_path` opens the file it names), to its
 wrappers, to the class. So only what the tables below name is passed, and only as numbers, switches
@@ -125,7 +125,7 @@ _REFUSED = {
     "kwargs_filter": "takes arguments away",
     "pruned": "reads a description of another model",
     **dict.fromkeys(("scriptable", "exportable", "no_jit", "jit"), "changes every layer's code"),
-    **dict.fromkeys(("device", "dtype"), "is said where the model is loaded"),
+    **dict.fromkeys(("device", "dtype"), "is set where the model is loaded"),
 }
 _PRETRAINED = "fetches or opens weights elsewhere"
 
@@ -164,7 +164,7 @@ def plain_name(name: str) -> bool:
 
 
 def _wrong(name: str, value: Any) -> str | None:
-    """Why an argument may not be passed; None: it may."""
+    """The reason why an argument may not be passed; None: it may."""
     if name not in _KNOWN:
         return "is none of the arguments that are taken from a file"
     members = _flat(value)

@@ -1,4 +1,4 @@
-"""Image classifiers of timm: by name with a checkpoint, or from a directory."""
+"""Loads image classifiers of timm: by name with a checkpoint, or from a directory."""
 
 import difflib
 import re
@@ -273,7 +273,7 @@ def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn
 def _timm_class(path: str, where: str) -> Callable[..., nn.Module]:
     module, _, name = path.rpartition(".")
     found = None
-    if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config's word imports nothing else
+    if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config may name nothing else
         try:
             found = getattr(import_module(module), name, None)
         except ModuleNotFoundError:

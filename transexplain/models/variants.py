@@ -1,4 +1,4 @@
-"""The same model with some parameters replaced: everything else is shared, nothing is changed."""
+"""A variant of a model with some parameters replaced, which shares all other parameters."""
 
 import copy
 import hashlib
@@ -53,7 +53,7 @@ def variant(model: LoadedModel, replaced: Mapping[str, Tensor]) -> LoadedModel:
 
 
 def kept(model: LoadedModel, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
-    """What `make` gives, made once for `model` and held as long as it; one `key` of every kind."""
+    """The result of `make`, computed once for `model` and kept as long; one `key` of every kind."""
     with _LOCK:
         found = model.variants.get(kind)
         if found is None or found[0] != key:

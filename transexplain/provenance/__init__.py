@@ -1,1 +1,1 @@
-"""What a run was made from, and whether it still is: manifests, and verifying."""
+"""Provenance: manifests of what a run was made from, and the verification of a run."""

@@ -1,4 +1,4 @@
-"""A sample of stored items explained again, and how far new numbers are from stored ones."""
+"""Explains a sample of stored items again, and compares new numbers with stored ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ def differences(
     tolerance: float,
     largest: Largest,
 ) -> Iterator[str]:
-    """What an item explained again has differently from what is stored, beyond `tolerance`.
+    """The differences of an item explained again from the stored one, beyond `tolerance`.
 
     Differences are shares of the item's own scale: of relevance, beyond the precision of its
     payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
@@ -152,7 +152,7 @@ def again_checks(
     `plan` is the run's, with its data where they are now.
     """
     if plan.task == "imported":
-        yield note("model", "not at hand, so nothing is explained again; read again instead")
+        yield note("model", "not available, so nothing is explained again; read again instead")
         yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, request)
         return
     try:

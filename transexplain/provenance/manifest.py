@@ -46,7 +46,7 @@ def sha256_of(value: Any) -> str:
 
 
 def _check_keys(value: Any) -> None:
-    """Two keys that JSON writes alike (1 and "1") would make one text of two values."""
+    """Refuse keys that JSON writes alike (1 and "1"): two values would have one text."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
             if not isinstance(key, str):
@@ -87,7 +87,7 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the inputs lay, and the device that was asked for."""
+    """Where the inputs lay, and the device that was requested."""
     found = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
     files = [one["path"] for one in plan["dataset"].get("files", ())]
     lexicons = [one["path"] for one in plan.get("lexicons", ())]

@@ -1,4 +1,4 @@
-"""Detached signatures of reports: who vouches for which files, checked without a network.
+"""Detached signatures of reports, made and checked without a network.
 
 A signature is an in-toto statement (v1) of the files' digests in a DSSE envelope, made with a
 private key in a PEM file; other tools for these formats can check it, too.
@@ -142,7 +142,7 @@ def signature_text(files: Sequence[Path], run_id: str, signer: "CryptoSigner") -
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Statement:
-    """What was signed."""
+    """The signed statement."""
 
     run: str
     signed: str  #: when, by the clock of who signed
@@ -186,7 +186,7 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
 
 
 class _InvalidError(ValueError):
-    """Why a signature is none."""
+    """A signature that is not valid, with the reason."""
 
 
 def _failed(text: str) -> Check:

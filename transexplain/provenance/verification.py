@@ -1,4 +1,4 @@
-"""What a verification is given, and the result of one of its checks."""
+"""Requests and checks of a verification, and whether a stored shard is consistent in itself."""
 
 import zlib
 from collections import defaultdict
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyRequest:
-    """How thorough to be, and where things lie now.
+    """The options of a verification: how thorough it is, and where files are now.
 
     Raises ConfigurationError for a number of items or a tolerance that cannot be.
     """
@@ -90,7 +90,7 @@ class VerifyRequest:
         if self.data_root is None:
             return path
         parts = path.parts[1:] if path.anchor else path.parts
-        if ".." in parts:  # what is before it is not the file's place
+        if ".." in parts:  # a suffix before it is no part of the place
             parts = parts[len(parts) - parts[::-1].index("..") :]
         places = [self.data_root.joinpath(*parts[first:]) for first in range(len(parts))]
         return next((place for place in places if place.is_file()), self.data_root / path.name)
@@ -120,7 +120,7 @@ def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Che
 
 
 def note(name: str, text: str) -> Check:
-    """What could not be checked."""
+    """A line about something that could not be checked."""
     return Check(name=name, status="NOTE", text=text)
 
 
@@ -152,7 +152,7 @@ def consistency_checks(
 
 
 def payload_error(attribution: Attribution) -> float:
-    """What storing may have changed the sum of the relevance by."""
+    """The largest error that storing can make in the sum of the relevance."""
     sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64))
     return float(OF_ITSELF * sizes.sum() + OF_LARGEST * sizes.max(initial=0.0) * sizes.size)
 
@@ -164,7 +164,10 @@ def _relevance(db: Database, run_id: str) -> Check:
         for one in results.iter_attributions(db, run_id):
             read, last = read + 1, one.item_id
             closed += one.ledger is not None
-            faults += [f"item {one.item_id!r}, target {one.target!r}: {text}" for text in _odd(one)]
+            faults += [
+                f"item {one.item_id!r}, target {one.target!r}: {text}"
+                for text in _inconsistency(one)
+            ]
     except (DamagedRowError, ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         after = f"after item {last!r}" if last else "at the first item"
         faults.append(f"an attribution {after} cannot be decoded: {error}")
@@ -172,8 +175,8 @@ def _relevance(db: Database, run_id: str) -> Check:
     return judged("stored relevance", faults, good)
 
 
-def _odd(one: Attribution) -> Iterator[str]:
-    """What is wrong with an attribution by itself."""
+def _inconsistency(one: Attribution) -> Iterator[str]:
+    """The contradictions within one attribution."""
     if not np.isfinite(one.relevance).all():
         yield "relevance is not finite"
         return
@@ -245,7 +248,7 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
 
 
 def _word_error(one: Attribution) -> float:
-    """What storing may have changed sums over its words by, or over the patches of a picture."""
+    """The largest error that storing can make in sums over words, or over patches of a picture."""
     sizes = np.abs(np.asarray(one.relevance, dtype=np.float64)).ravel()
     largest = float(sizes.max(initial=0.0))
     if not isinstance(one.features, PatchGrid):

@@ -1,4 +1,4 @@
-"""Verifying a run: every hash once more, every stored byte, and a sample explained again."""
+"""Verifies a run: every hash, every stored byte, and a sample explained again."""
 
 import hashlib
 import heapq
@@ -80,7 +80,7 @@ def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
 
 
 def _fault(path: Path | None, planned: SourceFile, shown: str) -> str | None:
-    """What is wrong with a file; None: its bytes are those of the plan."""
+    """The fault of a file; None: its bytes are those of the plan."""
     try:
         if path is None or not path.is_file():
             return f"{shown} is not there"
@@ -108,7 +108,7 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
         unlisted = "not listed in the plan (pictures, very many files, or an older version)"
         none = "no files: from the data, or of an older version"
         return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
-    faults = [*_doubled(files, request)]
+    faults = [*_same_path(files, request)]
     faults = faults or [fault for one in files if (fault := _file_fault(one, request))]
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
@@ -124,7 +124,7 @@ def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
     return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
 
 
-def _doubled(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
+def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
     """Files of different content that would be looked for in one place."""
     first: dict[Path, SourceFile] = {}
     for one in files:
@@ -134,8 +134,8 @@ def _doubled(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[st
         other = first.setdefault(place, one)
         if other.sha256 != one.sha256:
             yield (
-                f"{place} cannot be both {other.path} and {one.path}; keep the folders that tell "
-                "them apart below --data-root"
+                f"{place} cannot be both {other.path} and {one.path}; keep the folders that "
+                "distinguish them below --data-root"
             )
 
 
@@ -289,9 +289,9 @@ def verify(
     yield from input_checks(plan, request)
     yield _software(run, shards)
     if sample:
-        yield from again_checks(db, run_id, _here(plan, request), sample, request)
+        yield from again_checks(db, run_id, _at_current_paths(plan, request), sample, request)
     else:
-        yield note("explained again", "no item: none was asked for, or none is stored")
+        yield note("explained again", "no item: none was requested, or none is stored")
 
 
 def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[int, str]]:
@@ -303,7 +303,7 @@ def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[
     return sorted(heapq.nsmallest(count, rows, key=key))
 
 
-def _here(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
+def _at_current_paths(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
     """The plan with its data, and its explainer, where they are now."""
     return replace(
         plan, dataset=request.dataset_of(plan.dataset), method=request.method_of(plan.method)

@@ -1,4 +1,6 @@
-"""What a run found, in forms for people and programs; each gives a string."""
+"""Reports of a run, for people and for programs; each format is a function that returns a
+string.
+"""
 
 from transexplain.registry import Registry
 

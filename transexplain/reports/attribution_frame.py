@@ -1,4 +1,4 @@
-"""Attributions as a table of pandas: a row for each word or patch, or for each attribution."""
+"""Attributions as a pandas table: a row for each word or patch, or for each attribution."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args

@@ -1,4 +1,4 @@
-"""One attribution as a notebook shows it: what was said, what speaks for it, and a legend."""
+"""One attribution as HTML for a notebook: the prediction, its heatmap, and a legend."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +80,7 @@ def _head(attribution: Attribution) -> str:
 
 
 def _legend(attribution: Attribution) -> Iterator[str]:
-    """What the colours mean, and how much the strongest of them stands for."""
+    """The legend: what the colours mean, and the value of the strongest."""
     name = escape(attribution.class_name)
     if attribution.relevance.min(initial=0.0) < 0.0:
         yield f"{_swatch(-1.0)} speaks against {name} {_swatch(1.0)} speaks for {name}; "

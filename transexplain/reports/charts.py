@@ -1,6 +1,4 @@
-"""Charts: a still picture as inline SVG for paper, and its specification for a browser that draws
-with Vega.
-"""
+"""Charts: inline SVG for print, and the specification that Vega draws in a browser."""
 
 import json
 import re
@@ -85,14 +83,14 @@ def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
 
 
 @unchecked
-def live_lines(series: Sequence[Series], *, x_title: str, y_title: str) -> dict[str, Any]:
+def interactive_lines(series: Sequence[Series], *, x_title: str, y_title: str) -> dict[str, Any]:
     """The same chart as a Vega-Lite specification that answers to a pointer and zooms.
 
     Its parameter `chosen` is the number of the line that stands out; -1: all alike.
     """
     import altair as alt
 
-    chart = _lines(series, x_title, y_title, live=True)
+    chart = _lines(series, x_title, y_title, interactive=True)
     return specification(chart.add_params(alt.param(name="chosen", value=-1), zoom()))
 
 
@@ -119,7 +117,7 @@ def specification(chart: "alt.LayerChart") -> dict[str, Any]:
 
 
 def zoom() -> "alt.Parameter":
-    """The gestures of a live chart: Ctrl and the wheel, dragging, a double click."""
+    """The gestures of a interactive chart: Ctrl and the wheel, dragging, a double click."""
     import altair as alt
 
     return alt.selection_interval(bind="scales", zoom=_WHEEL)
@@ -132,17 +130,17 @@ def sized(chart: "alt.LayerChart") -> "alt.LayerChart":
 
 
 def _lines(
-    series: Sequence[Series], x_title: str, y_title: str, *, live: bool = False
+    series: Sequence[Series], x_title: str, y_title: str, *, interactive: bool = False
 ) -> "alt.LayerChart":
     import altair as alt
 
     numbers = list(range(len(series)))
-    base = alt.Chart({"values": _values(series, live=live)}).encode(
+    base = alt.Chart({"values": _values(series, interactive=interactive)}).encode(
         x=alt.X(
             "x:Q",
             title=x_title,
             axis=alt.Axis(format=_format(x_title), tickCount=6),
-            scale=alt.Scale(padding=6) if live else alt.Undefined,  # room for clipped dots
+            scale=alt.Scale(padding=6) if interactive else alt.Undefined,  # room for clipped dots
         ),
         y=alt.Y(
             "y:Q", title=y_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False, padding=4)
@@ -154,11 +152,11 @@ def _lines(
         ),
     )
     dashes = alt.Scale(domain=numbers, range=[list(one.stroke.dash) for one in series])
-    strokes = base.mark_line(strokeWidth=2, aria=False, clip=live).encode(
+    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(
         strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)
     )
-    points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=live)
-    if not live:
+    points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=interactive)
+    if not interactive:
         return sized(strokes + points)
     apart = alt.condition("chosen < 0 || datum.line == chosen", alt.value(1), alt.value(0.15))
     reach = base.mark_point(filled=True, size=_REACH, opacity=0, aria=False, clip=True).encode(
@@ -171,9 +169,9 @@ def _lines(
     return sized(strokes.encode(opacity=apart) + points.encode(opacity=apart) + reach)
 
 
-def _values(series: Sequence[Series], *, live: bool) -> list[dict[str, Any]]:
+def _values(series: Sequence[Series], *, interactive: bool) -> list[dict[str, Any]]:
     return [
-        {"x": x, "y": y, "line": number} | ({"name": encodable(one.name)} if live else {})
+        {"x": x, "y": y, "line": number} | ({"name": encodable(one.name)} if interactive else {})
         for number, one in enumerate(series)
         for x, y in zip(one.x, one.y, strict=True)
     ]
@@ -229,7 +227,7 @@ def line_drawing(series: Sequence[Series], *, x_title: str, y_title: str, label:
     return Drawing(
         label=label,
         still=lines(series, x_title=x_title, y_title=y_title),
-        specification=live_lines(series, x_title=x_title, y_title=y_title),
+        specification=interactive_lines(series, x_title=x_title, y_title=y_title),
     )
 
 

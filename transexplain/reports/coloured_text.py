@@ -90,7 +90,7 @@ def token_ansi(
 
 
 def legend_ansi(palette: str = "blue-red") -> Text:
-    """What the colours of a terminal mean."""
+    """The legend of colours in a terminal."""
     shown = Text()
     shown.append(" raises ", _terminal_style(1.0, palette))
     shown.append(" the explained logit, ")

@@ -36,7 +36,7 @@ class Axis:
 
 
 def axis_of(rows: Sequence[GroupStatistic], practical: float) -> Axis:
-    """An axis on which the differences can be told apart; wider intervals get an arrow."""
+    """An axis on which the differences are distinguishable; wider intervals get an arrow."""
     differences = [abs(row.difference) for row in rows if row.difference is not None]
     ends = [abs(end) for row in rows for end in row.difference_interval or ()]
     reach = max([practical, *differences])
@@ -134,7 +134,7 @@ def _arrow(axis: Axis, end: float, y: float) -> str:
 
 
 def _row(content: str, label: str, name: str = "") -> Markup:
-    """A strip that tells its numbers under the pointer."""
+    """A strip that shows its numbers under the pointer."""
     return _svg(f"<title>{label}</title>{content}", label, name)
 
 

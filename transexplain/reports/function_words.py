@@ -1,4 +1,4 @@
-"""Words that say little by themselves: punctuation, and function words of English."""
+"""Recognises words that say little by themselves: punctuation, and function words of English."""
 
 import unicodedata
 

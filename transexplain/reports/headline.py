@@ -1,4 +1,4 @@
-"""The headline, which sections write together, and the verdict: the whole in one sentence."""
+"""The headline of a report, written by its sections, and the verdict in one sentence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,9 +9,9 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.cheap_and_exact import mixture_sentence
 from transexplain.reports.sections.group_answers import by_regions, by_verdict
 from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.reports.sections.untested import untested
 
 #: sections whose sentences open the headline, in this order; the others follow as on the page
@@ -33,9 +33,9 @@ _WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
 
 
 def verdict(summary: Summary) -> Statement:
-    """What somebody has to know who reads one sentence of the report."""
+    """The verdict in one sentence, for those who read nothing else."""
     if not summary.counts.done:
-        return Statement(kind="unknown", text="Nothing was explained, so nothing can be said.")
+        return Statement(kind="unknown", text="Nothing was explained, so there is no result.")
     doubts = " ".join(_doubts(summary))
     kind, found = _found(summary)
     if mixed := mixture_sentence(summary.mixed):
@@ -54,7 +54,7 @@ def _doubts(summary: Summary) -> Iterator[str]:
     if conservation is not None and conservation.above:
         yield "Do not rely on this audit: explanations do not add up to their logits."
     if sensitivity is not None and sensitivity.mean < HARDLY:
-        yield f"Read with care: {summary.audited.method} hardly tells classes apart here."
+        yield f"Read with care: {summary.audited.method} hardly distinguishes classes here."
     judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []
     if False in judged and True not in judged:
         yield f"Read with care: {summary.audited.method} does not beat a random ranking here."
@@ -87,7 +87,7 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
         return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
     if by["explained differently"]:
         names = named([one.group for one in by["explained differently"]])
-        return "fact", f"{text} Explained differently, which harms nobody by itself: {names}."
+        return "fact", f"{text} Explained differently, which does no harm by itself: {names}."
     return "clear", text
 
 
@@ -96,7 +96,7 @@ def _deed(groups: Groups) -> str:
 
 
 def caveats(summary: Summary) -> Iterator[str]:
-    """What keeps a verdict from being clear although no comparison differs."""
+    """The reasons why a verdict is not *clear* although no comparison differs."""
     counts, groups = summary.counts, summary.groups
     if counts.done < (1 - _FAILED) * counts.total:
         yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"

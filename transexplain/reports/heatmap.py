@@ -1,4 +1,4 @@
-"""Heatmaps: the only place that draws. Relevance is normalised here and nowhere before."""
+"""Draws heatmaps; the only module that normalises relevance."""
 
 import base64
 import io
@@ -326,7 +326,7 @@ def _coloured(
     """Colours (H, W, 3) in 0 to 255 and opacity (H, W) of shares in -1 to 1."""
     if not 0.0 <= alpha <= 1.0:
         raise ConfigurationError(f"alpha must lie between 0 and 1, not {alpha}")
-    # opacity says how strong; a pale colour besides would only lighten dark pictures
+    # opacity shows the strength; a pale colour would only lighten dark pictures
     deep = np.copysign(0.5 + 0.5 * np.abs(share), share)
     colours = table(palette)[np.rint((deep + 1.0) * 128).astype(np.intp)].astype(np.float64)
     return colours, alpha * np.abs(share)

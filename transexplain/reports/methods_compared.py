@@ -1,4 +1,4 @@
-"""One item as every method explains it: a page with a row for each method."""
+"""A page that shows one item as every method explains it, with a row for each method."""
 
 from collections.abc import Sequence
 from typing import Any

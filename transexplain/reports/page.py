@@ -1,5 +1,5 @@
-"""One page for every report: templates that escape every value, and what they call numbers, names
-and scripts by.
+"""The page template of all reports: templates escape every value; numbers, names and scripts have
+filters.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Numbers, names and verdicts as sentences and tables write them."""
+"""Writes numbers, names and verdicts as sentences and tables show them."""
 
 import html
 import math
@@ -25,7 +25,7 @@ _TONES: dict[Verdict, str] = {
 
 
 def tone(row: GroupStatistic) -> str:
-    """How a row's verdict is shown: `flagged`, `clear`, `open` or `unknown`."""
+    """The style of a row's verdict: `flagged`, `clear`, `open` or `unknown`."""
     return _TONES[row.verdict]
 
 
@@ -55,8 +55,8 @@ def power(value: float) -> str:
     return f"{digits.removesuffix('.0')}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
 
 
-def spoken(target: str, class_name: str, classes: Sequence[str]) -> str:
-    """A class as a sentence names it; a contrast of two classes as `a over b`."""
+def class_phrase(target: str, class_name: str, classes: Sequence[str]) -> str:
+    """The phrase for a class in a sentence; a contrast of two classes as `a over b`."""
     if target.startswith("contrast:"):
         for plus in classes:
             minus = class_name.removeprefix(f"{plus}-")
@@ -116,7 +116,7 @@ def approximation_sentences(found: Approximation) -> str:
 
 
 def sampled(found: Approximation) -> str:
-    """What of a specification would measure the explainer on the audit's own items."""
+    """The keys of a specification that would measure the explainer on the audit's own items."""
     return f"explain: {{method: learned, exact: {found.teacher}, exact_sample: {_SHARE:g}}}"
 
 
@@ -144,7 +144,7 @@ def spreadsheet_safe(cell: Any) -> Any:
 
 
 def markdown_text(text: str) -> str:
-    """`text` as Markdown shows it literally, on one line: no HTML, no marks, nobody notified."""
+    """`text` as Markdown shows it literally, on one line: no HTML, no marks, no notifications."""
     literal = _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
     return literal.replace("@", "@\N{WORD JOINER}")
 

@@ -1,4 +1,6 @@
-"""What goes along with a group whose outcomes differ although swapping its mention does nothing."""
+"""Finds words that occur with a group whose outcomes differ although swapping its mention has no
+effect.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -65,7 +67,7 @@ def proxies_of(
 
     The difference of the mean relevance between two sets of items is the sum over words of what
     each adds to an item of one set more than to one of the other: that is what words are ranked
-    by. Words of the lexicon are left out. It says what goes along with a group, not why.
+    by. Words of the lexicon are left out. It says what occurs together with a group, not why.
     """
     plan = run.plan
     if plan.model.modality != "text" or (plan.privacy and plan.privacy.store_text != "full"):
@@ -78,7 +80,7 @@ def proxies_of(
 
 
 def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
-    """The reasons of a verdict, and the words that go along with its group."""
+    """The reasons of a verdict, with the words that occur together with its group."""
     for proxies in found:
         if proxies.group == one.group and (named := _worth_naming(proxies.words)):
             words = ", ".join(
@@ -91,7 +93,7 @@ def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]
 
 
 def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
-    """The first two, without what adds next to nothing, by itself or beside the first."""
+    """The first two words, without those that add almost nothing."""
     least = max(_LEAST, _BESIDE * abs(words[0].difference)) if words else 0.0
     return [word for word in words[:2] if abs(word.difference) >= least]
 
@@ -119,7 +121,7 @@ def _of_group(
 
 
 def _wanted(one: GroupVerdict) -> float:
-    """1.0 where the group is answered so more often, -1.0 where less."""
+    """1.0 where the group gets the answer more often, -1.0 where less often."""
     return 1.0 if one.outcome is None or one.outcome.difference > 0 else -1.0
 
 

@@ -1,4 +1,4 @@
-"""Closed redaction: every field of every record has a rule, and a field without one is an error."""
+"""Redacts reports: every field of every record has a rule, and a field without one is an error."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +12,7 @@ Record = TypeVar("Record")
 
 
 def fewest_of(redact: bool, min_count: int | None) -> int | None:
-    """The items behind every row that `--redact` and `--min-count` ask for; None: no redaction.
+    """The least items behind a row, from `--redact` and `--min-count`; None: no redaction.
 
     Raises ConfigurationError for a `min_count` without `redact` or below 2.
     """
@@ -26,7 +26,7 @@ def fewest_of(redact: bool, min_count: int | None) -> int | None:
 
 
 def check_fewest(fewest: int) -> None:
-    """Raise ConfigurationError for a number of items that hides nobody."""
+    """Raise ConfigurationError for a least number of items that hides nothing."""
     if fewest < 2:
         raise ConfigurationError(f"--min-count {fewest} hides nobody; give at least 2")
 
@@ -122,7 +122,7 @@ def at_least(counted: str) -> Callable[[Any, int], bool]:
 
 
 def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
-    """Whatever keeps a redaction from being closed, one line each; none where it is.
+    """The fields without a redaction rule, one line each; empty where all have one.
 
     Every dataclass that `root` can hold needs rules, for exactly its fields, and a field of records
     must not simply be kept. What `empty` replaces is never published and is not looked into.

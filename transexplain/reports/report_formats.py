@@ -1,6 +1,4 @@
-"""The summary as one HTML file and as JSON, and the JSON Schemas of all reports, made from their
-records.
-"""
+"""Writes the summary as one HTML file and as JSON, and makes the JSON Schemas of all reports."""
 
 import json
 import math
@@ -15,7 +13,7 @@ from transexplain.reports import charts
 from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, script
-from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
@@ -89,7 +87,7 @@ _FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "
 
 
 def render_html(summary: Summary) -> str:
-    """One self-contained HTML page; pictures that can be opened are embedded."""
+    """One self-contained HTML page; pictures that can be read are embedded."""
     sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
     shown = [one for one in sections if one.present(summary)]
     drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}
@@ -105,7 +103,7 @@ def render_html(summary: Summary) -> str:
         bar=data_uri(colour_bar()),
         scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
         marks_css=marks_css(),
-        spoken=lambda target, name: spoken(target, name, summary.audited.classes),
+        class_phrase=lambda target, name: class_phrase(target, name, summary.audited.classes),
         noun=lambda count: things(summary.audited.modality, count),
     )
 

@@ -1,6 +1,6 @@
-"""What a report holds, the same for people and for programs: the records of its sections.
-`schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
-"""
+"""The record of a report: the records of all its sections.
+
+`schema_version` rises when a key changes its meaning or goes; new keys do not raise it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.reports.sections.gallery_items import Gallery
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.item_fates import Confusion, Counts
-from transexplain.reports.sections.manifest_in_short import Provenance
+from transexplain.reports.sections.manifest_section import Provenance
 from transexplain.reports.sections.measured_faithfulness import (
     ClassSensitivity,
     Conservation,

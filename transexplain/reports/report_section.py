@@ -1,4 +1,4 @@
-"""What a section of an audit's report is made of."""
+"""The base of a report's section: its data, template, sentences and redaction."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ def merged(db: Database, run_id: str) -> ShardAggregate:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the search for cycles: totals have none, and looking through them takes as long."""
+    """Without garbage collection: totals have no cycles, and the search for them is slow."""
     was = gc.isenabled()
     gc.disable()
     try:

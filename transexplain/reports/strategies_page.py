@@ -1,4 +1,4 @@
-"""Strategies as one HTML file that needs nothing but a browser, and as JSON."""
+"""Writes a strategies report as one HTML file that needs only a browser, and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.heatmap import colour_bar, data_uri, tile
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_formats import plain
 from transexplain.reports.sections.gallery_items import GalleryItem, Shown, show
 from transexplain.reports.strategies_report import (
@@ -45,7 +45,7 @@ def embedding(points: Sequence[Point]) -> Markup:
 
 def _dots(points: Sequence[Point], number: int, width: int) -> Markup:
     path = "".join("M{:.0f} {:.0f}h0".format(*_place(point.x, point.y)) for point in points)
-    # every second cluster has square dots: colour is not all that tells them apart
+    # every second cluster has square dots, so that colour is not the only difference
     cap = "round" if number % 2 else "square"
     return Markup('<path d="{}" stroke="{}" stroke-width="{}" stroke-linecap="{}"/>').format(
         path, colour(number), width if number % 2 else width - 1, cap
@@ -76,7 +76,7 @@ def spectrum(one: ClassStrategies) -> Markup:
 
 
 def render(report: StrategyReport) -> str:
-    """One self-contained HTML page; pictures that can be opened are embedded."""
+    """One self-contained HTML page; pictures that can be read are embedded."""
     found, explored = report.strategies, report.explored
     return page(
         "strategies.html.j2",
@@ -94,7 +94,7 @@ def render(report: StrategyReport) -> str:
         colour=colour,
         why=lambda cluster: suspicion(cluster, found.modality),
         bar=data_uri(colour_bar()),
-        spoken=lambda name: spoken(found.target, name, explored.classes),
+        class_phrase=lambda name: class_phrase(found.target, name, explored.classes),
         noun=lambda count: things(found.modality, count),
         percent=percent,
     )

@@ -1,4 +1,4 @@
-"""A discovery of strategies with everything that its page shows."""
+"""The record of a strategies report: clusters, examples, and the sentences about them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from transexplain.analysis.strategies.shortcuts import (
 from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.heatmap import grid_of
-from transexplain.reports.phrasing import named, spoken, things
+from transexplain.reports.phrasing import class_phrase, named, things
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.gallery_items import (
     CHARACTERS,
@@ -73,7 +73,7 @@ def _headline(found: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
     for one in clustered:
         for cluster in one.clusters:
             if cluster.suspicions:
-                name = spoken(found.target, one.class_name, classes)
+                name = class_phrase(found.target, one.class_name, classes)
                 suspected = suspicion(cluster, found.modality)
                 lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
                 if len(one.clusters) == 1:
@@ -93,7 +93,7 @@ def _counts(
     found: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
 ) -> Iterator[Statement]:
     def name(one: ClassStrategies) -> str:
-        return spoken(found.target, one.class_name, classes)
+        return class_phrase(found.target, one.class_name, classes)
 
     several = [one for one in clustered if len(one.clusters) > 1]
     if several:
@@ -109,13 +109,13 @@ def _counts(
     if drawn:
         yield Statement(
             kind="fact",
-            text=f"Drawn with seed {found.seed}, at most {found.sample:,} of a class: "
+            text=f"Sampled with seed {found.seed}, at most {found.sample:,} of a class: "
             + named([f"{name(one)} {one.sampled:,} of {one.items:,}" for one in drawn])
             + ".",
         )
     if found.omitted:
         count = f"{found.omitted} rarer {'class' if found.omitted == 1 else 'classes'}"
-        yield Statement(kind="fact", text=f"{count} not looked at; ask for one with --class.")
+        yield Statement(kind="fact", text=f"{count} not clustered; name one with --class.")
 
 
 def suspicion(cluster: Cluster, modality: str) -> str:

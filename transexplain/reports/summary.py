@@ -1,4 +1,4 @@
-"""A run in one record: everything its reports say."""
+"""Summarises a run in one record: everything that its reports show."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -22,18 +22,18 @@ from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Section, Source, merged, uncollected
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.audited_run import audited_of, notes
-from transexplain.reports.sections.cheap_and_exact import mixed_of
 from transexplain.reports.sections.class_views import views
 from transexplain.reports.sections.failed_items import failures
 from transexplain.reports.sections.gallery_items import collect
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import confusion, counts_of
-from transexplain.reports.sections.manifest_in_short import provenance_of
+from transexplain.reports.sections.manifest_section import provenance_of
 from transexplain.reports.sections.measured_faithfulness import (
     conservation_of,
     faithfulness,
     sensitivity_of,
 )
+from transexplain.reports.sections.mixed_section import mixed_of
 from transexplain.reports.sections.previous_run import compared
 from transexplain.reports.survey import choose, survey
 from transexplain.store import runs
@@ -103,7 +103,7 @@ def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Pre
 
 
 def _sections(source: Source) -> Iterator[tuple[str, Any]]:
-    """The records of the sections that are no fields of a summary."""
+    """The records of sections that are not fields of a summary."""
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
         found = section.collect(source) if section.collect else None
@@ -122,7 +122,7 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     """
     check_fewest(fewest)
     found = Redactor(rules=rules(), fewest=fewest).record(summary)
-    assert found is not None  # a summary stands whatever its items are
+    assert found is not None  # a summary is kept whatever its number of items
     return with_sentences(found)
 
 
@@ -142,7 +142,7 @@ def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
 
 
 _SUMMARY: Mapping[str, Rule] = {
-    # the sentences are made of what is left
+    # the sentences are made from the redacted summary
     "headline": empty(()),
     "verdict": empty(None),
     "sections": within,

@@ -1,4 +1,4 @@
-"""What all items of a run together say: counts, the colour scale, and the items worth showing."""
+"""Reads all items of a run once: counts, the colour scale, and the examples to show."""
 
 import heapq
 import math
@@ -72,7 +72,7 @@ class Survey:
 
 
 def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> Survey:
-    """What there is to say of a run whose merged totals are `total`, for a gallery of `places`.
+    """The survey of a run whose merged totals are `total`, for a gallery of `places`.
 
     Either way gives the same survey, bit for bit.
     """

@@ -1,4 +1,4 @@
-"""Tables: a column is a title and what it shows of a row; as CSV, as Markdown, heads in HTML."""
+"""Tables for reports: columns from records, written as CSV, Markdown or HTML."""
 
 import csv
 import html
@@ -111,8 +111,8 @@ _KNOWN: dict[type, Mapping[str, Way]] = {}
 def record_columns(record: type[Row], place: int | None = None) -> tuple[Column[Any], ...]:
     """The columns of a record (a dataclass); its cells are None where something is missing.
 
-    A pair of numbers becomes two columns, `_low` and `_high`; a record within is opened, its
-    columns behind its name; what is a collection is left out.
+    A pair of numbers becomes two columns, `_low` and `_high`; a nested record becomes
+    columns prefixed with its name; what is a collection is left out.
 
     Args:
         record: type of the rows.

@@ -1,4 +1,4 @@
-"""Relevance and positions of an item as bytes."""
+"""Encodes relevance and positions of an item as bytes."""
 
 import json
 import zlib
@@ -36,7 +36,7 @@ def encode(relevance: NDArray[np.floating[Any]], payload: Payload) -> EncodedRel
     """
     values = np.asarray(relevance, dtype=np.float64).ravel()
     largest = float(np.abs(values).max(initial=0.0))
-    # written so that NaN, for which every comparison is false, is refused too
+    # in this form NaN, for which every comparison is false, is refused too
     if not largest <= _LARGEST:
         raise ItemError("not-finite", "relevance is NaN, infinite or beyond float32")
     if payload == "float32":

@@ -21,7 +21,7 @@ from transexplain.parsing import refuse_depth
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what Python says of `what` into a DamagedRowError: the row is damaged, or not ours."""
+    """Turn Python's errors about `what` into a DamagedRowError: the row is damaged, or not ours."""
     try:
         yield
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error) as error:
@@ -151,7 +151,7 @@ def read_json(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return json.loads(text)  # says where, as of every other document
+        return json.loads(text)  # the error names the place, as for every other document
 
 
 def _dump(value: Any) -> str:

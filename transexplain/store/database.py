@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: its engine, its transactions and its errors."""
+"""One database, SQLite or PostgreSQL: its connections, its transactions and its errors."""
 
 import re
 import sqlite3
@@ -51,7 +51,7 @@ _NUMBERS = frozenset(
 class Database:
     """Connections to one store; one object per process, shared by its threads.
 
-    `url` is an SQLAlchemy URL of SQLite (a file) or PostgreSQL. Nothing is opened before the
+    `url` is an SQLAlchemy URL of SQLite (a file) or PostgreSQL. It connects at the
     first transaction. Raises ConfigurationError for a URL that names anything else.
     """
 
@@ -203,7 +203,7 @@ def _parse(url: str) -> URL:
 
 
 def _is_no_file(address: Address) -> bool:
-    """Whether SQLAlchemy finds more in a URL of SQLite than a path and options."""
+    """Whether a URL of SQLite has more than a path and options."""
     beside = address.place or address.user is not None
     fragment = address.fragment or ""
     return bool(beside) or "?" in fragment or bool(fragment and not address.path)
@@ -228,7 +228,7 @@ def _check_options(address: Address, known: Collection[str], what: str) -> None:
 
 @lru_cache(maxsize=1)
 def _libpq_options() -> frozenset[str]:
-    """What the client library of this machine takes."""
+    """The options that the client library of this machine knows."""
     import psycopg  # SQLite works without it
 
     found = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}

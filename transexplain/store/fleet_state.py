@@ -1,6 +1,4 @@
-"""The state of a whole fleet as SQL records it: runs, shards, workers, failures by kind, refused
-messages.
-"""
+"""The state of a fleet in SQL: runs, shards, workers, failures by kind, refused messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.leases import over
+from transexplain.store.leases import lease_expired
 from transexplain.store.runs import SHARD_STATES
 from transexplain.store.schema import dead_letter, item, run, shard
 
@@ -22,7 +20,7 @@ def add(db: Database, counts: Mapping[str, int]) -> None:
     """
     with db.begin() as connection:
         dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        for reason in sorted(counts):  # in one order, or two workers wait for each other
+        for reason in sorted(counts):  # in one order, or two workers would deadlock
             insert = dialect.insert(dead_letter).values(
                 reason=reason, messages=counts[reason], latest=DatabaseTime()
             )
@@ -82,7 +80,7 @@ def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
         .where(current)
         .group_by(shard.c.state)
     )
-    expired = select(func.count()).where(over())
+    expired = select(func.count()).where(lease_expired())
     with db.read() as connection:
         runs = {row.state: row.runs for row in connection.execute(by_state)}
         shards = connection.execute(by_shard).all()

@@ -1,5 +1,5 @@
-"""Leases on shards: when one is over, what its holder does with it, and what the death of a holder
-leaves behind.
+"""Leases on shards: renewed, given back, expired, and the result of an attempt that failed or
+died.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from transexplain.store.runs import Claim, finalise, require
 from transexplain.store.schema import run, shard
 from transexplain.types.observer import Caution
 
-#: an item that was alone in hand at the end of so many attempts is not tried again
+#: an item that ran alone at the end of so many attempts is not tried again
 LONE_DEATHS = 2
 Document = Mapping[str, Mapping[str, Any]]
 
@@ -21,7 +21,7 @@ Document = Mapping[str, Mapping[str, Any]]
 def after_death(
     document: Document | None, breadcrumb: Sequence[str] | None, cause: str
 ) -> tuple[Document | None, bool]:
-    """What is known once an attempt died with the items `breadcrumb` in hand; whether it is news.
+    """The knowledge after an attempt died with the items `breadcrumb`; and whether it is new.
 
     Every item can be news three times (in a batch, and alone twice), so that a shard cannot go
     on for ever by dying differently.
@@ -43,19 +43,19 @@ def after_death(
 
 
 def caution_of(document: Document | None) -> Caution:
-    """How the shard's next attempt has to go about it."""
+    """The caution for the shard's next attempt, from that knowledge."""
     if not document:
         return Caution()
     quarantined = dict(document["quarantined"])
     return Caution(alone=frozenset(document["deaths"]) - set(quarantined), quarantined=quarantined)
 
 
-def over() -> ColumnElement[bool]:
-    """Whether nobody holds a `running` shard any more."""
-    return and_(shard.c.state == "running", or_(shard.c.lease_until < DatabaseTime(), void()))
+def lease_expired() -> ColumnElement[bool]:
+    """Whether a shard is `running` with no valid lease."""
+    return and_(shard.c.state == "running", or_(shard.c.lease_until < DatabaseTime(), lease_void()))
 
 
-def void() -> ColumnElement[bool]:
+def lease_void() -> ColumnElement[bool]:
     """Whether the database's clock was set back by more than the lease's length since its renewal.
 
     Its length is what lies between the renewal and the end. A smaller step is not worth the work
@@ -83,7 +83,7 @@ def renew(
 
 
 def note(db: Database, claim: Claim, breadcrumb: Sequence[str]) -> bool:
-    """Write down the ids of the items in hand, for the case that they end the process.
+    """Record the ids of the items being computed, in case they end the process.
 
     False: the claim is void. PostgreSQL need not wait for its disk: where the server fails, too,
     only the breadcrumb is lost.
@@ -96,7 +96,7 @@ def note(db: Database, claim: Claim, breadcrumb: Sequence[str]) -> bool:
 
 
 def give_back(db: Database, claim: Claim) -> bool:
-    """Queue the shard again, as if it had not been claimed; False: it was not ours any more."""
+    """Queue the shard again, as if it had not been claimed; False: the claim was void."""
     with db.begin() as connection:
         given = connection.execute(
             held(claim).values(
@@ -137,7 +137,7 @@ def fail(db: Database, claim: Claim, message: str) -> str | None:
 
 
 def hang(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> str | None:
-    """Record that the attempt hung with the items `breadcrumb` in hand; returns as `fail`."""
+    """Record that the attempt hung while computing the items `breadcrumb`; returns as `fail`."""
     return _end(db, claim, breadcrumb, cause)
 
 
@@ -163,7 +163,7 @@ def holders(db: Database, run_id: str | None) -> list[str]:
     """Names of the workers that hold shards of a run, or, None, of any run that is running."""
     query = (
         select(shard.c.worker)
-        .where(shard.c.run_id.in_(_runs(run_id)), shard.c.state == "running", ~over())
+        .where(shard.c.run_id.in_(_runs(run_id)), shard.c.state == "running", ~lease_expired())
         .distinct()
         .order_by(shard.c.worker)
     )
@@ -190,7 +190,7 @@ def _ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
 
 
 def learned(row: RowMapping, breadcrumb: Sequence[str] | None, cause: str) -> dict[str, Any]:
-    """The columns that say what is known of a shard whose attempt ended so."""
+    """The columns with the knowledge about a shard whose attempt ended so."""
     suspects, progress = after_death(row["suspects"], breadcrumb, cause)
     fruitless = 0 if progress else row["fruitless"] + 1
     return {"fruitless": fruitless, "suspects": suspects, "error": cause}

@@ -1,6 +1,4 @@
-"""The items and explanations to look at first, by how strong or how wrong they are, found by
-index.
-"""
+"""Finds the strongest explanations and the most wrong answers of a run, by index."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Monthly partitions of results on PostgreSQL: made ahead of time, dropped as a whole.
+"""Monthly partitions of results on PostgreSQL: created ahead of time, dropped as a whole.
 
 A run's rows lie in the partition of the month that its id begins with (`202611`). Rows of a month
 that has none yet are taken by the default partition, so that a write is never refused.
@@ -21,7 +21,7 @@ from transexplain.store.schema import PARTITIONED
 #: less than the second after which PostgreSQL looks for a deadlock: it is ours to give way
 _LOCK_MILLISECONDS = 500
 _LOCK_TRIES = 60
-_MAINTENANCE_LOCK = 7_283_469_120_452  # any fixed number but that of upgrades
+_MAINTENANCE_LOCK = 7_283_469_120_452  # any fixed number other than that of upgrades
 Value = TypeVar("Value")
 
 
@@ -87,8 +87,8 @@ def maintain(db: Database, ahead: int = 3) -> list[Month]:
 def exclusively(db: Database, work: Callable[[Connection], Value]) -> Value:
     """What `work` returns in a transaction that has the tables of results for itself.
 
-    The locks are asked for with little patience, again and again: whoever waits for one holds up
-    every worker behind it. Raises DatabaseError where there was no gap.
+    Each attempt to lock waits only briefly and is repeated: a waiting lock blocks every worker
+    behind it. Raises DatabaseError where no attempt succeeds.
     """
     from psycopg.errors import DeadlockDetected, LockNotAvailable
 

@@ -1,4 +1,4 @@
-"""Reading results item by item, a page at a time: memory does not grow with the run."""
+"""Reads results item by item, a page at a time, so that memory does not grow with the run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def pages_of(
 
 
 def _after(key: _Key, last: tuple[int, ...], items: Sequence[int]) -> ColumnElement[bool]:
-    """What is left of `items` by name: PostgreSQL would read all rows of a run after `last`."""
+    """The remaining `items` by name: PostgreSQL would read all rows of a run after `last`."""
     later = key[0].in_([one for one in items if one > last[0]])
     if len(key) == 1:
         return later
@@ -128,8 +128,8 @@ def iter_attributions(
 ) -> Iterator[Attribution]:
     """Attributions as they were saved, relevance in float32, in the order of the dataset.
 
-    `item_ids` and `target` (as asked, e.g. `top:2`) narrow them; an id that has none is skipped.
-    Raises ConfigurationError for an unknown run.
+    `item_ids` and `target` (as requested, e.g. `top:2`) narrow them; an id without attributions is
+    skipped. Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
     query = (

@@ -1,4 +1,4 @@
-"""Runs and shards as they are written down, word for word: what a manifest and `verify` read."""
+"""Reads runs and shards exactly as stored, for manifests and for `verify`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def explained_rows(
 ) -> Iterator[tuple[int, str]]:
     """(row, item id) of every item that was explained, by row; of these `rows` alone if given.
 
-    Read as they are asked for, never all at once.
+    Read as the iterator advances, never all at once.
     """
     query = (
         select(item.c.index, item.c.item_id)

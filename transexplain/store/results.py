@@ -1,5 +1,5 @@
-"""A shard's result, written once however often the shard was delivered, and the digest of what was
-written.
+"""Writes a shard's result exactly once, however often the shard was delivered, with a digest
+of it.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]
             for row in rows:
                 copy.write_row([bind(row[name]) if bind else row[name] for name, bind in binders])
     except psycopg.Error as error:
-        # the driver was asked past SQLAlchemy; callers know only SQLAlchemy's errors
+        # COPY bypasses SQLAlchemy; callers know only SQLAlchemy's errors
         raise exc.DBAPIError.instance(
             f"COPY {table.name}", None, error, psycopg.Error, dialect=dialect
         ) from error
@@ -213,7 +213,7 @@ def _any_wrong(result: ShardResult) -> bool:
 
 
 def _forget(connection: Connection, claim: Claim) -> None:
-    """Delete what an earlier attempt left; what belongs to items goes with them."""
+    """Delete the rows of an earlier attempt; rows that belong to items go with them."""
     connection.execute(
         delete(item).where(
             item.c.run_id == claim.run_id,

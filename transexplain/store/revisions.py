@@ -1,6 +1,4 @@
-"""Which revision the tables are at, the way to the one that this package needs, and opening a
-database there.
-"""
+"""Opens a database at the revision that this package needs, and migrates it there."""
 
 import io
 from functools import cache

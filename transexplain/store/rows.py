@@ -1,4 +1,4 @@
-"""A shard's result as rows, checked before any transaction begins."""
+"""Turns a shard's result into rows, and checks them before any transaction begins."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Totals over a run that the database adds up itself: one row per group, never per item."""
+"""Totals over a run that the database computes: one row per group, never per item."""
 
 import re
 import zlib
@@ -159,7 +159,7 @@ def other_predictions(db: Database, before: str, after: str, *, same_data: bool)
         .where(new.c.run_id == after, new.c.error_kind.is_(None), old.c.error_kind.is_(None))
     )
     if not same_data:
-        query = query.where(old.c.text == new.c.text)  # never so where one is not stored
+        query = query.where(old.c.text == new.c.text)  # false where one is not stored
     with db.read() as connection:
         require(connection, before)
         require(connection, after)

@@ -75,7 +75,9 @@ class ConservationSummary:
     n: int
     max_relative_gap: float  #: largest |gap| / magnitude
     mean_relative_gap: float
-    above: int  #: ledgers whose relative gap is larger than the tolerance asked for; 0: none was
+    above: (
+        int  #: ledgers whose relative gap is above the requested tolerance; 0: none was requested
+    )
     worst_item: str  #: id of the item with the largest
     sums: Mapping[str, float]  #: ledger entry (inputs ... gap, magnitude) -> sum, in logits
     absolute: Mapping[str, float]  #: the same of absolute values
@@ -289,7 +291,7 @@ def finalise(db: Database, run_id: str) -> bool:
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
     """Whether a shard of the run is queued or running.
 
-    It is asked at every commit: one look into the index per state, for PostgreSQL would answer
+    It runs at every commit: one look into the index per state, because PostgreSQL would answer
     `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
     """
     return or_(

@@ -1,6 +1,4 @@
-"""Schedules: what is audited again and when, the one run that each of its fires makes, and the
-verdicts to post.
-"""
+"""Schedules: what is audited again and when, the run of each fire, and the verdicts to post."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,7 +21,7 @@ PostState = Literal["waiting", "posted", "failed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """A schedule as a person asks for it."""
+    """A schedule as a person requests it."""
 
     name: str
     cron: str  #: minute hour day month weekday
@@ -53,7 +51,7 @@ class Fire:
     created: float
     run_id: str | None  #: None: nothing had changed, or the run was deleted
     previous: str | None  #: the run to compare with
-    post: PostState | None  #: of the verdict; None: nobody asked for it
+    post: PostState | None  #: of the verdict; None: not requested
     post_attempts: int
     posted: float | None
     post_error: str | None  #: of the last attempt
@@ -183,7 +181,7 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
     None, with nothing written: the fire was made, superseded, paused or removed meanwhile.
     """
     with db.begin() as connection:
-        if not _settle(connection, due.name, at):
+        if not _take_fire(connection, due.name, at):
             return None
         run_id = runs.write(connection, *audit, previous)
         _record(connection, due, at, run_id, previous)
@@ -191,7 +189,7 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
 
 
 def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) -> str:
-    """Create a run outside the cadence, which goes on as it was; paused schedules may, too."""
+    """Create a run outside the cadence, which does not change; paused schedules may, too."""
     with db.begin() as connection:
         _require(connection, due.name)
         at = float(connection.execute(select(DatabaseTime())).scalar_one())
@@ -203,7 +201,7 @@ def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) ->
 def skip(db: Database, due: Schedule, at: float, previous: str) -> bool:
     """Record a fire that makes no run, because nothing changed; False: it was settled before."""
     with db.begin() as connection:
-        if not _settle(connection, due.name, at):
+        if not _take_fire(connection, due.name, at):
             return False
         _record(connection, due, at, None, previous)
         return True
@@ -228,8 +226,8 @@ def _rewind(db: Database) -> None:
         connection.execute(update(schedule).where(ahead).values(since=DatabaseTime()))
 
 
-def _settle(connection: Connection, name: str, at: float) -> bool:
-    """Take the fire; whoever asks second waits for the first one's commit and gets False.
+def _take_fire(connection: Connection, name: str, at: float) -> bool:
+    """Take the fire; a second caller waits for the first one's commit and gets False.
 
     So does who asks for one that was made before the clock was set back.
     """
@@ -283,7 +281,7 @@ _LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
 
 
 def claim(db: Database, seconds: float) -> Delivery | None:
-    """Take a verdict that nobody else posts, for `seconds`; counts as an attempt. None: no more.
+    """Take a verdict for `seconds`, so that no other process posts it; None: no more attempts.
 
     Only of runs that are over. A poster that dies leaves its verdict to the next after that time.
     """

@@ -69,7 +69,7 @@ shard = Table(
     Column("explained", Integer, nullable=False),  # items; progress needs no count over items
     Column("failed", Integer, nullable=False),  # items
     Column("fruitless", Integer, nullable=False, server_default="0"),  # attempts without progress
-    Column("breadcrumb", JsonText),  # ids of the items in hand
+    Column("breadcrumb", JsonText),  # ids of the items being computed
     Column("suspects", JsonText),  # see suspects.py
     Column("digest", Text),  # of what was saved, see shard_digests.py; NULL: nothing, or not taken
     Column("surroundings", JsonText, key="environment"),  # software and machine that saved it
@@ -121,7 +121,7 @@ attribution = Table(
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("item", Integer, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),  # order within the item, as asked
+    Column("ordinal", Integer, primary_key=True),  # order within the item, as requested
     Column("method", AnyText, nullable=False),
     Column("target", AnyText, nullable=False),
     Column("rank", Integer, nullable=False),
@@ -218,7 +218,7 @@ duty = Table(
     "duty",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("until", Double, nullable=False),  # nobody else takes it before
+    Column("until", Double, nullable=False),  # no other process takes it before
 )
 
 schedule = Table(
@@ -242,7 +242,7 @@ schedule_fire = Table(
     "schedule_fire",
     metadata,
     Column("schedule", Text, primary_key=True),
-    Column("at", Double, primary_key=True),  # one run per fire, whoever ticks
+    Column("at", Double, primary_key=True),  # one run per fire, whichever process ticks
     Column("created", Double, nullable=False),
     Column("run_id", Text),  # NULL: model and data were those of the run before
     Column("previous", Text),  # the run to compare with; it may be gone by then

@@ -1,4 +1,4 @@
-"""Which shards need a message, by what SQL knows; and the duty to look, one process at a time.
+"""Selects shards that need a message, and reserves periodic tasks for one process at a time.
 
 A message may be lost and may be sent twice; neither changes a result. `shard.hinted` remembers when
 the last one was sent, so that a top-up begins with those that have waited longest.
@@ -12,17 +12,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
-from transexplain.store.leases import over
+from transexplain.store.leases import lease_expired
 from transexplain.store.runs import unfinished
 from transexplain.store.schema import duty, run, shard
 
 _QUEUED = shard.c.state == "queued"
-_EXPIRED = over()
+_EXPIRED = lease_expired()
 _FREE = or_(_QUEUED, _EXPIRED)
 
 
-def take_duty(db: Database, name: str, seconds: float) -> bool:
-    """Have a duty for `seconds`; False: another process took it less than its seconds ago."""
+def take_task(db: Database, name: str, seconds: float) -> bool:
+    """Reserve a periodic task for `seconds`; False: another process took it less than that ago."""
     until = DatabaseTime() + seconds
     with db.begin() as connection:
         dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
@@ -47,7 +47,7 @@ def running(db: Database) -> list[str]:
 
 
 def waiting(db: Database, run_ids: Sequence[str], at_most: int) -> int:
-    """How many shards of these runs nobody holds, counted up to `at_most`."""
+    """How many shards of these runs are free, counted up to `at_most`."""
     free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
     with db.read() as connection:
         return int(connection.execute(select(func.count()).select_from(free)).scalar_one())
@@ -85,7 +85,7 @@ def _stale(patience: float) -> ColumnElement[bool]:
         shard.c.hinted.is_(None),
         shard.c.hinted <= DatabaseTime() - patience,
         shard.c.hinted > DatabaseTime(),  # the clock was set back
-        shard.c.hinted < shard.c.lease_until,  # that hint led to the claim that ran out
+        shard.c.hinted < shard.c.lease_until,  # that hint led to the expired claim
     )
 
 

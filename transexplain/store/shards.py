@@ -1,4 +1,4 @@
-"""Claims on shards: leases by the database's clock, fenced by a token that every claim raises."""
+"""Claims shards: leases by the database's clock, fenced by a token that every claim raises."""
 
 from collections.abc import Collection
 from typing import Any
@@ -25,10 +25,10 @@ from transexplain.store.leases import (
     held,
     holders,
     learned,
+    lease_expired,
+    lease_void,
     note,
-    over,
     renew,
-    void,
 )
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
@@ -74,7 +74,7 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
                 lease_until=None,
                 breadcrumb=None,
                 suspects=None,
-                explained=0,  # what is to be done again is not done: progress counts by this
+                explained=0,  # queued again, so not done: progress counts this column
                 failed=0,
             )
         )
@@ -174,11 +174,11 @@ def _shard(row: RowMapping) -> Shard:
 
 def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMapping | None:
     """A free shard's row, locked; PostgreSQL passes over rows that another claim has locked."""
-    query = select(shard, void().label("void")).where(shard.c.run_id == run_id)
+    query = select(shard, lease_void().label("void")).where(shard.c.run_id == run_id)
     if shard_index is not None:
         query = query.where(shard.c.index == shard_index)
     query = query.order_by(shard.c.attempt, shard.c.index).limit(1)
-    for free in (shard.c.state == "queued", over()):  # one at a time: each follows the index
+    for free in (shard.c.state == "queued", lease_expired()):  # each follows the index
         row = (
             connection.execute(query.where(free).with_for_update(skip_locked=True))
             .mappings()
@@ -190,8 +190,8 @@ def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMa
 
 
 def _knowledge(free: RowMapping) -> dict[str, Any]:
-    """The columns that say what is known of the shard, now that it is free."""
-    if free["state"] == "queued" or free["void"]:  # that the clock was set back is no death
+    """The columns with the knowledge about the shard, now that it is free."""
+    if free["state"] == "queued" or free["void"]:  # a clock set back is no death
         return {name: free[name] for name in ("fruitless", "suspects", "error")}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
@@ -227,7 +227,7 @@ def _mark_dead(connection: Connection, free: RowMapping, known: dict[str, Any]) 
 
 
 def _unchanged(free: RowMapping) -> Update:
-    """An update of this row that touches nothing if somebody claimed it since it was read."""
+    """An update of this row that has no effect if another process claimed it since it was read."""
     return update(shard).where(
         shard.c.run_id == free["run_id"],
         shard.c.index == free["index"],

@@ -1,4 +1,4 @@
-"""Upkeep of a database: its size, its vacuum, backups of an SQLite file, and the deletion of old
+"""Maintains a database: its size, its vacuum, backups of SQLite files, and the deletion of old
 runs.
 """
 
@@ -23,8 +23,8 @@ _IDS = 500  # of one statement: databases limit its parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Old:
-    """A run that may go."""
+class OldRun:
+    """A run that may be deleted."""
 
     id: str
     name: str
@@ -33,10 +33,10 @@ class Old:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pruned:
-    """What went."""
+class PruneResult:
+    """The deleted runs, months and bytes."""
 
-    runs: Sequence[Old] = field(default=())
+    runs: Sequence[OldRun] = field(default=())
     months: Sequence[Month] = field(default=())  #: whose partitions were dropped
     freed: int = 0  #: bytes that the dropped partitions had
 
@@ -46,7 +46,7 @@ class Pruned:
         return sum(one.items for one in self.runs)
 
 
-def old_runs(db: Database, older_than: float, keep_last: int = 0) -> list[Old]:
+def old_runs(db: Database, older_than: float, keep_last: int = 0) -> list[OldRun]:
     """Runs that are over for `older_than` seconds or more and that nothing needs, oldest first.
 
     Kept are the newest `keep_last` of each audit's name, and what schedules compare with or still
@@ -56,13 +56,13 @@ def old_runs(db: Database, older_than: float, keep_last: int = 0) -> list[Old]:
         return _old(connection, older_than, keep_last)
 
 
-def prune(db: Database, older_than: float, keep_last: int = 0) -> Pruned:
+def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
     """Delete the `old_runs`, and with PostgreSQL the partitions of months that become empty.
 
     What was interrupted goes on at the next call; a run is deleted as a whole or shows as
     cancelled. Raises ConfigurationError where PostgreSQL's role does not own the tables.
     """
-    gone: list[Old] = []
+    gone: list[OldRun] = []
     dropped: list[Month] = []
     freed = 0
     if partitions.supported(db):
@@ -78,10 +78,10 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> Pruned:
                 dropped.append(month)
                 freed += done.freed
     gone += [one for one in old_runs(db, older_than, keep_last) if _delete(db, one)]
-    return Pruned(runs=gone, months=dropped, freed=freed)
+    return PruneResult(runs=gone, months=dropped, freed=freed)
 
 
-def _old(connection: Connection, older_than: float, keep_last: int) -> list[Old]:
+def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldRun]:
     rank = func.row_number().over(
         partition_by=run.c.name, order_by=(run.c.created.desc(), run.c.id.desc())
     )
@@ -99,7 +99,7 @@ def _old(connection: Connection, older_than: float, keep_last: int) -> list[Old]
     found = connection.execute(query).all()
     items = _items(connection, [row.id for row in found])
     return [
-        Old(id=row.id, name=row.name, finished=row.finished, items=items.get(row.id, 0))
+        OldRun(id=row.id, name=row.name, finished=row.finished, items=items.get(row.id, 0))
         for row in found
     ]
 
@@ -152,10 +152,12 @@ def _ids(connection: Connection, month: Month) -> set[str]:
     return set(connection.execute(select(run.c.id).where(*inside)).scalars())
 
 
-def _drop_month(db: Database, month: Month, older_than: float, keep_last: int) -> Pruned | None:
+def _drop_month(
+    db: Database, month: Month, older_than: float, keep_last: int
+) -> PruneResult | None:
     """Drop a month's partitions and runs; None where one of its runs is needed by now."""
 
-    def work(connection: Connection) -> Pruned | None:
+    def work(connection: Connection) -> PruneResult | None:
         if month not in partitions.months(connection):  # another call was faster
             return None
         old = {one.id: one for one in _old(connection, older_than, keep_last)}
@@ -166,12 +168,12 @@ def _drop_month(db: Database, month: Month, older_than: float, keep_last: int) -
         inside = (run.c.id >= month.name, run.c.id < month.next.name)
         plan_for_any_run(connection)
         connection.execute(delete(run).where(*inside))
-        return Pruned(runs=[old[one] for one in sorted(ids)], months=[month], freed=freed)
+        return PruneResult(runs=[old[one] for one in sorted(ids)], months=[month], freed=freed)
 
     return partitions.exclusively(db, work)
 
 
-def _delete(db: Database, old: Old) -> bool:
+def _delete(db: Database, old: OldRun) -> bool:
     """Delete one run, its items in transactions of bounded size; False: it goes on or is gone."""
     with db.begin() as connection:
         taken = connection.execute(

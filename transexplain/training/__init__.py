@@ -14,7 +14,7 @@ def __getattr__(name: str) -> Any:
         from transexplain.registry import require
 
         require("ignite", "training")
-        from transexplain.training import course
+        from transexplain.training import training_runs
 
-        return getattr(course, name)
+        return getattr(training_runs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""Classifiers: a model read with a head for its classes, made ready for training, and saved."""
+"""Loads classifiers with a head for the classes of the data, prepares them for training, and saves
+them.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Labelled examples of a dataset: encoded, split, and in batches that a seed decides."""
+"""Labelled examples of a dataset: encoded, split, and in batches that the seed decides."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a fit minimises when an explainer is trained: alone, or together with its classifier."""
+"""Trains a learned explainer: after its classifier, or together with it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -327,7 +327,7 @@ def measured_on(validation: Examples, most: int) -> Iterator[ExampleBatch]:
 
 
 def _watched(training: Examples, observer: FitObserver) -> Iterator[ExampleBatch]:
-    """All examples in batches, as the observer hears and allows."""
+    """All examples in batches; the observer sees each and may stop."""
     steps = training.steps(_BATCH)
     for step, batch in enumerate(training.in_order(_BATCH), start=1):
         if observer.should_stop():

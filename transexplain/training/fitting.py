@@ -1,4 +1,4 @@
-"""Checkpoints as one safetensors file, written whole or not at all; never a pickle."""
+"""The training loop, and its checkpoints as single safetensors files."""
 
 import json
 import logging

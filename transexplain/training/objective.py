@@ -1,4 +1,4 @@
-"""What a fit minimises: the form of every objective, and that of a classifier."""
+"""The objective that a fit minimises: its interface, and that of a classifier."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Objective(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """JSON-able; what decides the losses, beside the module and the examples."""
+        """The JSON values that decide the losses, besides the module and the examples."""
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """All that is ever trained; a parameter is in one group at most."""
@@ -101,7 +101,7 @@ class ClassifierObjective:
         return {"loss": self.loss(logits, seen.labels)}
 
     def seen(self, batch: ExampleBatch) -> ExampleBatch:
-        """The batch as the model sees it in training: pictures changed where that was asked."""
+        """The batch as the model sees it in training: pictures augmented where requested."""
         if not self._optimisation.augment or self.model.modality != "image":
             return batch
         changed = replace(batch.batch, inputs=augmented(batch.batch.inputs))

@@ -1,4 +1,4 @@
-"""Which parameters are trained from which step on, and the steps of the optimiser."""
+"""The optimiser's steps: learning rates, and the step from which each parameter is trained."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Relevance of training examples by a method: the targets that an explainer learns."""
+"""Computes the relevance of training examples by a method: the targets of a learned explainer."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The plan of a training, and its result; no torch here."""
+"""The plan of a training, and its result; without torch."""
 
 import hashlib
 import json
@@ -100,7 +100,7 @@ class ExplainerPlan:
     """An explainer: taught by which method, of which form, and how long.
 
     `separate`: the classifier is trained first, or not at all, and then does not move; its
-    relevance is asked once. `joint`: both are trained together on cross-entropy plus `weight`
+    relevance is computed once. `joint`: both are trained together on cross-entropy plus `weight`
     times the explanation loss, and the relevance is that of the classifier as it is at each step.
     """
 
@@ -164,7 +164,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """What a training left behind."""
+    """The result of a training."""
 
     model: str  #: what `load_model` takes
     histories: tuple[Path, ...]  #: JSON; the same as CSV beside each
@@ -181,7 +181,7 @@ class Trained:
 
 
 class FitObserver(Protocol):
-    """Hears how a training goes on and may end it."""
+    """Receives the progress of a training and may end it."""
 
     def began(self, what: str) -> None:
         """A part of the training begins, such as `training the classifier`."""
@@ -197,7 +197,7 @@ class FitObserver(Protocol):
 
 
 class Unobserved:
-    """Hears nothing and never ends a fit."""
+    """Ignores all progress and never ends a fit."""
 
     def began(self, what: str) -> None:
         """Nothing."""

@@ -1,1 +1,1 @@
-"""The nouns of the software: frozen records with units."""
+"""The record types of the software: frozen, with units."""

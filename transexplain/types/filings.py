@@ -1,4 +1,6 @@
-"""What an audit is filed with: the harm that it looks for, and the categories of its people."""
+"""Records for filings: the harm that an audit looks for, and the columns with categories of
+people.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The nouns of group statistics: one comparison, how it was judged, and what else it hangs on."""
+"""Records of group statistics: one comparison, its verdict, and its robustness."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -75,7 +75,7 @@ class GroupStatistic:
     note: str = ""  #: why something is missing
     rank: float | None = None  #: in the item, 0 to 1, mean over entities; None: not measured
     quantiles: Quantiles | None = None  #: over mentions; None: not measured
-    background: Background | None = None  #: None: too few entities or words, or not asked
+    background: Background | None = None  #: None: too few entities or words, or not requested
 
     @property
     def flagged(self) -> bool:

@@ -1,4 +1,4 @@
-"""The nouns of one explanation: frozen records, no behaviour beyond what their fields imply.
+"""Records of one explanation: frozen, without behaviour beyond what their fields imply.
 
 Dimension letters everywhere: B items, T positions, L layers, H heads, D hidden, C classes.
 Arrays here are numpy; nothing in this module imports torch. What is audited and how is in
@@ -88,7 +88,7 @@ class ItemFailure:
 class Target:
     """What is explained, parsed against the model's class names but not yet against an item."""
 
-    spec: str  #: as asked, e.g. `top:2`; part of a result's key
+    spec: str  #: as requested, e.g. `top:2`; part of a result's key
     kind: TargetKind
     plus: tuple[int, ...] = ()  #: class indices with coefficient +1
     minus: tuple[int, ...] = ()  #: class indices with coefficient -1
@@ -199,7 +199,7 @@ class Attribution(_Pictured):
 
     item_id: str
     method: str
-    target: str  #: as asked
+    target: str  #: as requested
     rank: int
     class_index: int | None
     class_name: str
@@ -262,7 +262,7 @@ class Attribution(_Pictured):
 
     def plot(self, image: Any = None, **options: Any) -> Any:
         """Bars for words, or a picture under its heatmap; see `te.plot`."""
-        # by name, for drawing is far above records
+        # by name, because drawing is a higher layer than records
         return import_module("transexplain.reports.attribution_plot").plot(self, image, **options)
 
     def _repr_html_(self) -> str:
@@ -283,7 +283,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemOutcome:
-    """What the model said about one item; written once per item, whatever the targets."""
+    """The model's prediction for one item; written once per item, whatever the targets."""
 
     item_id: str
     index: int

@@ -1,4 +1,6 @@
-"""What is known of earlier attempts at a shard, and whom its computation reports to."""
+"""Progress reports and stop requests of a shard's computation, and the caution after earlier
+attempts.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ NO_CAUTION = Caution()
 
 
 class Observer(Protocol):
-    """What `audit.explain_shard` reports while it works, and the one question it puts: to stop?"""
+    """Receives the progress of `explain_shard`, and decides whether it should stop."""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch is about to be computed: the breadcrumb if the process dies in it."""

@@ -1,4 +1,4 @@
-"""The nouns of an audit: what is audited, how, and what one shard of it gives back."""
+"""Records of an audit: what is audited, how, and the result of one shard."""
 
 import hashlib
 import json
@@ -157,7 +157,7 @@ class Matching:
 class CheckPlan:
     """Which items that mention somebody are checked, and in which ways.
 
-    A mention is removed from each text that is drawn; the rest is asked for.
+    A mention is removed from each sampled text; the other checks are options.
     """
 
     share: float  #: of the rows that are drawn; those that mention nobody are passed over
@@ -233,10 +233,10 @@ class AuditPlan:
     labels_by_name: bool = False
     scenario: tuple[Scenario, ...] = ()  #: the harms that the audit looks for
     impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
-    batch_fixed: bool = False  #: the usual `batch_tokens` were asked for, on a card too
+    batch_fixed: bool = False  #: the usual `batch_tokens` were requested, on a GPU too
 
     def document(self) -> dict[str, Any]:
-        """As JSON values; without what is not asked and was not there before, so digests hold."""
+        """As JSON values; later fields only where they are set, so that old digests hold."""
         later = (
             *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
             *("labels_by_name", "scenario", "impact", "batch_fixed"),
@@ -254,7 +254,7 @@ class AuditPlan:
 
     @property
     def batch_budget(self) -> int | None:
-        """Positions per batch; None: the usual on a CPU, and what measuring finds on a card."""
+        """Positions per batch; None: the usual on a CPU, and what measuring finds on a GPU."""
         usual = self.batch_tokens == USUAL_BATCH and not self.batch_fixed
         return None if usual else self.batch_tokens
 

@@ -1,4 +1,4 @@
-"""The nouns of an evaluation: which explanations are measured, by what, and what came out."""
+"""Records of an evaluation: which explanations are measured, by which metrics, and their scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ class MetricScore:
 
     item_id: str
     method: str  #: label
-    target: str  #: as asked
+    target: str  #: as requested
     metric: str  #: label
     value: float | None  #: None: it could not be computed
     curve: tuple[float, ...] = ()  #: over the metric's axis

@@ -1,4 +1,4 @@
-"""What is explained: target specifications read against class names, then against an item.
+"""Targets: parses what to explain against class names, and resolves it for an item.
 
 A short form such as `contrast:a-b` is matched against the names that exist, so names may hold
 hyphens; more than one reading is an error. The mapping form always works. A class by itself, by
@@ -152,7 +152,7 @@ def short_form(spec: TargetLike, names: ClassNames) -> str:
 
 def _read(spec: TargetLike) -> tuple[str, str, Any]:
     """A target as text, its kind or first word, and what stands behind the colon."""
-    given: Any = spec  # of a caller whose types nobody checks
+    given: Any = spec  # a caller may pass any type
     if not isinstance(given, bool) and isinstance(given, Integral):
         spec = str(given)
     if not isinstance(spec, str | Mapping):

@@ -1,4 +1,4 @@
-"""The words of an explained text as stretches of its characters, with what each adds."""
+"""The words of an explained text as ranges of characters, with the relevance of each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

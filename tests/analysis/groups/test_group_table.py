@@ -1,4 +1,4 @@
-"""The group table: hand-worked rows, who is compared with whom, and what the verdicts hang on."""
+"""The group table: hand-worked rows, who is compared with whom, and what the verdicts depend on."""
 
 import random
 
@@ -36,7 +36,9 @@ def test_golden_row_by_hand() -> None:
     assert row.verdict == "difference"
     assert row.flagged
     assert row.reference == "all other groups"
-    assert row.note == "every entity is mentioned once: it cannot be told from its item"
+    assert (
+        row.note == "every entity is mentioned once: its effect cannot be separated from its item"
+    )
     assert rows["B"].difference == -3.0
 
 
@@ -207,7 +209,7 @@ def test_uneven_mentions_are_noted() -> None:
     assert rows["B"].note == ""
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_no_mentions_give_no_rows() -> None:
     assert group_table(EntityTotals(), Rules()) == []
     assert POSITIVE not in EntityTotals().strata
 

@@ -92,7 +92,7 @@ def test_an_effect_of_swapping_is_different_answers_whatever_else_is_found() -> 
     assert found.counterfactual is not None and found.outcome is not None
 
 
-def test_names_that_differ_by_luck_are_named_and_their_group_is_not_accused() -> None:
+def test_names_that_differ_by_chance_are_named_and_their_group_is_not_flagged() -> None:
     found = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -109,12 +109,12 @@ def test_rates_that_swapping_does_not_explain_are_different_outcomes() -> None:
     assert "impact ratio 0.20" in found.reasons[0]
     assert found.reasons[1].startswith("swapping its mentions does not explain it")
     assert "labels say so of 10.0 % and 50.0 %" in found.reasons[2]
-    without = judged((), proxy(), no_swaps="the model is not at hand")
+    without = judged((), proxy(), no_swaps="the model is not available")
     assert without.verdict == "different outcomes"
-    assert "not known: the model is not at hand" in without.reasons[1]
+    assert "not known: the model is not available" in without.reasons[1]
 
 
-def test_equivalent_needs_both_and_relevance_alone_accuses_nobody() -> None:
+def test_equivalent_needs_both_and_relevance_alone_flags_no_group() -> None:
     assert judged(swapped(0.0)).verdict == "equivalent"
     explained = judged(swapped(0.0), rows=[relevance("difference")])
     assert explained.verdict == "explained differently"
@@ -166,12 +166,12 @@ def test_four_names_are_enough_for_a_large_effect() -> None:
         (Found(mentions=100, most="Ann", most_share=0.42), "Ann is 42 % of its mentions"),
     ],
 )
-def test_what_was_not_seen_is_reported(found: Found, words: str) -> None:
+def test_limits_of_the_matching_are_reported(found: Found, words: str) -> None:
     assert words in judged(swapped(0.0), found=found).missing[0]
     assert not judged(swapped(0.0), found=Found(mentions=100, left_out=1)).missing
 
 
-def test_an_answer_is_its_own_mirror() -> None:
+def test_log_odds_are_the_logit_difference_to_the_other_classes() -> None:
     assert ANSWER.log_odds([0.5, 2.0]) == pytest.approx(1.5)
     three = Answer(name="a", plus=(0,), minus=(1, 2))
     odds = np.exp(1.0) / (np.exp(0.0) + np.exp(-1.0))

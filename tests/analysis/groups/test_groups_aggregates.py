@@ -157,7 +157,7 @@ def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> N
 
 
 @pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])
-def test_what_is_no_aggregate_has_no_version(content: object) -> None:
+def test_a_document_that_is_no_aggregate_has_no_version(content: object) -> None:
     with pytest.raises(ConfigurationError, match="are of version None"):
         merged_aggregates([content])
 

@@ -39,7 +39,7 @@ def group_table(
 
 @pytest.mark.shared
 @pytest.mark.exhaustive
-def test_statistics_do_not_hang_on_the_cut(shared_dir: Path, tmp_path: Path) -> None:
+def test_statistics_do_not_depend_on_how_shards_are_cut(shared_dir: Path, tmp_path: Path) -> None:
     whole = group_table(shared_dir, tmp_path / "whole", shards=1, processes=1)
     assert any(row.p is not None for row in whole)
     for shards, processes in ((7, 1), (50, 2)):

@@ -102,7 +102,7 @@ def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
 
 
 @pytest.mark.exhaustive
-def test_names_that_differ_by_luck_are_no_effect_of_their_group() -> None:
+def test_names_that_differ_by_chance_are_no_effect_of_their_group() -> None:
     """Six names a side with effects of their own: their means differ, their groups do not."""
     accused = differ = 0
     for seed in range(200):

@@ -1,4 +1,4 @@
-"""Names that are ordinary words: each cue alone, and texts in which a capital says nothing."""
+"""Names that are ordinary words: each cue alone, and texts whose capitals are no cue."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ def test_an_ambiguous_name_needs_a_cue(text: str, found: list[str]) -> None:
     assert kept(text) == found
 
 
-def test_what_is_left_out_is_reported() -> None:
+def test_matches_that_are_left_out_are_reported() -> None:
     found = Matcher([GROUP]).search("Will you come? Anna asks Will.")
     assert [match.start for match in found.dropped] == [0]
     assert [match.surface for match in found.kept] == ["Anna", "Will"]

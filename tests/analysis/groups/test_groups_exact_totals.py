@@ -48,7 +48,7 @@ def test_rows_of_two_lengths_are_refused() -> None:
         table([("a", 1.0, 1)]).add("a", [1])
 
 
-def test_what_is_not_finite_is_refused() -> None:
+def test_numbers_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="nan is not finite"):
         exact(math.nan)
 

@@ -54,7 +54,7 @@ def test_p_agrees_with_scipy_on_larger_groups() -> None:
     assert permutation_p(list(left), list(right)) == pytest.approx(reference.pvalue, abs=0.02)
 
 
-def test_p_does_not_hang_on_order_units_or_origin() -> None:
+def test_p_does_not_depend_on_order_units_or_origin() -> None:
     left, right = [1.0, 2.0, 4.0, 3.5, 0.2], [0.5, -1.0, 0.1, 2.2, -0.7, 0.9]
     p = permutation_p(left, right, seed=("a",))
     assert permutation_p(left[::-1], right[::-1], seed=("a",)) == p
@@ -91,7 +91,7 @@ def test_groups_of_a_large_pool_share_their_labellings(monkeypatch: pytest.Monke
     assert own != shared
 
 
-def test_orders_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutations_are_cached_up_to_a_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     made = resampling._ordered
     monkeypatch.setattr(
@@ -104,7 +104,7 @@ def test_orders_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resampling, "_KEPT", 2 * first.nbytes + 50)
     orders.of(599, 50)
     assert orders.of(600, 50) is first and drawn == [600, 599]
-    orders.of(598, 50)  # there is no room for a third: that asked for longest ago goes
+    orders.of(598, 50)  # there is no room for a third: the least recently used goes
     assert orders.of(600, 50) is first and drawn == [600, 599, 598]
     orders.of(599, 50)
     assert drawn == [600, 599, 598, 599]
@@ -138,7 +138,7 @@ def test_corrections_by_hand() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_no_correction_helps(p: list[float]) -> None:
+def test_no_adjustment_lowers_a_p(p: list[float]) -> None:
     for how in ("bh", "by", "holm"):
         found = adjusted(p, how)  # type: ignore[arg-type]
         assert all(a >= b - 1e-12 for a, b in zip(found, p, strict=True) if a is not None)

@@ -1,4 +1,4 @@
-"""Meetings of groups: by terms that several lexicons have, and by columns of whole items."""
+"""Intersections of groups: by terms that several lexicons have, and by columns of whole items."""
 
 from dataclasses import replace
 

@@ -57,7 +57,7 @@ def surfaces(terms: list[str], text: str) -> list[str]:
         (["👩\u200d🔬"], "a 👩\u200d🔬 here, 👩 there", ["👩\u200d🔬"]),
     ],
 )
-def test_what_is_found(terms: list[str], text: str, found: list[str] | None) -> None:
+def test_examples_of_found_terms(terms: list[str], text: str, found: list[str] | None) -> None:
     if found is None:  # every reading up to the last semicolon or comma, spelled out below
         found = {
             "New York": ["New\t \n York", "New\u00a0York"],

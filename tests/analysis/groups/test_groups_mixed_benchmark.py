@@ -1,4 +1,4 @@
-"""The benchmark of corrected group means, on made-up relevance."""
+"""The benchmark of corrected group means, on simulated relevance."""
 
 import json
 from pathlib import Path

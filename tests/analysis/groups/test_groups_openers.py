@@ -1,4 +1,4 @@
-"""A name that is an ordinary word and opens a sentence: what follows tells which of them it is."""
+"""A name that is an ordinary word and opens a sentence: the next words show which of them it is."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_a_sentence_about_nobody(text: str) -> None:
         ("Pride and Prejudice is a book.", False),
     ],
 )
-def test_what_only_one_kind_of_word_goes_on_with(text: str, printed: bool) -> None:
+def test_cues_after_each_kind_of_word(text: str, printed: bool) -> None:
     assert opens(text) is printed
 
 

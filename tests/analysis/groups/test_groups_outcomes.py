@@ -1,4 +1,4 @@
-"""Answers by whom items mention: counted exactly, compared with the right items."""
+"""Answers by the groups that items mention: counted exactly, compared with the right items."""
 
 from typing import Any
 

@@ -98,12 +98,12 @@ def test_five_entities_can_never_be_beyond_chance_and_the_note_says_so() -> None
 
 
 @pytest.mark.parametrize("entities", [6, 40])
-def test_a_model_that_did_not_move_is_equivalent(entities: int) -> None:
+def test_a_model_that_did_not_change_is_equivalent(entities: int) -> None:
     row = rows(totals_of({"g": moved("g", [0.0] * entities)}))["g"]
     assert (row.change, row.p, row.verdict) == (0.0, 1.0, "equivalent")
 
 
-def test_a_planted_change_is_found_and_an_innocent_group_is_left_alone() -> None:
+def test_a_planted_change_is_found_and_an_unchanged_group_is_not_flagged() -> None:
     random = np.random.default_rng(5)
     noise = {name: random.normal(0.0, 0.05, 30) for name in "ab"}
     found = rows(
@@ -124,7 +124,7 @@ def test_the_exact_p_is_the_share_of_all_signs(changes: list[int]) -> None:
     assert sign_flip_p(changes) == np.mean([one >= abs(sum(changes)) for one in sums])
 
 
-def test_p_is_that_of_scipy_and_does_not_hang_on_the_order() -> None:
+def test_p_is_that_of_scipy_and_does_not_depend_on_the_order() -> None:
     changes = np.random.default_rng(2).normal(0.3, 1.0, 12)
     theirs = permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=9999)
     assert sign_flip_p(changes) == pytest.approx(theirs.pvalue)

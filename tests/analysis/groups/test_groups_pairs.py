@@ -1,4 +1,4 @@
-"""Pairs of words that take each other's place: read, checked, and used by where a word stands."""
+"""Pairs of words that replace each other: read, checked, and used by the place of a word."""
 
 from pathlib import Path
 
@@ -99,7 +99,9 @@ def test_every_form_of_file(tmp_path: Path, name: str, text: str) -> None:
         ("p.txt", "he she", "a lexicon is one of"),
     ],
 )
-def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, printed: str) -> None:
+def test_files_without_pairs_are_refused(
+    tmp_path: Path, name: str, text: str, printed: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(LexiconError, match=printed):
         load_pairs(tmp_path / name)
@@ -116,7 +118,7 @@ def test_files_that_are_no_pairs(tmp_path: Path, name: str, text: str, printed: 
         ([("he", "she"), ("She", "he")], r"\[She, he\] is given twice"),
     ],
 )
-def test_pairs_that_cannot_be(pairs: list[tuple[str, str]], printed: str) -> None:
+def test_invalid_pairs_are_refused(pairs: list[tuple[str, str]], printed: str) -> None:
     groups = (*GENDER, EntityGroup(name="flower/red", terms=("Rose",)))
     with pytest.raises(LexiconError, match=printed):
         checked_pairs(pairs, groups)

@@ -18,7 +18,7 @@ def biased() -> dict[str, list[float]]:
     }
 
 
-def test_lots_find_nothing_where_the_groups_do_differ() -> None:
+def test_random_lexicons_find_nothing_where_the_groups_differ() -> None:
     totals = totals_of(biased())
     assert {row.group for row in group_table(totals, Rules()) if row.flagged} >= {"high", "low"}
     found = placebo(cells_of(totals), Rules(), draws=100)
@@ -27,7 +27,7 @@ def test_lots_find_nothing_where_the_groups_do_differ() -> None:
     assert found.differences <= 9
 
 
-def test_lots_are_the_same_for_the_same_seed() -> None:
+def test_random_lexicons_are_the_same_for_the_same_seed() -> None:
     cells = cells_of(totals_of(biased()))
     assert placebo(cells, Rules(), 5) == placebo(cells, Rules(), 5)
     assert placebo(cells, Rules(), 10) != placebo(cells, Rules(seed=1), 10)
@@ -41,7 +41,7 @@ def test_sizes_and_overlaps_stay() -> None:
     assert placebo([], Rules()).comparisons == 0
 
 
-def test_lots_are_drawn_within_families() -> None:
+def test_random_lexicons_are_drawn_within_families() -> None:
     """Between families far apart, lots would make groups of both and hide what the control sees."""
     draw = random.Random(4)
     groups = {

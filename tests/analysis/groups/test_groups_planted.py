@@ -1,4 +1,4 @@
-"""Planted differences: large ones are found, tiny ones are not, and nothing is made up."""
+"""Planted differences: large ones are found, tiny ones are not, and none is invented."""
 
 import random
 import time
@@ -50,7 +50,7 @@ def test_power_is_that_of_students_test() -> None:
 
 
 @pytest.mark.exhaustive
-def test_what_does_not_matter_is_not_found() -> None:
+def test_planted_differences_below_the_practical_limit_are_not_found() -> None:
     found = planted(cells({"A": 20, "B": 20}, 0.01), Rules(practical=1.0), 0.4)
     assert [one.found for one in found] == [0, 0, 0], "0.8 is certain, and below what matters"
 
@@ -81,7 +81,7 @@ def test_the_comparisons_are_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, float("nan"), float("inf")])
-def test_no_such_difference(bad: float) -> None:
+def test_planted_differences_must_be_positive(bad: float) -> None:
     with pytest.raises(ConfigurationError, match="positive number"):
         planted(cells({"A": 9, "B": 9}), Rules(), bad)
 

@@ -1,4 +1,4 @@
-"""A cheap method corrected by an exact sample: formulas against loops, and what they promise."""
+"""A cheap method corrected by an exact sample: formulas against loops, and coverage."""
 
 import json
 import math

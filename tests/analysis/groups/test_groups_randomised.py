@@ -39,7 +39,7 @@ def test_a_learnt_difference_does_not_survive() -> None:
     assert row.real.verdict == "difference" and row.real.sees_a_difference
 
 
-def test_what_the_words_bring_survives_with_its_sign() -> None:
+def test_a_difference_that_randomised_models_share_survives_with_its_sign() -> None:
     found = randomised_control(control(1.0, 0.7), Rules(reference="B"))
     assert found is not None
     assert (found.differences, found.randomised_differences) == (1, 1)
@@ -138,7 +138,7 @@ def part(
     )
     for place, (entity, flipped, change) in enumerate(removed):
         name = {"item_id": f"{number}-{place}", "target": "t", "class_name": "c", "group": "A"}
-        found.removals.append(
+        found.ablations.append(
             MentionAblation(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
         )
         found.observations.append(

@@ -46,7 +46,7 @@ def test_pieces_of_a_word_are_added_up_before_words_are_compared() -> None:
     assert at(one, 7, 10) == [1.0]  # the word is worth 1, not 5
 
 
-def test_no_other_word_no_rank() -> None:
+def test_a_mention_without_other_words_has_no_rank() -> None:
     one = text("Ann", [1.0])
     assert at(one, 0, 3) == [None]
     whole = mention_of_item(text("he is", [1.0, 2.0]), "column/x", "x")

@@ -52,7 +52,7 @@ def test_a_ratio_covers_what_it_should() -> None:
     assert ratio(alone(0, 10), alone(5, 10))[0] == 0.0
 
 
-def test_clusters_of_one_mind_count_once() -> None:
+def test_clusters_of_equal_answers_count_once() -> None:
     """Ten items that are all alike within each of 20 clusters tell as much as 20 items."""
     rows = [(f"author {n}", 10, 10 * (n % 2)) for n in range(20)]
     found = Share.of(rows)
@@ -64,12 +64,12 @@ def test_clusters_of_one_mind_count_once() -> None:
     assert high - low > 3 * (free_high - free_low)
 
 
-def test_clusters_that_agree_with_everybody_lose_nothing() -> None:
+def test_clusters_as_mixed_as_all_items_lose_nothing() -> None:
     found = Share.of([(f"author {n}", 10, 5) for n in range(20)])
     assert found is not None and found.effective == 200
 
 
-def test_nothing_varies_is_not_certainty() -> None:
+def test_shares_without_variance_keep_an_interval() -> None:
     found = Share.of([(f"author {n}", 10, 0) for n in range(20)])
     assert found is not None and found.effective == pytest.approx(20.0)
     assert found.interval()[1] > 0.1

@@ -1,4 +1,4 @@
-"""The ratio of two differences: formulas against plain ones, and what its interval promises."""
+"""The ratio of two differences: formulas against plain ones, and the coverage of its interval."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The same comparisons by a second lexicon: which entities meet which."""
+"""The same comparisons by a second lexicon: which entities are compared."""
 
 import pytest
 from entity_samples import totals_of
@@ -26,7 +26,7 @@ def named(name: str, values: list[float]) -> dict[str, list[float]]:
     return {f"{name}{i}": [value] for i, value in enumerate(values)}
 
 
-def test_its_groups_take_the_place_of_their_namesakes() -> None:
+def test_groups_of_the_second_lexicon_replace_groups_of_the_same_name() -> None:
     first = totals_of({"A": A, "B": B, "C": C})
     second = totals_of({"A": named("other", [v + 1 for v in A])})
     rows = table(first, second, ["A"])

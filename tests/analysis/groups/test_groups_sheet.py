@@ -96,7 +96,7 @@ def test_precision_with_the_score_interval() -> None:
         ("", "has no column 'group'"),
     ],
 )
-def test_what_is_no_checked_sheet_is_reported(tmp_path: Path, content: str, says: str) -> None:
+def test_an_invalid_sheet_is_reported(tmp_path: Path, content: str, says: str) -> None:
     path = tmp_path / "sheet.csv"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=says) as caught:

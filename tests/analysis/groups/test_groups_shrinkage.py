@@ -1,4 +1,4 @@
-"""Empirical Bayes: what is seen little is drawn to the middle, and intervals hold."""
+"""Empirical Bayes: rare entities are shrunk to the mean, and intervals cover."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_by_hand() -> None:
     assert found.high - found.mean == pytest.approx([1.959964 * variance**0.5] * 3, abs=1e-6)
 
 
-def test_no_spread_beyond_chance_draws_everything_to_the_centre() -> None:
+def test_without_spread_beyond_chance_all_means_shrink_to_the_centre() -> None:
     found = shrink([0.1, -0.1, 0.05], [1.0, 1.0, 4.0])
     assert found.spread == 0.0
     assert found.mean == pytest.approx([found.centre] * 3)

@@ -58,7 +58,7 @@ def test_a_split_is_one_family_of_its_own() -> None:
     assert all(row.adjusted_p == min(1.0, 2 * (row.p or 1.0)) for row in rows), "not of the split's"
 
 
-def test_what_has_one_part_is_not_compared_twice() -> None:
+def test_a_split_with_one_part_is_left_out() -> None:
     totals = totals_of({"A": UP, "B": DOWN}, Stratum("predicted", "yes", "yes"))
     totals_of({"A": UP, "B": DOWN}, Stratum("predicted", "no", "no"), totals)
     assert all_of(totals)[1] == {}

@@ -1,4 +1,4 @@
-"""A class that is given away by a mark in a corner: told where to look, the audit says which."""
+"""A class that a mark in a corner gives away: given the region, the audit finds the class."""
 
 import csv
 import json

@@ -68,7 +68,7 @@ def test_too_few_shared_pictures_are_suppressed() -> None:
     assert (found.p, found.verdict) == (None, "suppressed")
 
 
-def test_it_holds_its_level_and_so_does_its_placebo() -> None:
+def test_the_test_and_its_placebo_hold_their_level() -> None:
     rejected = sum((row(regions(0.0, 12, seed=seed)).p or 1.0) <= 0.05 for seed in range(200))
     assert 2 <= rejected <= 20  # 5 % of 200, 3.2 standard errors either way
     control = placebo(cells_of(regions(2.0)), RULES, draws=100)

@@ -241,7 +241,7 @@ PERSON = st.builds(
 
 
 @given(st.lists(PERSON, max_size=60), st.sampled_from([0.0, 0.02, 0.3]))
-def test_what_holds_for_any_people(items: list[Answered], least: float) -> None:
+def test_properties_of_ratios_hold_for_any_people(items: list[Answered], least: float) -> None:
     settings = {"ethnicity": "ethnicity", "unknown": ("unknown",), "exclude_below": least}
     found = impact(items, **settings)
     for table in found.tables:
@@ -290,7 +290,7 @@ def test_answers_are_classes_by_name_or_number_and_classifications() -> None:
     assert favourable_answers(plan_of("good", impact=None)) == ()
 
 
-def test_what_is_no_answer_is_refused() -> None:
+def test_unknown_favourable_answers_are_refused() -> None:
     with pytest.raises(TargetError, match="unknown class 'great'"):
         favourable_answers(plan_of("great"))
     own = (Classification(name="any", classes=("bad", "so-so", "good")),)

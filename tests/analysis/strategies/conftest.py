@@ -17,11 +17,11 @@ Audit = Callable[..., tuple[Database, str]]
 @pytest.fixture(scope="session")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audit]:
     """Runs a specification in this process: the store, and the run's id."""
-    with ExitStack() as opened:
+    with ExitStack() as stack:
 
         def audit(**keys: Any) -> tuple[Database, str]:
             folder = tmp_path_factory.mktemp("audited")
-            return opened.enter_context(audited_in(folder, **keys))
+            return stack.enter_context(audited_in(folder, **keys))
 
         yield audit
 

@@ -1,4 +1,4 @@
-"""From a stored run to its strategies: planted ones are found, and nothing hangs on the order."""
+"""From a stored run to its strategies: planted ones are found, whatever the order."""
 
 import json
 from collections.abc import Callable
@@ -85,7 +85,9 @@ def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-def test_neither_rows_nor_shards_decide_anything(db: Database, tmp_path: Path) -> None:
+def test_strategies_do_not_depend_on_the_order_of_rows_or_shards(
+    db: Database, tmp_path: Path
+) -> None:
     first = discover(db, picture_run(db))
     other = discover(db, picture_run(db, order=3, shard_size=41))
     assert other.classes == first.classes
@@ -135,7 +137,7 @@ def test_few_items_are_not_clustered(db: Database) -> None:
         discover(db, run, sample=23)
 
 
-def test_what_is_not_there_is_reported(db: Database) -> None:
+def test_unknown_targets_and_classes_are_reported(db: Database) -> None:
     run = picture_run(db)
     with pytest.raises(ConfigurationError, match="did not explain target 'all'; it has predicted"):
         discover(db, run, target="all")
@@ -202,12 +204,12 @@ def test_from_the_command_line_to_page_and_json(
 ) -> None:
     run = picture_run(db)
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'strategies.db'}")
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["strategies", run, "--report-dir", str(tmp_path / "out")], catch_exceptions=False
     )
-    assert said.exit_code == 0, said.output
-    assert "cat: cluster 2 of 2 looks like a shortcut. In its 40 pictures, " in said.output
-    assert "in the top left corner" in said.output
+    assert result.exit_code == 0, result.output
+    assert "cat: cluster 2 of 2 looks like a shortcut. In its 40 pictures, " in result.output
+    assert "in the top left corner" in result.output
     kinds = {path.suffix: path for path in (tmp_path / "out").iterdir()}
     assert set(kinds) == {".html", ".json"}
     printed = CliRunner().invoke(app, ["strategies", "--json", "--class", "dog"])

@@ -71,7 +71,7 @@ def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
         assert expected in text, expected
 
 
-def test_nothing_in_a_page_can_act_and_every_name_is_text(db: Database) -> None:
+def test_no_name_in_a_page_becomes_markup_or_script(db: Database) -> None:
     document = render(report(db, text_run(db, attack=ATTACK)))
     shown = Visible(document)
     assert "<script" not in document

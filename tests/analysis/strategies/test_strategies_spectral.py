@@ -63,7 +63,7 @@ def test_eigenvalues_equal_those_of_the_whole_matrix(distance: float) -> None:
     assert spectral.eigenvalues(graph, 8) == pytest.approx(whole, abs=1e-9)
 
 
-def test_the_order_of_points_decides_nothing() -> None:
+def test_clusters_do_not_depend_on_the_order_of_points() -> None:
     points, _ = blobs((60, 40, 25), 7.0, seed=2)
     order = np.random.default_rng(0).permutation(len(points))
     first, other = spectral.cluster(points), spectral.cluster(points[order])
@@ -76,13 +76,13 @@ def test_clusters_are_numbered_by_size() -> None:
     assert spectral.ranked(labels).tolist() == [1, 1, 0, 0, 0, 2, 2, 3]
 
 
-def test_halves_of_noise_do_not_come_again() -> None:
+def test_clusters_of_noise_are_not_stable() -> None:
     points = np.random.default_rng(3).standard_normal((120, 12))
     labels = spectral.assign(spectral.affinity(points), 3)
     assert spectral.stability(points, labels, 3, seed=0) < 0.5
 
 
-def test_a_split_that_does_not_come_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unstable_split_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def halved(points: np.ndarray, *, seed: int) -> spectral.Clustering:
         labels = np.arange(len(points)) % 2
         values = np.array([0.0, 0.1, 0.9])

@@ -35,7 +35,7 @@ def test_the_largest_change_by_hand(model: LoadedModel) -> None:
     assert scored.value == pytest.approx(1)
 
 
-def test_what_cannot_be_measured_has_a_reason(model: LoadedModel) -> None:
+def test_items_that_cannot_be_measured_have_a_reason(model: LoadedModel) -> None:
     bench = ScriptedBench(model, [[[1.0, 2.0], [1.0, 1.0]], [[1.0, 2.0], "it failed"]])
     cases = [case_of([1, 2]), case_of([0, 0]), case_of([1, 1])]
     found = max_sensitivity(bench, cases, samples=2)
@@ -44,7 +44,7 @@ def test_what_cannot_be_measured_has_a_reason(model: LoadedModel) -> None:
         (None, "no position has any relevance"),
         (None, "input 2 nearby: it failed"),
     ]
-    assert max_sensitivity(bench, [case_of([0, 0])])[0].value is None, "nothing is asked"
+    assert max_sensitivity(bench, [case_of([0, 0])])[0].value is None, "nothing is computed"
 
 
 @pytest.mark.parametrize(

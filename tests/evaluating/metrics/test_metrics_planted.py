@@ -1,4 +1,4 @@
-"""Models whose evidence is known: what people mark is what decides."""
+"""Models whose evidence is known: the rationale is what the model uses."""
 
 from collections import defaultdict
 from typing import Any

@@ -37,7 +37,7 @@ def test_the_curve_of_sizes(model: LoadedModel) -> None:
     assert scored.curve == pytest.approx((1, 1, 0, -1))
 
 
-def test_what_cannot_be_ranked_or_explained_has_a_reason(model: LoadedModel) -> None:
+def test_items_that_cannot_be_ranked_or_explained_have_a_reason(model: LoadedModel) -> None:
     failing = [[[2.0, 1.0], "the model failed"] for _ in range(4)]
     bench = ScriptedBench(model, failing)
     cases = [case_of(values) for values in ([1, 2], [3, 3], [1], [4, 5])]

@@ -100,7 +100,7 @@ def test_iou_f1_of_passages() -> None:
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_what_cannot_be_measured(metric) -> None:
+def test_items_that_cannot_be_measured(metric) -> None:
     relevance = list(np.arange(20.0))
     for case in (text_case(relevance), text_case(relevance, marked=False), text_case([])):
         found = metric(case)
@@ -108,7 +108,7 @@ def test_what_cannot_be_measured(metric) -> None:
         assert found.reason == "no token that the model saw is marked"
 
 
-def test_what_would_be_right_anyway() -> None:
+def test_metrics_without_information_are_not_measured() -> None:
     case = text_case([1, 2, 3], *spans((0, 3)))
     assert rationale_auprc(case).reason == "every token is marked: any order is right"
     assert token_f1(case).reason == "3 tokens: the first 10 are all of them"

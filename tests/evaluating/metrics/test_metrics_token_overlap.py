@@ -87,7 +87,7 @@ def test_the_lists_by_hand() -> None:
     assert lists == {"A": ["oil", "deal", "bank"], "B": ["game", "bank", "deal"]}
     found = overlap(details)
     assert found.detail == lists
-    # three words each, two in common, at every number of words asked for
+    # three words each, two in common, at every requested number of words
     assert found.curve == pytest.approx((2 / 3,) * len(COUNTS))
     assert found.value == pytest.approx(2 / 3)
     assert overlap(details[::-1]) == found

@@ -1,4 +1,4 @@
-"""Redacted exports: nothing that an item said, nothing that rests on few, or a clear refusal."""
+"""Redacted exports: no content of items, no number of few items, or a clear refusal."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import ANNS, BOBS, explained_text, stored_run
-from test_exports_trackers import Told, fake_mlflow, fake_wandb
+from test_exports_trackers import Logged, fake_mlflow, fake_wandb
 from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
@@ -60,7 +60,7 @@ def everything(folder: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("form", [f for f in EXPORTS if f not in ("schema", *TRACKERS)])
-def test_no_export_tells_a_secret(db: Database, tmp_path: Path, form: str) -> None:
+def test_no_export_reveals_a_secret(db: Database, tmp_path: Path, form: str) -> None:
     run_id, folder = secret_run(db), tmp_path / "out"
     place = folder / ("run" if form == "csv" else f"run.{form}")
     reported = FILES if form in FILES else ()
@@ -77,7 +77,7 @@ def test_no_export_tells_a_secret(db: Database, tmp_path: Path, form: str) -> No
 def test_trackers_are_given_no_secret(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
 ) -> None:
-    run_id, reported = secret_run(db), Told()
+    run_id, reported = secret_run(db), Logged()
     monkeypatch.setitem(sys.modules, name, fake(reported))
     export(db, run_id, name, None)
     assert SECRET in "".join(reported.files.values())
@@ -109,7 +109,7 @@ def test_rows_keep_their_numbers_and_nothing_else(db: Database, tmp_path: Path, 
         assert row["logit"] == one.logit
 
 
-def test_tables_tell_only_what_enough_items_share(db: Database, tmp_path: Path) -> None:
+def test_tables_show_only_values_that_enough_items_share(db: Database, tmp_path: Path) -> None:
     run_id = secret_run(db)
     export(db, run_id, "csv", tmp_path / "all")
     export(db, run_id, "csv", tmp_path / "few", redact=True, min_count=4)
@@ -152,7 +152,7 @@ def refused(
     assert not (folder / "out").exists()
 
 
-def test_what_redacting_cannot_mean_is_refused(db: Database, tmp_path: Path) -> None:
+def test_redactions_without_a_meaning_are_refused(db: Database, tmp_path: Path) -> None:
     run_id = secret_run(db)
     refused(db, run_id, "schema", tmp_path, "nothing of the data", redact=True)
     refused(db, run_id, "csv", tmp_path, "hides nobody", redact=True, min_count=1)

@@ -46,7 +46,7 @@ def test_what_the_data_says_is_neither_markup_nor_html(db: Database, form: str) 
 
 
 def test_the_comment_says_differences_changes_and_failures(db: Database) -> None:
-    innocent = stored_run(
+    unbiased = stored_run(
         db,
         [
             explained_text(number, f"{BOBS[number % 6]} was good", "positive")
@@ -54,11 +54,11 @@ def test_the_comment_says_differences_changes_and_failures(db: Database) -> None
         ],
         groups=[EntityGroup(name="bobs", terms=BOBS)],
     )
-    text = markdown.render(summarise(db, biased_run(db, previous=innocent)))
+    text = markdown.render(summarise(db, biased_run(db, previous=unbiased)))
     assert "2 groups: 2 different answers." in text
     assert "| anns | all other groups | different answers | positive | 66.7" in text
     assert "| anns | positive | all other groups | +0.490 | 0.49 to 0.49 | p = 0.003 | 6 |" in text
-    assert f"### Compared with run {innocent}" in text
+    assert f"### Compared with run {unbiased}" in text
     assert "| anns | positive | newly flagged | not known | +0.490 |" in text
     assert "| empty-text | 1 | row-36 | the text is empty |" in text
     assert "mentions of anns" not in text, "the table says it with more numbers"

@@ -18,8 +18,8 @@ from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 
 
-class Told:
-    """What a tracker was given."""
+class Logged:
+    """The parameters, metrics and files that a tracker received."""
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
@@ -34,7 +34,7 @@ class Told:
         }
 
 
-def fake_mlflow(reported: Told) -> ModuleType:
+def fake_mlflow(reported: Logged) -> ModuleType:
     """The functions of MLflow that are used, with its parameters' names."""
     module: Any = ModuleType("mlflow")
 
@@ -50,7 +50,7 @@ def fake_mlflow(reported: Told) -> ModuleType:
     return module  # type: ignore[no-any-return]
 
 
-def fake_wandb(reported: Told) -> ModuleType:
+def fake_wandb(reported: Logged) -> ModuleType:
     """The functions of W&B that are used, with its parameters' names."""
     module: Any = ModuleType("wandb")
 
@@ -78,7 +78,7 @@ def fake_wandb(reported: Told) -> ModuleType:
 def test_parameters_metrics_and_files(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str, fake: Any
 ) -> None:
-    reported, run_id = Told(), biased_run(db)
+    reported, run_id = Logged(), biased_run(db)
     monkeypatch.setitem(sys.modules, name, fake(reported))
     printed = export(db, run_id, name, None)
     assert printed is not None and run_id in printed and "there" in printed

@@ -1,4 +1,4 @@
-"""The JSON of a shard's aggregate, part by part: what a database row must hold to be read."""
+"""Checks the JSON of a shard's aggregate: what a row of the database must hold to be read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _EntityRow = Annotated[list[int], Meta(min_length=9, max_length=11)]  #: 9 befor
 
 
 class _Of(Struct, forbid_unknown_fields=True):
-    """What belongs to an explained class of a target."""
+    """The part of a total that belongs to one target and class."""
 
     target: str
     class_name: str
@@ -169,7 +169,7 @@ class _Seen(Struct):
 
 
 class _Aggregate(Struct):
-    """All of it; what has a default was not in every version."""
+    """The whole aggregate; fields with a default are missing in older versions."""
 
     items: _Count
     truncated: _Count

@@ -1,4 +1,4 @@
-"""What a model's answer is, in its own units: the log-odds and the probability of some classes.
+"""A model's answer about a target: its log-odds and its probability.
 
 A logit by itself can be moved together with all others without any effect on the answer; log-odds
 against the other classes cannot. For two classes they are the difference of the two logits.
@@ -21,7 +21,7 @@ MOST = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """Some classes against some others; an item is *selected* where one of the first is predicted.
+    """Some classes against others; an item is *selected* where one of the first is predicted.
 
     A head with a single logit has no other classes: its logit is the log-odds already.
     """

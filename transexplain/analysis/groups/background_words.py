@@ -1,4 +1,4 @@
-"""Words of no group that are as frequent as its entities: does the group differ from them?
+"""Compares a group with words of no group that are as frequent as its entities.
 
 How much relevance a word carries depends on how frequent it is, whatever it names. Each entity is
 compared with the mean of the words that are in half to twice as many documents; a group's

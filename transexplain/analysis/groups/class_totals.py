@@ -1,5 +1,5 @@
-"""Exact totals over all attributions of a class: mean heatmaps, relevance by place in the text,
-logits and the gaps of ledgers.
+"""Exact totals over all attributions of a class: mean heatmaps, relevance by position in the text,
+logits and ledger gaps.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What another name does to the answer: the same text with names of two groups in one place.
+"""The effect of a name on the answer: the same text with names of two groups in one place.
 
 Every observation is an answer to a text with some name in the place of a mention, the text's own
 name among them. A text in which names of a group and of its reference were put is compared with
@@ -109,7 +109,7 @@ def counterfactual_table(
     references: Mapping[str, Reference],
     practical: Practical,
 ) -> list[Counterfactual]:
-    """One row per group, answer and stratum; a group whose names were never put in has none."""
+    """One row per group, answer and stratum; a group without swapped names has none."""
     by_document: dict[str, list[Observation]] = {}
     for one in sorted(observations):
         by_document.setdefault(one.document, []).append(one)
@@ -339,7 +339,7 @@ class _Compared:
         return iter(sides)
 
     def _examples(self, values: _Floats) -> tuple[Change, ...]:
-        """The widest change of every text from a name of the group to one of its reference."""
+        """The largest change of every text from a name of the group to one of its reference."""
         widest: dict[int, Change] = {}
         for mine in np.flatnonzero(self.left):
             place = int(self.text[mine])
@@ -357,7 +357,7 @@ class _Compared:
 
 
 def _p(like: Estimate, these: Estimate, limit: float) -> float:
-    """Of one of two: these names' effect is within `limit`; names like them have none.
+    """The larger p of two tests: these names' effect is within `limit`, names like them have none.
 
     Each has its own test, and the larger p is that of both (an intersection-union test, Berger
     1982). So the size of an effect is that of the names of the lexicon, which are known, and
@@ -374,7 +374,7 @@ def numbered(keys: Iterable[Any]) -> tuple[_Ints, list[Any]]:
 
 
 def _squares(parts: _Floats, places: _Ints) -> float:
-    """The sum over places of the squared sum of their parts."""
+    """The sum over indices of the squared sum of their parts."""
     _, dense = np.unique(places, return_inverse=True)
     return float((np.bincount(dense, parts) ** 2).sum())
 

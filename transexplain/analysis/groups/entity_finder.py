@@ -1,4 +1,4 @@
-"""All entities in an item: of the lexicon, of the data's own marks and columns, and of crossed
+"""Finds all entities in an item: those of the lexicon, of the data's marks and columns, and crossed
 groups.
 """
 

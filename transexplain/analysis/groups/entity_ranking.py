@@ -1,4 +1,4 @@
-"""Ranking entities without being led by those that were seen twice: empirical Bayes."""
+"""Ranks entities by means that are shrunk towards their group (empirical Bayes)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shrunken:
-    """Entities' mean relevance, shrunk towards the mean of all: the fewer mentions, the more."""
+    """Means of entities, shrunk towards the mean of all; more where there are fewer mentions."""
 
     mean: _Array  #: (entities,), posterior means, in the unit of what was given
     low: _Array  #: (entities,), 95 % intervals
@@ -73,7 +73,7 @@ def mean_variances(
 
 
 def _paule_mandel(x: _Array, v: _Array) -> float:
-    """The variance between entities at which the weighted squares are what they should be."""
+    """The variance between entities at which the weighted squares have their expected sum."""
 
     def excess(between: float) -> float:
         weights = 1.0 / (v + between)

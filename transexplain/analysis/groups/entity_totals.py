@@ -1,4 +1,6 @@
-"""One entity's totals in plain numbers, as the statistics read them."""
+"""Totals of relevance by entity and class, exact and mergeable, and the rows that statistics
+read.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,6 @@
-"""An interval that also counts documents: mentions in one text share more than their names."""
+"""Cells of the group table: the entities and documents of one group or its reference in one class,
+and intervals that are clustered by both.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,13 +32,13 @@ class Reference:
 
 
 def family(group: str) -> str:
-    """What stands before the first slash of a group's name; empty without a slash."""
+    """The part of a group's name before its first slash; empty without a slash."""
     before, slash, _ = group.partition("/")
     return before if slash else ""
 
 
 def references_of(reference: PlanReference, names: Iterable[str]) -> dict[str, Reference]:
-    """The reference of every group, by its name.
+    """The reference of every group, by the group's name.
 
     One group is the reference of all, whatever their family. A mapping names the reference of
     some families. Else a group is compared with all others of its family, and one that is alone
@@ -136,7 +138,7 @@ class _Side:
         return self.weight**2 * sums * len(self.rows) / (len(self.rows) - 1)
 
     def meeting(self) -> float:
-        """The variance between an entity's documents, with the smaller of both factors."""
+        """The variance of entity and document together, with the smaller factor of both."""
         units = max(len(self.rows), self.documents)
         return (
             self.weight**2
@@ -213,7 +215,7 @@ class Cell:
 
     @property
     def unit(self) -> str:
-        """What an item counts as by itself or with others."""
+        """The name of the unit of an item: its document, or its cluster."""
         return "cluster" if self.clusters else "document"
 
 
@@ -254,7 +256,7 @@ def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
 
 
 def quantiles_of(histogram: Histogram) -> Quantiles:
-    """What a box plot shows of a histogram."""
+    """The quantiles of a histogram that a box plot shows."""
     quantile = histogram.quantile
     return Quantiles(
         low=quantile(0.05),

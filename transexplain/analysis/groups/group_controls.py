@@ -1,6 +1,4 @@
-"""Controls of the group table: lexicons of random words, a second lexicon, and a bias that is
-planted.
-"""
+"""Controls of the group table: lexicons of random words, a second lexicon, and a planted bias."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +33,7 @@ _PERMUTATIONS = 999
 class Placebo:
     """The group table's verdicts on lexicons without any meaning."""
 
-    lexicons: int  #: how often the entities were dealt out to the groups again
+    lexicons: int  #: how often the entities were assigned to groups at random
     comparisons: int  #: tested, over all of them
     below: int  #: with a raw p of at most 5 %; one in twenty is what chance gives
     differences: int  #: with the verdict *difference*
@@ -67,7 +65,7 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
                 groups.setdefault(row.entity, set()).add(group)
     random = generator("placebo", seed, draw)
     dealt: dict[str, list[str]] = {}
-    for names in _alike(groups):
+    for names in _exchangeable(groups):
         order = random.permutation(len(names))
         dealt |= {
             one: sorted(groups[names[place]]) for one, place in zip(names, order, strict=True)
@@ -81,8 +79,8 @@ def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
         yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
-def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """The entities that may change places: those in groups of the same families; names sorted."""
+def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Entities that may swap groups: those in groups of the same families; names sorted."""
     found: dict[tuple[str, ...], list[str]] = {}
     for entity, of in sorted(groups.items()):
         found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
@@ -92,7 +90,7 @@ def _alike(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
 def _moved(
     cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
 ) -> Iterator[tuple[str, EntityRow]]:
-    """The new groups of each entity, each with a row of it, in a random order of the entity's own.
+    """The new groups of each entity, each with one of its rows, in a random order per entity.
 
     An entity of several groups has the same row in each where a lexicon has it there, and rows of
     its own where they are regions of one picture.

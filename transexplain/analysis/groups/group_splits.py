@@ -48,7 +48,7 @@ class Split:
     reversals: tuple[Reversal, ...]
 
     def apart(self, overall: Iterable[GroupStatistic]) -> Iterator[tuple[str, GroupStatistic]]:
-        """(value, row) where a part is decided otherwise than all items together.
+        """(value, row) where the verdict of a part differs from that of all items together.
 
         A part that is inconclusive or suppressed has fewer entities, so that is no contradiction.
         """
@@ -86,7 +86,7 @@ def splits(
 def with_reversals(
     rows: Iterable[GroupStatistic], found: Iterable[Split]
 ) -> Iterator[GroupStatistic]:
-    """Rows with a note where their difference turns around within the parts of a split."""
+    """Rows with a note where their difference is reversed within the parts of a split."""
     turned: dict[tuple[str, str, str], list[str]] = {}
     for split in found:
         for one in split.reversals:

@@ -1,7 +1,8 @@
-"""A group and its reference in the same entities: each is compared with itself.
+"""The group table: every group compared with its reference, with intervals and adjusted p values.
 
-Regions of pictures are so: every picture has both, and what is particular about the picture is in
-both of them. Values of one entity are not independent, so what is tested is their difference.
+A group and its reference may share entities: where the entities are pictures, every picture has
+regions of both. Their values are then not independent, so the differences within entities are
+tested.
 """
 
 import math
@@ -94,7 +95,7 @@ _LARGE_SHARE = 0.3  #: of a group's mentions, above which one entity decides ove
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How groups are compared: declared in the plan, before anything is seen."""
+    """How groups are compared: declared in the plan, before any result is known."""
 
     reference: PlanReference = None  #: None: the entities of all other groups of the family
     groups: tuple[str, ...] = ()  #: of the plan, whether mentioned or not
@@ -122,7 +123,7 @@ def group_table(totals: EntityTotals, rules: Rules) -> list[GroupStatistic]:
 
 
 def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
-    """As `group_table`, of cells that are at hand."""
+    """As `group_table`, from cells in memory."""
     cells = list(cells)
     references = rules.references(cells)
     compared = [
@@ -179,7 +180,7 @@ def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
     if share > _LARGE_SHARE:
         yield f"{largest.entity!r} has {share:.0%} of the group's mentions"
     elif largest.mentions == 1:
-        yield "every entity is mentioned once: it cannot be told from its item"
+        yield "every entity is mentioned once: its effect cannot be separated from its item"
 
 
 def _described(

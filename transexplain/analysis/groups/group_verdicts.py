@@ -4,7 +4,7 @@ Three kinds of evidence, in this order of authority: what swapping its mentions 
 (`counterfactuals`; of pictures what hiding its regions does, `hidden_regions`), how answers differ
 between the items that mention it and its reference (`outcomes`), and what its mentions add to the
 answer (the group table). The first two are in the answer's own units and decide; relevance alone
-accuses nobody.
+flags no group.
 """
 
 import math
@@ -24,8 +24,8 @@ GroupFinding = Literal[
 ]
 ALPHA = 0.05
 DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
-LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a word
-ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a word
+LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a remark
+ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a remark
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,17 +46,17 @@ class GroupVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """How a group was found: what its verdict cannot speak for."""
+    """How a group was found: the limits of its verdict."""
 
     mentions: int = 0
-    left_out: int = 0  #: places taken for ordinary words
+    left_out: int = 0  #: places that were read as ordinary words
     most: str = ""  #: the entity with the most mentions
     most_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that verdicts are made of."""
+    """The input of the verdicts."""
 
     counterfactuals: Sequence[Counterfactual]
     outcomes: Sequence[Outcome]
@@ -116,12 +116,12 @@ class _TestedSwap:
 
     @property
     def turns(self) -> bool:
-        """Whether the effect differs between texts by more than is practical."""
+        """Whether the effect varies between texts by more than is practical."""
         return self.varies_p is not None and self.varies_p <= ALPHA
 
     @property
     def doubtful(self) -> bool:
-        """Whether it would differ if it were the only comparison."""
+        """Whether it would be a difference if it were the only comparison."""
         return min(one for one in (self.row.p, self.row.varies_p, 1.0) if one is not None) <= DOUBT
 
     @property
@@ -148,7 +148,9 @@ class _GroupEvidence:
     ) -> None:
         self.group, self.reference, self.practical = group, reference, practical
         self.swaps = sorted(swaps, key=lambda one: (one.row.stratum != "", -one.size))
-        self.outcomes = sorted(outcomes, key=lambda one: (one[0].stratum != "", -_apart(one[0])))
+        self.outcomes = sorted(
+            outcomes, key=lambda one: (one[0].stratum != "", -_rate_distance(one[0]))
+        )
         self.relevance = [row for row in evidence.relevance if row.group == group]
         self.found = evidence.found.get(group, Found())
         self.no_swaps = evidence.no_swaps
@@ -162,7 +164,7 @@ class _GroupEvidence:
         for one, p in self.outcomes:
             if p is not None and p <= ALPHA:
                 return self._different_outcomes(one, p)
-        open_ = list(self._open())
+        open_ = list(self._undecided())
         first = self.swaps[0] if self.swaps else None
         outcome = self.outcomes[0][0] if self.outcomes else None
         if open_:
@@ -215,19 +217,19 @@ class _GroupEvidence:
         reasons += _labels(outcome)
         return self._made("different outcomes", reasons, swap, outcome, p)
 
-    def _open(self) -> Iterator[str]:
-        """Why nothing is decided; nothing where everything is within practical limits."""
-        yield from islice(self._open_answers(), 1)
+    def _undecided(self) -> Iterator[str]:
+        """Why no verdict is reached; empty where everything is within practical limits."""
+        yield from islice(self._undecided_answers(), 1)
         yield from islice(self._doubtful_answers(), 1)
-        yield from islice(self._open_outcomes(), 1)
+        yield from islice(self._undecided_outcomes(), 1)
         yield from islice(self._doubtful_outcomes(), 1)
 
-    def _open_answers(self) -> Iterator[str]:
+    def _undecided_answers(self) -> Iterator[str]:
         if not self.swaps:
             yield f"{self.words.none}: {self._no_swaps()}"
         for one in self.swaps:
             if not one.row.stratum and not one.row.equal:
-                yield _open_answer(one.row, self.practical)
+                yield _undecided_answer(one.row, self.practical)
 
     def _doubtful_answers(self) -> Iterator[str]:
         for one in self.swaps:
@@ -235,14 +237,14 @@ class _GroupEvidence:
                 row = one.row
                 yield f"{self.words.may_move} {row.answer}{_in(row.stratum)} {effect_of(row)}"
 
-    def _open_outcomes(self) -> Iterator[str]:
+    def _undecided_outcomes(self) -> Iterator[str]:
         if not self.outcomes:
             mentioned = self.relevance or self.found.mentions
             who = f"its reference ({self.reference.name})" if mentioned else "it"
             yield f"no item mentions {who}, so rates were not compared"
         for outcome, _ in self.outcomes:
             if not outcome.stratum and not outcome.equal:
-                yield _open_outcome(outcome, self.practical)
+                yield _undecided_outcome(outcome, self.practical)
 
     def _doubtful_outcomes(self) -> Iterator[str]:
         for outcome, _ in self.outcomes:
@@ -304,8 +306,8 @@ def _not_compared(row: GroupStatistic) -> str:
     return f"relevance was not compared: {row.reason}"
 
 
-def _apart(outcome: Outcome) -> float:
-    """How far the rates are apart: the ratio on a log scale, weighed by nothing else."""
+def _rate_distance(outcome: Outcome) -> float:
+    """The distance of the rates: their ratio on a log scale, without weights."""
     one, other = outcome.own.selected.share, outcome.other.selected.share
     if one == other:
         return 0.0
@@ -348,7 +350,7 @@ def _equal_outcomes(outcome: Outcome | None) -> str:
     return f"rates are within practical limits: {_rates(outcome)}" if outcome else ""
 
 
-def _open_answer(row: Counterfactual, practical: Practical) -> str:
+def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
     words = WORDS[row.kind]
     if row.interval is None and row.clusters == 1 < row.documents:
         return f"the {row.documents:,} {words.items} that were changed are one cluster: no interval"
@@ -358,7 +360,8 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
             f"{row.entities} and {row.other_entities} {words.named})"
         )
     low, high = row.names_interval or row.interval
-    apart = low > practical.logit or high < -practical.logit  # these names, if not their group
+    # an effect of these names, if not of their group
+    apart = low > practical.logit or high < -practical.logit
     text = f"{words.moves} {row.answer} {effect_of(row, names=apart)}"
     if row.needed is not None:
         what = words.items if row.needed_of == "texts" else f"{words.named} of each group"
@@ -368,7 +371,7 @@ def _open_answer(row: Counterfactual, practical: Practical) -> str:
     return f"{text}: beyond chance, or not, but not beyond what is practical"
 
 
-def _open_outcome(outcome: Outcome, practical: Practical) -> str:
+def _undecided_outcome(outcome: Outcome, practical: Practical) -> str:
     text = _rates(outcome)
     needed = _items_needed(outcome, practical)
     return f"{text}; about {needed:,} items that mention it would settle it" if needed else text

@@ -1,4 +1,4 @@
-"""What hiding a region does to the answer to its picture, group against reference.
+"""The effect of hiding a region on the answer to its picture, group against reference.
 
 A region of a picture cannot be replaced by another group's as a name can. It can be hidden: filled,
 blurred, in-painted. No way is neutral, so what a region adds is the mean over the ways, and their
@@ -101,7 +101,7 @@ def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion
 
 
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
-    """Whether either side has regions in so many pictures."""
+    """Whether both sides have regions in enough pictures."""
     sides = [{one.document for one in regions if (one.group == group) == own} for own in (0, 1)]
     return min(map(len, sides)) >= fewest
 
@@ -208,7 +208,7 @@ class _Compared:
         return trace**2 / square if square > 0 else 0.0
 
     def _enough(self) -> bool:
-        """Whether either side has the pictures that an interval needs, in two clusters."""
+        """Whether both sides have the pictures that an interval needs, in at least two clusters."""
         for side in (self.left, ~self.left):
             pictures = {one.document for one in self._of(side)}
             if len(pictures) < MIN_TEXTS or len(np.unique(self.cluster[side])) < 2:
@@ -219,7 +219,7 @@ class _Compared:
         """How much more the effects of one side differ than the other's, as a deviation.
 
         0 where chance may have made it, or where it is within `limit`: effects of both signs with
-        the same mean are not the same answers, but neither are they an accusation.
+        the same mean are not the same answers, but no evidence of a difference either.
         """
         squares = np.empty_like(values)
         for side in (self.left, ~self.left):
@@ -240,7 +240,7 @@ class _Compared:
         return float(np.mean([before != after for before, after in answers]))
 
     def _examples(self, values: _Floats) -> Iterator[Change]:
-        """The group's regions that add or take most, one of every picture."""
+        """The group's regions with the largest effect, at most one of each picture."""
         named: set[str] = set()
         pairs = zip(self._of(self.left), values[self.left].tolist(), strict=True)
         for one, change in sorted(pairs, key=lambda pair: -abs(pair[1])):

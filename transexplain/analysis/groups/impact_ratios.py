@@ -48,7 +48,7 @@ class ImpactRow:
 
     @property
     def category(self) -> str:
-        """The category as a reader is told."""
+        """The name of the category in the report."""
         return ", ".join(one for one in (self.sex, self.ethnicity) if one)
 
 

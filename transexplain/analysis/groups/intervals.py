@@ -1,5 +1,5 @@
-"""Intervals of means over entities, of shares over clusters, and of their differences; all at 95 %
-where nothing else is stated.
+"""Intervals of means over entities, of shares over clusters, and of their differences; at 95 %
+unless stated otherwise.
 """
 
 import math
@@ -37,7 +37,7 @@ class Estimate:
 
     @property
     def detectable(self) -> float:
-        """The true difference that a test at 5 % would have found in 80 % of such corpora."""
+        """The true difference that a test at 5 % would find in 80 % of such corpora."""
         if self.error == 0.0:
             return 0.0
         return (_quantile(self.freedom, 0.975) + _quantile(self.freedom, POWER)) * self.error
@@ -57,7 +57,7 @@ class Estimate:
         return -limit <= low and high <= limit
 
     def needed(self, limit: float, number: int) -> int | None:
-        """From which number on the half-width would be half of `limit`; None: it is already.
+        """The number at which the half-width would be half of `limit`; None: it already is.
 
         Errors are taken to fall with the root of `number`, the present one.
         """
@@ -156,7 +156,7 @@ class Share:
 
     count: int
     total: int
-    effective: float  #: independent items that would tell as much; at most `total`
+    effective: float  #: independent items with as much information; at most `total`
     freedom: float  #: clusters - 1; infinite where every item is its own cluster
     #: cluster -> what it adds to the error of the share
     errors: Mapping[str, float] = field(default_factory=dict)
@@ -206,10 +206,12 @@ class Share:
 
 
 def _effective(sizes: Iterable[tuple[int, int]], alone: int, own: int, share: float) -> float:
-    """Independent items that would tell as much as these clusters and items of their own."""
+    """The number of independent items with as much information as these clusters and single
+    items.
+    """
     found = list(sizes)
     total = alone + sum(items for items, _ in found)
-    if share in (0.0, 1.0):  # nothing varies, so assume that clusters are of one mind
+    if share in (0.0, 1.0):  # nothing varies, so assume that answers within a cluster are equal
         return total * total / (alone + sum(items * items for items, _ in found))
     number = alone + len(found)
     squares = own * (1 - share) ** 2 + (alone - own) * share**2
@@ -257,7 +259,7 @@ def ratio(left: Share, right: Share, level: float = 0.95) -> Interval:
 
 
 def p_outside(interval_at: Callable[[float], Interval], low: float, high: float) -> float:
-    """The smallest 1 - level at which an interval still lies outside `low` to `high` as a whole.
+    """The smallest 1 - level at which an interval still lies wholly outside `low` to `high`.
 
     It is the p-value of the hypothesis that the truth lies inside; 1 where no interval is outside.
     """

@@ -1,5 +1,5 @@
-"""Lexicons: groups, their entities and the terms that name them, from a file or one that is
-shipped.
+"""Reads lexicons: groups, their entities and the terms that name them, from a file or a shipped
+list.
 """
 
 import csv
@@ -164,7 +164,7 @@ def _grouped(rows: Iterable[tuple[int, dict[str, str]]]) -> dict[str, Any]:
 
 
 def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A mapping that refuses to lose a group that is written twice."""
+    """A mapping that refuses a group that is given twice."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:

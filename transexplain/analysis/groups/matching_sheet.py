@@ -1,4 +1,6 @@
-"""A sheet of random matches in context for a person to check, and the precision it gives."""
+"""Writes a sheet of random matches in context for a person to check, and computes the precision
+from it.
+"""
 
 import csv
 import heapq

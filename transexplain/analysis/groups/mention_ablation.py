@@ -1,4 +1,4 @@
-"""Mention ablation: does the prediction change when a mention is taken out of its text?
+"""Mention ablation: whether the prediction changes when a mention is removed from its text.
 
 It needs no second group. The text that is left may be unusual, so a flip shows that the answer
 depended on the mention, not that another name would have given another answer: swaps test that.
@@ -17,7 +17,7 @@ from transexplain.rank_correlation import rank_correlation
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class MentionAblation:
-    """One entity taken out of one item, and what became of the explained logit."""
+    """One entity removed from one item, and the change of the explained logit."""
 
     item_id: str
     target: str
@@ -55,11 +55,11 @@ class Ablations:
     rows: tuple[AblationStatistic, ...]
 
 
-def ablations_of(removals: Iterable[MentionAblation]) -> Ablations | None:
+def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
     """One row per (target, class, group), sorted by these; None without any ablation."""
     found: dict[tuple[str, str, str], list[MentionAblation]] = {}
     items: dict[str, bool] = {}
-    for one in sorted(removals):
+    for one in sorted(ablations):
         found.setdefault((one.target, one.class_name, one.group), []).append(one)
         items[one.item_id] = one.flipped
     if not items:
@@ -68,30 +68,30 @@ def ablations_of(removals: Iterable[MentionAblation]) -> Ablations | None:
     return Ablations(items=len(items), flips=sum(items.values()), rows=rows)
 
 
-def _row(key: tuple[str, str, str], removals: Sequence[MentionAblation]) -> AblationStatistic:
+def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> AblationStatistic:
     target, class_name, group = key
-    pairs = [(one.entity, one) for one in removals]
+    pairs = [(one.entity, one) for one in ablations]
     rates = by_entity((entity, float(one.flipped)) for entity, one in pairs)
     changes = by_entity((entity, one.change) for entity, one in pairs)
     return AblationStatistic(
         group=group,
         target=target,
         class_name=class_name,
-        items=len(removals),
+        items=len(ablations),
         entities=len(rates),
-        flips=sum(one.flipped for one in removals),
+        flips=sum(one.flipped for one in ablations),
         rate=float(np.mean(rates)),
         interval=_rate_interval(rates),
         change=float(np.mean(changes)),
         change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
         correlation=rank_correlation(
-            [one.change for one in removals], [one.relevance for one in removals], fewest=3
+            [one.change for one in ablations], [one.relevance for one in ablations], fewest=3
         ),
     )
 
 
 def _rate_interval(rates: Sequence[float]) -> Interval | None:
-    """Student's over entities; Wilson's where all have one rate, 0 or 1, and Student knows none."""
+    """Student's interval over entities; Wilson's where all have the rate 0 or 1."""
     if len(rates) < MIN_ENTITIES:
         return None
     if set(rates) <= {0.0} or set(rates) <= {1.0}:
@@ -100,9 +100,9 @@ def _rate_interval(rates: Sequence[float]) -> Interval | None:
     return max(low, 0.0), min(high, 1.0)
 
 
-def ablations_to_json(removals: Iterable[MentionAblation]) -> list[dict[str, Any]]:
+def ablations_to_json(ablations: Iterable[MentionAblation]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
-    return [asdict(one) for one in sorted(removals)]
+    return [asdict(one) for one in sorted(ablations)]
 
 
 def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:

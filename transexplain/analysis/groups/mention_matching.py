@@ -1,4 +1,4 @@
-"""Matches of a lexicon in a text, and the relevance of these mentions."""
+"""Finds the terms of a lexicon in a text, and sums the relevance of these mentions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,9 @@ class Matches:
     """What was found in a text, in reading order."""
 
     kept: tuple[Match, ...] = ()
-    dropped: tuple[Match, ...] = ()  #: ambiguous, and nothing tells it from an ordinary word
+    dropped: tuple[
+        Match, ...
+    ] = ()  #: ambiguous, and nothing distinguishes it from an ordinary word
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class _Term:
 
 @dataclass(slots=True)
 class _Node:
-    """Where a walk over pieces has led: the terms that end here, and how to go on."""
+    """A node of the tree of terms: the terms that end here, and the words that continue."""
 
     terms: list[_Term] = field(default_factory=list)
     glued: dict[str, "_Node"] = field(default_factory=dict)  #: next piece without space

@@ -1,4 +1,4 @@
-"""Columns of exact sums: one place per row, so that adding a shard makes no object per row.
+"""Merges the aggregates of all shards into columns of exact sums, without an object per row.
 
 Sums of numbers outgrow 64 bits over a long run, sums of squares within one shard. A column of the
 first kind is kept in two halves of 64 bits, one of the second as Python's integers.

@@ -1,4 +1,6 @@
-"""A mixed audit: how far its cheap method agrees with the exact one, and its corrected groups."""
+"""Mixed audits: how far the cheap method agrees with the exact one, and the corrected group
+table.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -288,11 +290,11 @@ def _corrected(
     if row.difference is None:
         return row, None
     if row.note.startswith("within "):
-        return _open(row, "comparisons within shared entities are not corrected"), None
+        return _uncorrected(row, "comparisons within shared entities are not corrected"), None
     right = _Side.of(others, pairs, fraction)
     poor = next((side for side in (left, right) if not side.enough), None)
     if poor is not None:
-        return _open(row, _too_few(row, poor, poor is left)), None
+        return _uncorrected(row, _too_few(row, poor, poor is left)), None
     estimate = _difference(left, right)
     found = replace(
         row,
@@ -366,7 +368,7 @@ def _t_test(estimate: Estimate) -> float:
     return float(2.0 * stdtr(estimate.freedom, -abs(estimate.difference) / estimate.error))
 
 
-def _open(row: GroupStatistic, why: str) -> GroupStatistic:
+def _uncorrected(row: GroupStatistic, why: str) -> GroupStatistic:
     note = row.note if "not corrected" in row.note else _joined(row.note, f"not corrected: {why}")
     return replace(row, p=None, adjusted_p=None, verdict="inconclusive", reason=why, note=note)
 

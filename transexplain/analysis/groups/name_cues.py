@@ -1,4 +1,4 @@
-"""Cues around a word that is both a name and an ordinary word: which of the two it is here."""
+"""Decides by context whether a word that is both a name and an ordinary word is a name."""
 
 import re
 from collections.abc import Sequence
@@ -113,26 +113,26 @@ def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
     if keys[0] == ",":
         free = word in _NO_SUBJECT and word not in _ADJECTIVES
         return len(keys) > 1 and keys[1] in (_SPOKEN_TO if free else ("who", "whose"))
-    if word in _NO_SUBJECT and (keys[0] in _FINITE or _past(word, keys[0])):
+    if word in _NO_SUBJECT and (keys[0] in _FINITE or _is_past_tense(word, keys[0])):
         return True
     if keys[0] in _AND:
         with_name = len(after) > 1 and 0 in after[1].capitals and after[1].key != "i"
         return with_name and word in _NO_SUBJECT
     if keys[0] in _COPULAS:
-        return _is_somebody(keys[1:])
+        return _describes_person(keys[1:])
     if keys[0] in ("works", "worked"):
         return len(keys) > 1 and keys[1] in _WORKS_AS
     reflexive = keys[1 : 1 + _REFLEXIVE]
     return keys[0] in _OF_PERSONS or any(one in _HERSELF for one in reflexive)
 
 
-def _past(word: str, verb: str) -> bool:
-    """Whether `verb` is what somebody did, and no participle: `Martin announced`."""
+def _is_past_tense(word: str, verb: str) -> bool:
+    """Whether `verb` is in the past tense, and no participle: `Martin announced`."""
     return verb.endswith("ed") and word not in _ADJECTIVES and word not in _PASSED
 
 
-def _is_somebody(keys: Sequence[str]) -> bool:
-    """Whether what stands after `is` fits persons alone."""
+def _describes_person(keys: Sequence[str]) -> bool:
+    """Whether the words after `is` describe only persons."""
     for key in keys[: _MODIFIERS + 1]:
         if not key[0].isalpha():
             return False
@@ -190,7 +190,7 @@ class Cues:
         capital = exactly and self._found[first].capitals
         if not capital or self._outside_prose(self._found[first]):
             return False
-        if not self._capitals_say_something:
+        if not self._capitals_are_informative:
             return False
         if not self._opens_sentence(first):
             return True
@@ -201,7 +201,7 @@ class Cues:
         )
 
     @cached_property
-    def _capitals_say_something(self) -> bool:
+    def _capitals_are_informative(self) -> bool:
         """False for texts in capitals, in title case, and for single words."""
         words = [
             piece
@@ -254,7 +254,7 @@ class Cues:
         return may_be_named_elsewhere(word, after) and self._stands_within(first)
 
     def _stands_within(self, first: int) -> bool:
-        """Whether the text has the word within a sentence, too, with a capital."""
+        """Whether the word also occurs with a capital inside a sentence of the text."""
         word = self._found[first]
         return any(
             piece.key == word.key
@@ -266,7 +266,7 @@ class Cues:
         )
 
     def _is_handle(self, place: int) -> bool:
-        """`@anna` before a sentence is no part of it."""
+        """Whether this is a handle, such as `@anna` before a sentence."""
         return place > 0 and self._found[place - 1].key == "@" and not self._found[place].spaced
 
     def _abbreviates(self, place: int) -> bool:

@@ -27,7 +27,7 @@ from transexplain.types.items import ItemOutcome
 
 
 class Situation(NamedTuple):
-    """What the counted items have in common; parts that do not apply are empty."""
+    """The properties that the counted items share; those that do not apply are empty."""
 
     groups: tuple[str, ...]  #: mentioned, sorted
     label: str
@@ -112,7 +112,7 @@ class OutcomeTotals:
         """From counts by group and (label, prediction), as versions before 5 kept them.
 
         An item that mentions two groups counts once in each; `everything` are all items, and
-        those that no group accounts for count as mentioning nobody.
+        those that no group accounts for count as items without a mention.
         """
         found = cls()
         left: Counts[Any] = Counts(everything)

@@ -1,7 +1,7 @@
-"""The exact sample of a mixed audit: items that a cheap and an exact method both explained.
+"""Prediction-powered estimates: a cheap method on all items, corrected by an exact one on a sample.
 
-Rows are kept and no sums, because a mention's weight (one over all mentions of its entity) is only
-known when the run is over. Rows are sorted, so that shards merge in any order.
+The exact sample is kept as rows, not as sums, because a mention's weight (one over all mentions of
+its entity) is only known when the run is over. Rows are sorted, so that shards merge in any order.
 """
 
 import math
@@ -171,7 +171,7 @@ class Sampled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Corrected:
-    """What the exact sample makes of the cheap method's mean over some mentions."""
+    """The cheap method's mean over some mentions, corrected by the exact sample."""
 
     scale: float  #: lambda; 0: the exact sample alone
     found: Sampled  #: of exact - lambda cheap
@@ -180,7 +180,7 @@ class Corrected:
 
     @property
     def alone(self) -> bool:
-        """Whether the cheap method has no part in it."""
+        """Whether the estimate uses the exact sample alone."""
         return bool(self.reason)
 
 
@@ -217,7 +217,9 @@ def corrected(
 def _unseen(
     rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights, exact: Sampled
 ) -> float:
-    """Variance of what the sample cannot show of the cheap method's errors, at lambda 1."""
+    """The variance of errors of the cheap method that the sample is too small to show, at lambda
+    1.
+    """
     squares = math.fsum(u * u for u in exact.influences.values())
     return UNSEEN * FAR**2 * squares / exact.items + _missing(rows, members, weights)
 

@@ -1,4 +1,4 @@
-"""How much of the audited model's difference randomised models show: a ratio with its interval.
+"""The share of the audited model's difference that randomised models show, with its interval.
 
 Numerator and denominator are differences of the same entities, so they vary together. The interval
 is Fieller's (E. C. Fieller, *Some problems in interval estimation*, Journal of the Royal
@@ -222,7 +222,7 @@ class Measured:
 
     @property
     def sees_a_difference(self) -> bool:
-        """Whether the interval of its shares excludes 0."""
+        """Whether the interval of its shares excludes 0: the model shows a difference."""
         return self.share_interval[0] > 0.0 or self.share_interval[1] < 0.0
 
 
@@ -240,7 +240,7 @@ class RandomisedRow:
     ratio_interval: Interval | None = None  #: 95 %; None: the real one may be 0
 
     def shown(self, difference: float) -> Shown:
-        """How much of this difference, in the unit, the randomised models show.
+        """Whether randomised models show a material part of this difference, in the unit.
 
         *material*: at least `MATERIAL` of it, and the interval of the ratio begins at `AT_LEAST` or
         above: it comes from the words or the method, at least in part. *small*: the interval ends

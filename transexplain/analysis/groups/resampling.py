@@ -1,4 +1,4 @@
-"""Permutations, sign flips and bootstrap weights: what differs by chance alone."""
+"""Permutation tests, sign-flip tests and bootstrap weights."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Results of the controls: sampled items ablated, swapped, hidden, or explained by other models."""
+"""The aggregate of a shard: all totals and control results that the group statistics need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ from transexplain.types.items import Attribution, ItemOutcome, PatchGrid, own_po
 class ControlResults:
     """The results of one shard, or of shards merged into it; lists are in any order."""
 
-    removals: list[MentionAblation] = field(default_factory=list)
+    ablations: list[MentionAblation] = field(default_factory=list)
     #: of swapped mentions, and of items made from one template
     observations: list[Observation] = field(default_factory=list)
     regions: list[HiddenRegion] = field(default_factory=list)  #: of pictures, hidden
@@ -46,7 +46,7 @@ class ControlResults:
 
     def merge(self, other: Self) -> Self:
         """Add what `other` holds to this, and return this."""
-        self.removals += other.removals
+        self.ablations += other.ablations
         self.observations += other.observations
         self.regions += other.regions
         self.randomised.merge(other.randomised)
@@ -57,7 +57,7 @@ class ControlResults:
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal checks give equal JSON."""
         found = {
-            "removals": ablations_to_json(self.removals),
+            "removals": ablations_to_json(self.ablations),
             "observations": observations_to_json(self.observations),
             "randomised": self.randomised.to_json(),
         }
@@ -70,7 +70,7 @@ class ControlResults:
         """Read what `to_json` wrote; a check that is not there was not made."""
         randomised, exact = content.get("randomised"), content.get("exact")
         return cls(
-            removals=[MentionAblation(**one) for one in content.get("removals", ())],
+            ablations=[MentionAblation(**one) for one in content.get("removals", ())],
             observations=observations_from_json(content.get("observations", ())),
             regions=regions_from_json(content.get("regions", ())),
             randomised=RandomisedTotals.from_json(randomised) if randomised else RandomisedTotals(),

@@ -1,4 +1,4 @@
-"""Which word takes the place of which where a mention is swapped: `he` and `she`, pronouns too."""
+"""Finds the partner of a term for swaps: `she` for `he`, with its pronouns and its spelling."""
 
 import csv
 import io
@@ -91,25 +91,25 @@ class Partners:
             self._partners.setdefault(_key(other), []).append(word)
 
     def partner(self, word: str, following: str) -> str | None:
-        """What takes the place of `word`, in its capitals; None where it has no partner.
+        """The word that replaces `word`, in its capitals; None where it has no partner.
 
         `following` is the text right behind it.
         """
         known = self._partners.get(_key(word))
         if not known:
             return None
-        return _shaped(known[0 if _owns(following) else -1], word)
+        return _with_capitals_of(known[0 if _takes_possessive(following) else -1], word)
 
 
-def _owns(following: str) -> bool:
-    """Whether a text goes on with a word that a possessive may stand before."""
+def _takes_possessive(following: str) -> bool:
+    """Whether the text continues with a word that a possessive can stand before."""
     found = pieces(following[:100])
     if not found or following[:1] != " ":
         return False
     return found[0].key[0].isalnum() and found[0].key not in _NO_OWN
 
 
-def _shaped(partner: str, word: str) -> str:
+def _with_capitals_of(partner: str, word: str) -> str:
     if word.isupper() and (len(word) > 1 or partner.isupper()):
         return partner.upper()
     return partner[:1].upper() + partner[1:] if word[:1].isupper() else partner

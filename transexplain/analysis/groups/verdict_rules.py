@@ -1,5 +1,5 @@
-"""When a comparison is called a difference, equivalent or inconclusive, and the adjustment of its
-p for all comparisons of its family.
+"""Decides whether a comparison is a difference, equivalent or inconclusive, and adjusts its p for
+all comparisons of its family.
 """
 
 import math
@@ -108,14 +108,14 @@ def judge(
 
 
 def _holds_none(both: Estimate, difference: float) -> bool:
-    """Whether the interval of `both` holds 0, or lies on the other side of it."""
+    """Whether the interval of `both` contains 0, or lies on the other side of it."""
     low, high = both.interval()
     return low <= 0.0 if difference > 0.0 else high >= 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words:
-    """The words of one kind of counterfactual."""
+    """The sentences about one kind of counterfactual."""
 
     deed: str  #: what was done to the group
     moves: str  #: the deed, and what it does

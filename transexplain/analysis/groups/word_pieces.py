@@ -1,4 +1,4 @@
-"""Where words begin and end, for lexicon terms and for the texts that they are looked up in.
+"""Cuts texts and lexicon terms into words, so that a term matches whole words only.
 
 A piece is a run of letters and digits with their combining marks, or one other visible
 character. Scripts written without spaces (Han, Hiragana) give one piece per character, and a

@@ -1,4 +1,4 @@
-"""From the stored relevance of a run to the strategies of each class."""
+"""Clusters the stored relevance of each class of a run into strategies."""
 
 import heapq
 from collections import Counter
@@ -60,7 +60,7 @@ class ClassSample:
 
 
 FEWEST = 3 * (spectral.MOST + 1)  #: items of a class that can be clustered
-STABLE = 0.3  #: stability below which a split is one of these items and not of the class
+STABLE = 0.3  #: stability below which a split is specific to these items
 
 _Floats = NDArray[np.float64]
 _Labels = NDArray[np.intp]
@@ -113,7 +113,7 @@ def _with_clusters(
     clustering: spectral.Clustering,
     seed: int,
 ) -> tuple[ClassStrategies, _Labels]:
-    """The class with its clusters: one, where several do not come again in halves of the items."""
+    """The class with its clusters; one where several are not found again in halves of the items."""
     labels, count, rejected = clustering.labels, clustering.count, 0
     stability = spectral.stability(points, labels, count, seed) if count > 1 else None
     if stability is not None and stability < STABLE:
@@ -263,8 +263,8 @@ def _check_words(run: AuditRun) -> None:
     if wordless and run.plan.dataset.modality == "text":
         raise ConfigurationError(
             f"run {run.id} was made with store_text: none, so its words, which strategies are "
-            "made of, are not stored. Run the audit again with store_text: hashed, which tells "
-            "words apart without keeping them"
+            "made of, are not stored. Run the audit again with store_text: hashed, which "
+            "distinguishes words without keeping them"
         )
 
 

@@ -1,4 +1,4 @@
-"""An explanation as a point: a pooled heatmap, or relevance over word types.
+"""Turns an explanation into a feature vector: a pooled heatmap, or relevance over word types.
 
 Only the shape of an explanation counts, not its size, so every item is normalised: heatmaps to
 sum |R| = 1, texts to length 1. Signs are kept.

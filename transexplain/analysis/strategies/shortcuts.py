@@ -1,5 +1,5 @@
-"""What sets a cluster apart from all other items and looks like a shortcut: a place in the
-picture, or a rare word.
+"""Tests whether a cluster looks like a shortcut: a region of the picture, or a rare word, that sets
+it apart from all other items.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def suspicions(self) -> tuple[RegionEvidence | WordEvidence, ...]:
-        """What stands out: the densest region, the heaviest word first."""
+        """The evidence that stands out: the densest region, the heaviest word first."""
         spatial = [one for one in self.regions if one.stands_out]
         verbal = [one for one in self.words if one.stands_out]
         # a corner is part of two borders

@@ -1,7 +1,7 @@
-"""Measures of explanations; `metric_table.py` lists them.
+"""Metrics of explanations; `metric_table.py` lists them.
 
 Nothing here runs a model: a metric names the inputs whose logits it needs, and computes a score
-from these. The loop that runs the model is in `evaluate`.
+from these. The loop that runs the model is in `evaluate_items`.
 """
 
 import inspect

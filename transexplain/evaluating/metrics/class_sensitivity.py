@@ -1,4 +1,4 @@
-"""Whether a method tells classes apart: the same item explained for two of its classes."""
+"""Class sensitivity: whether a method explains two classes of the same item differently."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How exactly the relevance of an explanation adds up to its logit."""
+"""Conservation gap: how exactly the relevance of an explanation adds up to its logit."""
 
 from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
 

@@ -1,4 +1,4 @@
-"""How much an explanation changes when its input changes very little."""
+"""Max-sensitivity: how much an explanation changes when its input changes very little."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ def _nearby_pictures(
 
 
 def _moved_picture(encoded: "Encoded | ItemFailure", noise: _Noise, sample: int) -> Item:
-    if isinstance(encoded, ItemFailure):  # a file that is gone since it was explained
+    if isinstance(encoded, ItemFailure):  # a file that was deleted since it was explained
         return Item(id=encoded.item_id, index=encoded.index, content=None)
     pixels = encoded.inputs["pixel_values"]
     moved = noise.on(pixels, float(pixels.max() - pixels.min()), encoded.item.id, sample)

@@ -1,4 +1,4 @@
-"""The facts of a metric, known without running it: what it measures, how to read it, its source."""
+"""The table of metrics: what each measures, how to read it, and where it is from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,7 +92,7 @@ Better = Literal["higher", "lower", "neither"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricFacts:
-    """One line of the table of metrics."""
+    """One row of the table of metrics."""
 
     place: str  #: `module:attribute`, imported on first use
     title: str  #: heading of its table

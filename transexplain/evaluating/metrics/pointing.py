@@ -1,4 +1,4 @@
-"""Whether the most relevant place of a picture is one that people marked."""
+"""Pointing game: whether the most relevant position of a picture lies inside its rationale."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Parameter randomisation: does an explanation depend on what the model learnt?"""
+"""Parameter randomisation: whether an explanation depends on the learned weights."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,8 +120,8 @@ def redrawn(parameter: "Tensor", name: str, seed: int) -> "Tensor":
     Matrices and larger tensors are drawn from a normal of their own mean and standard deviation.
     Vectors (biases, weights of norms and layer scales) are permuted: a few large entries make
     their deviation, and a normal of it would turn scales negative and kill the signal. A tensor of
-    one value stays as it is under both: it is what an initialiser wrote, or tells no position, word
-    or feature from another. Drawn on the CPU, so that every device has the same numbers.
+    one value stays as it is under both: it is what an initialiser wrote, or distinguishes no
+    position, word or feature. Drawn on the CPU, so that every device has the same numbers.
     """
     import torch
 

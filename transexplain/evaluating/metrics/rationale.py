@@ -1,4 +1,4 @@
-"""Relevance of tokens against the rationales that people marked.
+"""Agreement of token relevance with human rationales.
 
 Relevance counts with its sign: a rationale is evidence for the class that is explained. Positions
 are the model's own tokens (word pieces), and equal relevances are taken in reading order.

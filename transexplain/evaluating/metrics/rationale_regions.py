@@ -1,4 +1,4 @@
-"""Which positions of an explanation belong to the rationale that people marked."""
+"""The positions of an explanation that belong to the human rationale."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def token_spans(case: Case) -> Masks:
 
 
 def oracle(case: Case) -> Attribution | None:
-    """What people marked as an explanation of the item; None: nothing of it can be seen."""
+    """The human rationale as an explanation of the item; None: the model sees none of it."""
     found = marked(case)
     if not found.any():
         return None

@@ -1,4 +1,4 @@
-"""Seconds that an explanation takes."""
+"""Runtime: the seconds that an explanation takes."""
 
 from transexplain.evaluating.metrics.metric_table import Case, Scored
 

@@ -1,4 +1,4 @@
-"""Relevance of a picture as a segmentation of what people marked in it.
+"""Agreement of a heatmap, read as a segmentation, with the human rationale of a picture.
 
 Only the part of the picture that the model saw counts, at the resolution of the mask or, where
 `pixels` is given, at so many places along each side; boxes have no resolution of their own and are
@@ -17,7 +17,7 @@ from transexplain.evaluating.metrics.rationale_regions import Region
 from transexplain.types.items import PatchGrid
 
 Interpolation = Literal["bilinear", "nearest"]
-#: places along each side at which boxes are looked at, if nothing else is said
+#: places along each side at which boxes are sampled, by default
 PIXELS = 224
 
 #: of each pixel its relevance and whether it is marked, both flat; or why there is nothing
@@ -64,7 +64,7 @@ def segmentation_miou(
     if isinstance(found, Scored):
         return found
     relevance, truth = found
-    # of bytes it counts three times as fast as of booleans
+    # counting bytes is three times as fast as counting booleans
     sides = truth.astype(np.int8), _above(relevance).astype(np.int8)
     return Scored(value=float(jaccard_score(*sides, average="macro")))
 

@@ -1,4 +1,4 @@
-"""How many of the words that an explanation names for one class it names for another, too.
+"""Token overlap: how many top words of one class are top words of another class, too.
 
 The protocol is reconstructed from a description of Hou and Castanon 2023, section 3.2: the top
 words of every class, weighted by inverse document frequency, should be other words than those of

@@ -101,7 +101,7 @@ def _few(table: Table) -> str:
 
 
 def _ends(table: Table) -> Ends:
-    """What the strips of a table's rows run over, in common."""
+    """The common range of the strips of a table's rows."""
     points = [
         end
         for row in table.rows

@@ -1,4 +1,4 @@
-"""What a report of an evaluation holds: frozen records of plain values.
+"""The records of an evaluation report: frozen, with plain values.
 
 `schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
 """
@@ -84,7 +84,7 @@ class Evaluated:
     rows: int  #: of the dataset
     items: int | None  #: drawn from it; None: every one
     measured: int  #: items with at least one value
-    failed: int  #: items the model could not be asked about
+    failed: int  #: items that the model could not read
     seed: int
     targets: tuple[str, ...]
     methods: Mapping[str, Mapping[str, Any]]  #: label -> name, parameters, items

@@ -170,7 +170,7 @@ def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
 
 
 def _cost(row: Row, facts: MetricFacts) -> float:
-    """A number that is smaller for a better row."""
+    """A sort key: smaller for a better row."""
     mean = row.mean or 0.0
     return -mean if facts.better == "higher" else mean
 
@@ -202,7 +202,7 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
     if plan is None:
         raise ConfigurationError(
             f"run {run.id} measured no explanations, so there is nothing to tabulate; "
-            "evaluate the model, or ask its audit for an evaluation of a sample"
+            "evaluate the model, or let its audit evaluate a sample"
         )
     tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
     evaluated = _evaluated(db, run, plan, gathered)

@@ -1,4 +1,4 @@
-"""Numbers of an evaluation as its tables and sentences write them."""
+"""The numbers and sentences of an evaluation report."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -77,10 +77,10 @@ def headline(evaluated: Evaluated, tables: Sequence[Table]) -> tuple[Statement, 
 
 
 def beyond_chance(difference: Difference | None) -> bool | None:
-    """Whether a difference is beyond chance; None: it cannot be said.
+    """Whether a difference is beyond chance; None: unknown.
 
     By the adjusted p; where there is no test, by an interval that excludes 0. On so few items that
-    there is no interval no test could tell.
+    there is no interval no test could decide.
     """
     if difference is None or difference.interval is None:
         return None
@@ -173,7 +173,7 @@ def _random(table: Table) -> Iterator[str]:
 
 
 def _beats(table: Table, row: Row) -> bool | None:
-    """Whether the best is better than `row` beyond chance; None: it cannot be said."""
+    """Whether the best is better than `row` beyond chance; None: unknown."""
     sure = beyond_chance(row.difference)
     if sure is None or row.difference is None:
         return None
@@ -209,13 +209,13 @@ def _notes(summary: EvaluationSummary) -> Iterator[str]:
     stand_ins = {baseline(t.baseline, evaluated.modality) for t in tables if t.baseline}
     if stand_ins:
         yield (
-            "Curves ask the model about items of which a part is hidden, and the numbers depend on "
-            f"what stands in the place of what is hidden. Here: {'; '.join(sorted(stand_ins))}."
+            "Curves run the model on items with a part hidden, and the numbers depend on what "
+            f"replaces the hidden part. Here: {'; '.join(sorted(stand_ins))}."
         )
     yield (
         "Intervals are 95\u00a0% percentile bootstrap intervals over items, "
         f"{evaluated.resamples:,} resamples, seed {evaluated.seed}; with fewer than {FEWEST} items "
-        "there is none. They say how much a mean would move with other items of this kind, not "
+        "there is none. They say how much a mean would differ with other items of this kind, not "
         "with another model."
     )
     yield (
@@ -228,9 +228,9 @@ def _notes(summary: EvaluationSummary) -> Iterator[str]:
     )
     yield from _special(tables)
     yield (
-        "Random relevance is a floor: a method that does not beat it says nothing of where the "
-        "model looks that a dice would not. The rationale that people marked (oracle) is no "
-        "ceiling: a model may go by something else than people do."
+        "Random relevance is a floor: a method that does not beat it gives no information about "
+        "what the model uses. The human rationale (oracle) is no ceiling: a model may use other "
+        "evidence than people do."
     )
 
 
@@ -248,6 +248,6 @@ def _special(tables: Sequence[Table]) -> Iterator[str]:
         )
     if any(table.metric == "runtime" for table in tables):
         yield (
-            "Runtime is an item's share of its batch's wall clock: items of a batch are no "
-            "independent draws, so its intervals and p-values are too sure of themselves."
+            "Runtime is an item's share of its batch's wall clock: items of a batch are not "
+            "independent, so its intervals are too narrow and its p-values too small."
         )

@@ -1,4 +1,4 @@
-"""Scores of many methods sorted by item, their means with intervals, and paired comparisons."""
+"""Statistics of scores: means with intervals, and paired comparisons of methods."""
 
 import math
 from array import array
@@ -20,7 +20,7 @@ ScoreMatrix = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Column:
-    """What one method got from one metric for one target."""
+    """The scores of one method by one metric for one target."""
 
     items: "array[int]" = field(default_factory=lambda: array("l"))  #: numbers of measured items
     values: "array[float]" = field(default_factory=lambda: array("d"))
@@ -77,7 +77,7 @@ class Gathered:
         return tuple(dict.fromkeys(target for target, _ in self.columns))
 
     def of(self, target: str, metric: str) -> dict[str, Column]:
-        """Method label -> what it got; empty where nothing was measured."""
+        """Method label -> its scores; empty where nothing was measured."""
         return self.columns.get((target, metric), {})
 
     def matrix(self, columns: Iterable[Column]) -> ScoreMatrix:
@@ -126,7 +126,7 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
         For each method its interval; None below `FEWEST` items.
     """
     found: list[Interval | None] = [None] * len(values)
-    for rows, columns in _alike(~np.isnan(values)):
+    for rows, columns in _same_columns(~np.isnan(values)):
         if columns.sum() < FEWEST:
             continue
         result = bootstrap(
@@ -188,7 +188,7 @@ def adjust(p: Sequence[float | None]) -> list[float | None]:
 def _permuted(paired: Matrix, seed: int) -> list[float | None]:
     """(M,) two-sided p of a mean of 0; None where there are fewer than two differences."""
     found: list[float | None] = [None] * len(paired)
-    for rows, columns in _alike(~np.isnan(paired)):
+    for rows, columns in _same_columns(~np.isnan(paired)):
         if columns.sum() < 2:
             continue
         result = permutation_test(
@@ -209,7 +209,7 @@ def _mean(values: Matrix, axis: int) -> Matrix:
     return np.asarray(values.mean(axis=axis))
 
 
-def _alike(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
+def _same_columns(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
     """Rows that have the same columns, and which those are."""
     groups: dict[bytes, list[int]] = {}
     for row, columns in enumerate(present):

@@ -1,4 +1,4 @@
-"""A run's data and findings in files that other programs read; each format is one function."""
+"""Exports of a run's data and findings for other programs; each format is one function."""
 
 from transexplain.registry import Registry
 

@@ -1,4 +1,4 @@
-"""A run as a part of the technical documentation of Annex IV of Regulation (EU) 2024/1689.
+"""Exports a run as a part of the technical documentation of Annex IV of Regulation (EU) 2024/1689.
 
 The points are named in our own words; what each asks for stands in the Regulation. The data of an
 audit are testing data, so they belong to point 2(g); 2(d) is about the data of training.

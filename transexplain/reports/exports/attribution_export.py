@@ -1,6 +1,7 @@
-"""A run's attributions as rows of JSON lines or Parquet. `attributions`, `idx` and `predictions`
-are called as Thermostat calls them (Feldhus et al. 2021); `transexplain import` reads the rows
-of texts.
+"""Exports a run's attributions as rows of JSON lines or Parquet.
+
+`attributions`, `idx` and `predictions` have the names that Thermostat gives them (Feldhus et al.
+2021); `transexplain import` reads the rows of texts.
 """
 
 import json
@@ -32,7 +33,7 @@ LEDGER = ("inputs", "special", "embeddings", "biases", "rules", "total", "gap", 
 def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterator[Row]:
     """Every attribution with what is known of its item; a page of rows is held at a time.
 
-    Redacted, a row says nothing that the data said: its id is the number of its row, its tokens
+    Redacted, a row has no content of the data: its id is the number of its row, its tokens
     are numbered, and text, offsets, source and metadata are None. Raises
     ConfigurationError where the run was changed meanwhile.
     """
@@ -48,7 +49,7 @@ def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterato
         if isinstance(item, ItemOutcome):
             own = {name: _clean(item.meta.get(name)) for name in kept}
             row = _row(item, one)
-            yield {**dict.fromkeys(own), **_unsaid(row)} if redacted else {**own, **row}
+            yield {**dict.fromkeys(own), **_without_content(row)} if redacted else {**own, **row}
 
 
 def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
@@ -60,8 +61,8 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _unsaid(row: Row) -> Row:
-    """The row without what the data said; offsets go, too, because they tell the words' lengths."""
+def _without_content(row: Row) -> Row:
+    """The row without content; without offsets, too, which reveal the lengths of words."""
     found = {**row, "id": str(row["idx"]), "meta": "{}"}
     found |= {name: None for name in ("text", "offsets", "source") if name in row}
     if "tokens" in row:

@@ -252,7 +252,7 @@ _CURVE: Column[MetricScore] = Column(
 
 
 def _logit_columns(classes: Sequence[str]) -> Iterator[Column[ItemOutcome]]:
-    """A column per class; two classes of one name are told apart by their index."""
+    """A column per class; two classes of one name differ by their index."""
     for place, name in enumerate(classes):
         unique = list(classes).count(name) == 1
         yield _logit(f"logit_{name}" if unique else f"logit_{name}_{place}", place)

@@ -1,4 +1,4 @@
-"""The export of a run in one format, written whole or not at all."""
+"""Exports a run in one format, completely or not at all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,13 +68,13 @@ def write_text(path: Path, text: str) -> None:
 
 #: made of findings: redacted as a report is
 _OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "local-law-144", "mlflow", "wandb")
-#: a row for each attribution: it loses what was said, and stays
+#: a row for each attribution: redaction keeps the row and removes the content
 _OF_ITEMS = ("parquet", "jsonl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redaction:
-    """That an export may be handed on."""
+    """The redaction of an export, so that it can be shared."""
 
     fewest: int = FEWEST  #: items behind every number; of formats of findings
 
@@ -90,7 +90,7 @@ def check_explained(run: AuditRun, form: str) -> None:
 
 
 def check_over(run: AuditRun, form: str) -> None:
-    """Raise ConfigurationError for a run that still works: half an export looks like a whole."""
+    """Raise ConfigurationError for a run that is not over: its export would look complete."""
     if run.state == "running":
         raise ConfigurationError(
             f"run {run.id} is not over: its {form} would be a part that looks like the whole. Wait "
@@ -99,7 +99,7 @@ def check_over(run: AuditRun, form: str) -> None:
 
 
 def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) -> Redaction | None:
-    """How this format of this run is redacted; None: it is not to be.
+    """The redaction of this format of this run; None: none is requested.
 
     Raises ConfigurationError: a format or a run that redacting means nothing for, or a `min_count`
     without `redact`, below 2, or for rows of single items.
@@ -117,7 +117,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
     if form in _OF_ITEMS and min_count is not None:
         raise ConfigurationError(
             f"every row of {form} is of one item, so --min-count would leave out all of them; "
-            "leave it out, or export csv, which tells counts over items"
+            "leave it out, or export csv, which has counts over items"
         )
     return Redaction(fewest=fewest)
 
@@ -125,7 +125,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
 def summary_of(
     db: Database, run: AuditRun, redaction: Redaction | None, gallery: int = 0
 ) -> Summary:
-    """The findings of a run with so many examples for each class, redacted where it is asked."""
+    """The findings of a run with so many examples for each class, redacted where requested."""
     found = summarise(db, run.id, gallery=gallery)
     return found if redaction is None else redacted(found, redaction.fewest)
 

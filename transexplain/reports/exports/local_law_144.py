@@ -1,4 +1,4 @@
-"""A run as the summary of results that New York City's Local Law 144 has employers publish.
+"""Exports a run as the summary of results that New York City's Local Law 144 has employers publish.
 
 The rules (6 RCNY 5-300 to 5-304) are named in our own words; what they ask for stands there.
 """
@@ -77,21 +77,21 @@ def _facts(summary: Summary, found: ImpactByCategory) -> Iterator[str]:
 def data_facts(found: ImpactByCategory) -> Iterator[str]:
     """Dates, sources and what is missing, in sentences."""
     yield f"Date of the audit: {moment(found.date)}."
-    yield f"Source and explanation of the data: {_said(found.data_source)}."
-    yield f"Date of the data: {_said(found.data_date)}."
-    yield f"In use since: {_said(found.in_use_since)}."
+    yield f"Source and explanation of the data: {_as_written(found.data_source)}."
+    yield f"Date of the data: {_as_written(found.data_date)}."
+    yield f"In use since: {_as_written(found.in_use_since)}."
     columns = ", ".join(f"{name} from {column}" for name, column in found.columns.items())
     yield f"Categories are columns of the data: {columns}."
     if found.exclude_below:
         yield (
             f"A category of less than {percent(found.exclude_below)} of a table's items has no "
-            f"impact ratio. Reason: {_said(found.exclusion_reason)}."
+            f"impact ratio. Reason: {_as_written(found.exclusion_reason)}."
         )
     if found.missing:
         yield f"Missing: {'; '.join(found.missing)}."
 
 
-def _said(text: str) -> str:
+def _as_written(text: str) -> str:
     """What a person wrote, as a part of a sentence."""
     return text.rstrip(".") or "not given"
 

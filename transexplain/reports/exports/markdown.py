@@ -1,4 +1,4 @@
-"""A run in a comment on a pull request: what stands out and what changed; the rest counted."""
+"""Exports a run as a comment on a pull request: the main findings and changes in Markdown."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -7,7 +7,14 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
-from transexplain.reports.phrasing import markdown_text, method_of, percent, short, signed, spoken
+from transexplain.reports.phrasing import (
+    class_phrase,
+    markdown_text,
+    method_of,
+    percent,
+    short,
+    signed,
+)
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.failed_items import FailureKind
@@ -117,7 +124,7 @@ def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Colum
     classes = summary.audited.classes
     return (
         Column("Group", lambda row: row.group),
-        Column("Class", lambda row: spoken(row.target, row.class_name, classes)),
+        Column("Class", lambda row: class_phrase(row.target, row.class_name, classes)),
         Column("Against", lambda row: row.reference),
         Column("Relevance", lambda row: signed(row.difference or 0.0)),
         Column("95 % interval", lambda row: interval(row.difference_interval)),
@@ -153,7 +160,7 @@ def _changes(previous: Previous | None) -> Iterator[str]:
     yield from ("", f"### Compared with run {previous.run_id}")
     if not changed:
         yield ""
-        yield "No group is newly flagged, and none that was is not any more."
+        yield "The flagged groups are the same as before."
         return
 
     columns: Columns[GroupChange] = (

@@ -1,4 +1,4 @@
-"""A run as a part of a model card: the metadata block, and what the card has to say about bias.
+"""Exports a run as a part of a model card: the metadata block, and the section on bias.
 
 Metadata: the keys of Hugging Face's model card specification. Section: "Bias, Risks, and
 Limitations" of its annotated template, after Mitchell et al. 2019, "Model Cards for Model
@@ -39,7 +39,7 @@ def render(summary: Summary) -> str:
 
 
 def metadata(summary: Summary) -> dict[str, Any]:
-    """What goes between the dashes at the top of a model card.
+    """The metadata block between the dashes at the top of a model card.
 
     `model-index` is there only where accuracy was measured, because it may hold no result without
     a metric. Licence and language are for the model's owner to say.

@@ -1,4 +1,4 @@
-"""What a run found and what it did not test, in sentences for people outside the team."""
+"""The findings of a run, and what it did not test, in sentences for people outside the team."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,19 @@ from transexplain.analysis.groups.outcomes import Side
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
+    class_phrase,
     number,
     percent,
     signed,
-    spoken,
     things,
 )
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.audited_run import Audited
 from transexplain.reports.sections.bias_scenarios import gap_sentence, scenarios_of
-from transexplain.reports.sections.cheap_and_exact import mixture_sentence as mixture
 from transexplain.reports.sections.group_answers import by_verdict, verdict_sentence
 from transexplain.reports.sections.group_section import Groups, control_sentences
 from transexplain.reports.sections.impact_by_category import impact_of, lowest_sentence
+from transexplain.reports.sections.mixed_section import mixture_sentence as mixture
 from transexplain.types.findings import GroupStatistic
 
 
@@ -37,7 +37,7 @@ def interval(found: tuple[float, float] | None) -> str:
 
 def difference(row: GroupStatistic, audited: Audited) -> str:
     """One comparison that came out as a difference, with its numbers."""
-    what = spoken(row.target, row.class_name, audited.classes)
+    what = class_phrase(row.target, row.class_name, audited.classes)
     return (
         f"Mentions of {row.group} add {signed(row.difference or 0.0)} ({audited.unit}) to {what} "
         f"compared with {row.reference}; 95\u00a0% interval {interval(row.difference_interval)}, "
@@ -142,8 +142,8 @@ def checks(summary: Summary) -> Iterator[str]:
 def scenarios(summary: Summary) -> Iterator[str]:
     """The bias scenarios of the specification in sentences, each with what it lacks."""
     for one in scenarios_of(summary):
-        said = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
-        yield f"{said} {gap_sentence(one)}".rstrip()
+        parts = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
+        yield f"{parts} {gap_sentence(one)}".rstrip()
 
 
 def impact(summary: Summary) -> Iterator[str]:
@@ -164,7 +164,7 @@ def redaction(summary: Summary) -> str | None:
 
 
 def untested(summary: Summary) -> Iterator[str]:
-    """What nobody may conclude from this run, or from what was left out of it."""
+    """The limits of this run, and what an export left out of it."""
     sentence = redaction(summary)
     if sentence is not None:
         yield sentence

@@ -1,4 +1,4 @@
-"""Exports that are one text, and the published JSON Schemas."""
+"""Exports that are one text file, and the published JSON Schemas."""
 
 import json
 from typing import Any

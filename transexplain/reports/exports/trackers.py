@@ -1,6 +1,4 @@
-"""An audit as a run of MLflow or of Weights & Biases: what its numbers are called there, and its
-files.
-"""
+"""Logs an audit as a run of MLflow or of Weights & Biases: its numbers and its files."""
 
 import re
 from importlib import import_module
@@ -74,7 +72,7 @@ def _groups(summary: Summary) -> dict[str, float | None]:
 
 
 def parameters_of(summary: Summary) -> dict[str, str]:
-    """What the numbers hang on."""
+    """The parameters that the numbers depend on."""
     audited = summary.audited
     return {
         "run": audited.run_id,

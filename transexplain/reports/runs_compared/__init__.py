@@ -1,4 +1,4 @@
-"""Two runs over one corpus compared: what moved from one model version to the next."""
+"""Compares two runs over one corpus: what changed from one model version to the next."""
 
 from transexplain.reports.runs_compared.comparison_records import DriftSummary
 from transexplain.reports.runs_compared.comparison_summary import compare_runs

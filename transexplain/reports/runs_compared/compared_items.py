@@ -1,4 +1,6 @@
-"""Two runs walked in step: what they must have in common, and how alike their explanations are."""
+"""Reads two runs side by side: whether they are comparable, and how similar their
+explanations are.
+"""
 
 import heapq
 import json
@@ -70,8 +72,8 @@ _LONG = 60  # characters of a value in a message
 
 
 def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
-    """What differs in how two audits were asked, beside the model's weights."""
-    old, new = dict(_asked(before)), dict(_asked(after))
+    """What differs between the plans of two audits, besides the model's weights."""
+    old, new = dict(_settings(before)), dict(_settings(after))
     found = [
         Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
         for what in old
@@ -108,7 +110,7 @@ def refuse(disparities: Sequence[Disparity]) -> None:
     )
 
 
-def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
+def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     yield "modality", plan.model.modality
     yield "classes", list(plan.model.classes)
     yield "data", plan.dataset.content[:12]
@@ -134,7 +136,7 @@ def _asked(plan: AuditPlan) -> Iterator[tuple[str, object]]:
 
 
 def stored_texts(plan: AuditPlan) -> object:
-    """What of texts a run stores and under which key: what is compared with what is stored so."""
+    """How a run stores texts, and under which key: only texts stored alike are compared."""
     privacy = plan.privacy
     return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
 
@@ -196,7 +198,7 @@ _TEXT = 240  # characters of an item's text that are shown
 
 Part = TypeVar("Part", Attribution, Mention)
 Kept = TypeVar("Kept", Flip, LeastAlike)
-ClassKey = tuple[str, str]  #: target as asked, explained class
+ClassKey = tuple[str, str]  #: target as requested, explained class
 
 
 def _numbers() -> "array[float]":
@@ -234,7 +236,7 @@ class ClassPairs:
 
 @dataclass(slots=True)
 class Walk:
-    """What a walk over the common items of two runs found."""
+    """The findings of a walk over the common items of two runs."""
 
     ids: tuple[str, str]  #: of the runs
     classes: tuple[tuple[str, ...], tuple[str, ...]]  #: of either model, by index
@@ -272,7 +274,7 @@ class Walk:
     def takes(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> bool:
-        """Whether both sides of a pair are one item; counts the pairs of which they are not."""
+        """Whether both sides of a pair are one item; counts the pairs where they are not."""
         texts: tuple[object, object] = (pair.text_before, pair.text)
         if self.same_texts and not all(texts):
             texts = (_stored_words(before), _stored_words(after))

@@ -1,4 +1,4 @@
-"""A comparison of two runs as one HTML file and as JSON."""
+"""Writes a comparison of two runs as one HTML file and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any, get_args
 from transexplain.analysis.groups.paired_runs import GroupShift
 from transexplain.reports import forest
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import spoken, things
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_formats import plain
 from transexplain.reports.runs_compared.comparison_records import (
     SCHEMA_VERSION,
@@ -41,7 +41,7 @@ def render(summary: DriftSummary) -> str:
         moves=_moves(groups) if groups else (),
         correlation=correlation,
         noun=lambda count: things(summary.modality, count),
-        spoken=lambda target, name: spoken(target, name, summary.classes),
+        class_phrase=lambda target, name: class_phrase(target, name, summary.classes),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a comparison of two runs holds: frozen records, the same for people and for programs.
+"""The records of a comparison of two runs, the same for people and for programs.
 
 `schema_version` rises when a key changes its meaning or goes; new keys do not raise it.
 """
@@ -66,7 +66,7 @@ class Predictions:
 
     common: int  #: with the same id and the same content
     other_content: int  #: left out: the id is in both runs, and the contents differ
-    unknown_content: int  #: left out: whether the contents differ cannot be said
+    unknown_content: int  #: left out: whether the contents differ is unknown
     flips: int
     counts: tuple[FlipCount, ...]  #: most frequent first
     shown: tuple[Flip, ...]  #: the widest margins first

@@ -1,5 +1,5 @@
-"""Two runs compared, in one record, with the findings in plain words: what moved, what did not,
-what cannot be said.
+"""Compares two runs in one record, with findings in words: what changed, what did not, what is
+unknown.
 """
 
 from array import array
@@ -99,7 +99,7 @@ def _left_out(found: Predictions) -> Iterator[Statement]:
         f"of {count:,} {why}"
         for count, why in (
             (found.other_content, "the contents differ"),
-            (found.unknown_content, "the contents cannot be compared, for they are not stored"),
+            (found.unknown_content, "the contents are not stored, so they cannot be compared"),
         )
         if count
     ]
@@ -118,7 +118,7 @@ def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
             yield Statement(
                 kind="problem",
                 text=f"{missing:,} of {side.counts.total:,} items of run {side.run_id} have no "
-                f"explanation (it is {side.state}); what is compared is the rest.",
+                f"explanation (it is {side.state}); the others are compared.",
             )
 
 
@@ -160,7 +160,7 @@ def _agreement(changes: Sequence[ClassChange]) -> Iterator[Statement]:
     if not known:
         yield Statement(
             kind="unknown",
-            text="No explanation has positions enough in common to say whether they agree.",
+            text="No explanation has enough positions in common to measure agreement.",
         )
         return
     least, place = min(known, key=lambda one: one[0])

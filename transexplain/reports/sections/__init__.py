@@ -13,7 +13,7 @@ SECTIONS = Registry(
         "data": "transexplain.reports.sections.item_fates:SECTION",
         "labels": "transexplain.reports.sections.label_readings:SECTION",
         "evidence": "transexplain.reports.sections.measured_faithfulness:SECTION",
-        "mixed": "transexplain.reports.sections.cheap_and_exact:SECTION",
+        "mixed": "transexplain.reports.sections.mixed_section:SECTION",
         "classes": "transexplain.reports.sections.class_views:SECTION",
         "texts_by_length": "transexplain.reports.sections.texts_by_length:SECTION",
         "scenarios": "transexplain.reports.sections.bias_scenarios:SECTION",
@@ -23,6 +23,6 @@ SECTIONS = Registry(
         "examples": "transexplain.reports.sections.gallery_items:SECTION",
         "failures": "transexplain.reports.sections.failed_items:SECTION",
         "about": "transexplain.reports.sections.audited_run:SECTION",
-        "manifest": "transexplain.reports.sections.manifest_in_short:SECTION",
+        "manifest": "transexplain.reports.sections.manifest_section:SECTION",
     },
 )

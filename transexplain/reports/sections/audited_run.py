@@ -1,4 +1,4 @@
-"""What was audited, with which methods and assumptions."""
+"""The audited model, data and method, and the assumptions and notes on a run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Audited:
 
 
 def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
-    """What the run's plan, its explanations and its manifest say of it."""
+    """The audited model, data and method, from the plan, the explanations and the manifest."""
     plan = run.plan
     return Audited(
         run_id=run.id,
@@ -109,7 +109,7 @@ _KEPT: dict[StoreText, str] = {
 
 
 def privacy_notes(privacy: PrivacyPlan | None) -> Iterator[str]:
-    """What was kept of the texts, and why the report shows no more."""
+    """Notes on which texts were stored, and why the report shows no more."""
     if privacy is None:
         return
     if privacy.store_text != "full":
@@ -119,9 +119,9 @@ def privacy_notes(privacy: PrivacyPlan | None) -> Iterator[str]:
         )
     elif privacy.redact:
         yield (
-            f"Texts were blanked (\N{FULL BLOCK}) where {privacy.redact} said so, by whole words, "
-            "before they were stored; blanked words are in no list of words. All numbers besides "
-            "were computed from the texts themselves."
+            f"Words that {privacy.redact} marked were blanked (\N{FULL BLOCK}) before texts were "
+            "stored; blanked words are in no list of words. All other numbers were computed from "
+            "the texts themselves."
         )
 
 
@@ -167,7 +167,7 @@ def notes(
 
 
 def _reading(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[str]:
-    if run.plan.task != "imported":  # else who made them knows what they say
+    if run.plan.task != "imported":  # otherwise their meaning is known only to who made them
         yield _PERTURBED if "inputs" in layers and unit == "logits" else _READING
 
 
@@ -176,7 +176,7 @@ def _relevance(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[st
     if run.plan.task == "imported":
         yield (
             f"Attributions were made elsewhere and imported under the name {name}, in {unit} as "
-            "whoever imported them said. Positive is read as raising the explained class, negative "
+            "the import stated. Positive is read as raising the explained class, negative "
             "as lowering it. No model was loaded: nothing here was computed again, and swaps, "
             "faithfulness, class sensitivity and the ledger are not measured."
         )
@@ -205,13 +205,13 @@ def _predicted(run: AuditRun, approximation: Approximation) -> Iterator[str]:
         "How near it comes on items of this audit is in the section on the cheap method."
         if run.plan.exact
         else f"How near it comes on items of this audit was not measured; "
-        f"{sampled(approximation)} would tell."
+        f"{sampled(approximation)} would measure it."
     )
     yield (
         f"The explainer is a small network, trained {trained}, that reads the model's hidden "
-        f"states in the pass that predicts. It approximates {teacher}{meaning}. It came as near as "
-        f"this: {nearness(approximation)}. There is no ledger: nothing says where a "
-        f"logit went, or whether an explanation adds up to it. {here}"
+        f"states in the pass that predicts. It approximates {teacher}{meaning}. How near it comes: "
+        f"{nearness(approximation)}. There is no ledger, so it is not known where a logit went, or "
+        f"whether an explanation adds up to it. {here}"
     )
 
 
@@ -229,7 +229,7 @@ def _sensitivity(found: ClassSensitivity | None) -> Iterator[str]:
         yield (
             f"Class sensitivity is {found.mean:.2f}, measured on the first items of every shard "
             f"({found.items:,}): half of one minus the rank correlation of the maps for an item's "
-            "two likeliest classes. 0 is the same map whatever class is explained, 0.5 unrelated "
+            "two likeliest classes. 0 is the same map for every class, 0.5 unrelated "
             "maps, 1 opposite ones."
         )
 

@@ -1,4 +1,4 @@
-"""Bias scenarios: the harms that the audit looks for, as whoever answers for them wrote them."""
+"""Bias scenarios: the harms that the audit looks for, as the responsible person described them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.report_section import Section, Source, Statement
 from transexplain.types.filings import Scenario
 
-#: fields of a scenario as a reader is told
+#: field of a scenario -> its title in the report
 PARTS: Mapping[str, str] = {
     "harm": "Harm",
     "affected": "Who is affected",
@@ -84,7 +84,7 @@ def _sentences(report: Any) -> Iterable[Statement]:
 _RULES: Mapping[type, RedactionRules] = {
     BiasScenarios: RedactionRules(fields={"scenarios": within}),
     StatedScenario: RedactionRules(fields={"scenario": within, **kept("missing overdue")}),
-    # written to be read by others, and not by the data
+    # written for readers, not taken from the data
     Scenario: RedactionRules(fields=kept(" ".join(PARTS))),
 }
 

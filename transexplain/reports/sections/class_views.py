@@ -1,4 +1,4 @@
-"""What the model looks at, class by class: lists of words, heatmaps and places in the text."""
+"""The relevance of each class: lists of words, mean heatmaps and positions in the text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,13 +74,13 @@ class ClassView:
 WORDS = 10  #: in each list
 CLASSES = 24  #: (target, class) pairs shown
 MINIMUM = 5  #: documents that a word must be in, in a corpus large enough
-_SMALL = 100  # items; below, two documents are enough
+_SMALL = 100  # items; with fewer, two documents are enough
 
 
 def views(
     total: ShardAggregate, seen: SeenTotals, targets: Sequence[str]
 ) -> tuple[tuple[ClassView, ...], int]:
-    """A view of each (target, class), by target as asked, then the most frequent class first.
+    """A view of each (target, class), by target as requested, then the most frequent class first.
 
     The second value counts the pairs left out.
     """

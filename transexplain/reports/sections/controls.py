@@ -1,4 +1,4 @@
-"""What the controls of the group table found, one sentence each; for every format."""
+"""The results of the group table's controls, one sentence each, for every format."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,8 +15,8 @@ from transexplain.reports.redaction import RedactionRules, at_least, kept, withi
 from transexplain.types.findings import GroupStatistic
 
 
-def removal_sentence(found: Ablations) -> str:
-    """How often the prediction hung on the mention."""
+def ablation_sentence(found: Ablations) -> str:
+    """How often the prediction depended on the mention."""
     share = percent(found.flips / found.items)
     return (
         f"Taking the mention out changed the prediction of {found.flips:,} of {found.items:,} "
@@ -49,7 +49,7 @@ def part(one: RandomisedRow) -> str:
 
 
 def learnt(one: RandomisedRow, difference: float) -> str:
-    """Whether a difference comes from what was learnt, in a sentence; "" where nobody knows."""
+    """Whether a difference comes from what was learnt, in a sentence; "" where that is unknown."""
     shown = one.shown(difference)
     if shown == "unknown":
         return ""
@@ -60,7 +60,7 @@ def learnt(one: RandomisedRow, difference: float) -> str:
 
 
 def randomised_sentence(rows: Sequence[GroupStatistic], found: Randomised) -> str:
-    """What a model that has learnt nothing says of the groups."""
+    """The result of the randomised models, in a sentence."""
     if not found.items:
         return (
             f"Randomised model: it could be explained on none of the {found.failed:,} sampled "
@@ -109,7 +109,7 @@ def _survivors(rows: Sequence[GroupStatistic], found: Randomised) -> str:
 
 
 def planted_sentence(found: tuple[Planted, ...]) -> str:
-    """What the run could have seen."""
+    """The differences that the run could have found, in a sentence."""
     shares = [
         f"{number(one.difference)} in {percent(one.share)} "
         f"[{percent(one.interval[0])} to {percent(one.interval[1])}]"

@@ -163,7 +163,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
 
 
 def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str, ItemOutcome]:
-    """What became of these items; those without a result have no entry."""
+    """The outcomes of these items; those without a result have no entry."""
     found = results.iter_items(db, run_id, item_ids=item_ids)
     return {one.item_id: one for one in found if not isinstance(one, ItemFailure)}
 
@@ -268,7 +268,7 @@ def _places(item: GalleryItem) -> dict[int, int]:
 
 
 def _blocks(value: str | None, item: GalleryItem, _redactor: Redactor) -> str | None:
-    """A block for each word: even how long words are would say something."""
+    """A block for each word, because even the lengths of words would reveal something."""
     return None if value is None else " ".join(UNKNOWN for _ in _places(item))
 
 

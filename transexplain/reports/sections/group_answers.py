@@ -1,4 +1,4 @@
-"""What the model answers where a group is mentioned, and the verdict on each group."""
+"""The model's answers where a group is mentioned, and the verdict on each group."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def group_answers(
     rows: Sequence[GroupStatistic],
     matching: Sequence[GroupMatching],
 ) -> GroupAnswers:
-    """Rates, swaps and verdicts of the groups.
+    """Collects rates, swaps and verdicts of the groups.
 
     Args:
         db: the store, where words that go along with a group are looked for.
@@ -141,9 +141,9 @@ def _counterfactuals(
 
 
 def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
-    """What kept mentions from being swapped, or regions hidden; "": there were none."""
+    """The reason why no mention was swapped, or no region hidden; "": some were."""
     if plan.task == "imported":
-        return "the attributions were imported and the model is not at hand"
+        return "the attributions were imported and the model is not available"
     if plan.model.modality == "nodes":
         return "names are swapped in texts, and regions hidden in pictures"
     if not _named(plan):
@@ -160,7 +160,7 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
 
 
 def _why_no_regions(plan: AuditPlan) -> str:
-    """What kept regions of pictures from being hidden."""
+    """The reason why no region of pictures was hidden."""
     marked = [one.name for one in plan.groups if not is_whole(plan, one.name)]
     if len(marked) < 2:
         return "groups of whole pictures have none; data.spans names a column of marked regions"
@@ -220,7 +220,7 @@ def _compared_rates(one: Outcome, fewest: int) -> bool:
 
 
 def _large(rate: Rate, fewest: int) -> bool:
-    """Whether neither those who are counted nor the rest are few; nobody at all is not few."""
+    """Whether neither the counted items nor the others are few; zero is not few."""
     return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
 
 

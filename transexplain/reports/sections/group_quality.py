@@ -1,4 +1,4 @@
-"""How good the explanations are of the items that mention a group."""
+"""Quality scores of the explanations of items that mention a group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

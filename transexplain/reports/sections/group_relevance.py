@@ -1,4 +1,4 @@
-"""What mentions of a group add to a class: the group table, its splits and its rankings."""
+"""The relevance of a group's mentions for a class: the group table, its splits and its rankings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from transexplain.analysis.groups.randomised_control import Randomised, Randomis
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import number, spoken
+from transexplain.reports.phrasing import class_phrase, number
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.cheap_and_exact import compared
 from transexplain.reports.sections.controls import learnt
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
+from transexplain.reports.sections.mixed_section import compared
 from transexplain.types.findings import Background, GroupStatistic, Quantiles, Robustness
 from transexplain.types.plans import AuditPlan, AuditRun
 
@@ -65,7 +65,7 @@ def with_measures(
 def shown_rankings(
     value: tuple[Ranking, ...], _groups: Any, redactor: Redactor
 ) -> tuple[Ranking, ...]:
-    """Redacted: those of which entities are left."""
+    """Redacted: the rankings of which entities are left."""
     return tuple(one for one in redactor.within(value) if one.entities)
 
 
@@ -84,7 +84,7 @@ def _omitted_parts(value: int, split: Split, redactor: Redactor) -> int:
 def _reversals(
     value: tuple[Reversal, ...], split: Split, redactor: Redactor
 ) -> tuple[Reversal, ...]:
-    """They lean on all parts of a split, so they stay only with these."""
+    """Reversals depend on all parts of a split, so they stay only with these."""
     parts = _parts(split.parts, split, redactor)
     shown = {(*key_of(row), part.value) for part in parts for row in part.rows}
     found: tuple[Reversal, ...] = redactor.within(
@@ -161,12 +161,12 @@ def row_of(
 
 
 def ranking_axis(ranking: Ranking) -> forest.Axis:
-    """What the intervals of a ranking are drawn on."""
+    """The axis of the intervals of a ranking."""
     return forest.axis_around(end for one in ranking.entities for end in one.interval)
 
 
 def spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
-    """What the distributions of these groups are drawn on."""
+    """The axis of the distributions of these groups."""
     spreads = [row.quantiles for row in rows if row.quantiles]
     return forest.axis_around(end for one in spreads for end in (one.low, one.high))
 
@@ -182,10 +182,10 @@ def relevance_statements(
     classes: Sequence[str],
     most: int,
 ) -> Iterator[Statement]:
-    """Where answers come from, at most `most` comparisons; it accuses nobody."""
+    """Where answers come from, at most `most` comparisons; it flags no group."""
     flagged = sorted((row for row in rows if row.flagged), key=lambda r: -abs(r.difference or 0.0))
     for row in flagged[:most]:
-        what = spoken(row.target, row.class_name, classes)
+        what = class_phrase(row.target, row.class_name, classes)
         text = f"{_finding(row, what, unit)}{_unlearnt(row, randomised)}"
         yield Statement(kind="fact", text=text)
     if (rest := len(flagged) - most) > 0:

@@ -1,4 +1,4 @@
-"""Who is mentioned, and whether it matters: the tables of the group section."""
+"""The section on entity groups: verdicts, answers, relevance and controls."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,6 @@ from transexplain.reports.sections import (
     group_quality,
     group_relevance,
 )
-from transexplain.reports.sections.cheap_and_exact import compared
 from transexplain.reports.sections.group_answers import verdict_statements
 from transexplain.reports.sections.group_matching import (
     Dropped,
@@ -50,6 +49,7 @@ from transexplain.reports.sections.group_relevance import (
     spread_axis,
     with_measures,
 )
+from transexplain.reports.sections.mixed_section import compared
 from transexplain.store.database import Database
 from transexplain.types.findings import Correction, GroupStatistic, Practical
 from transexplain.types.plans import AmbiguityPolicy, AuditRun
@@ -75,7 +75,7 @@ class Groups:
     removals: Ablations | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
-    planted: tuple[Planted, ...] = ()  #: by size; empty: not asked for, or nothing is compared
+    planted: tuple[Planted, ...] = ()  #: by size; empty: not requested, or nothing is compared
     rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
@@ -111,7 +111,7 @@ def groups_of(
         limits=plan.matters,
         never_mentioned=tuple(g.name for g in plan.groups if g.name not in mentioned),
         sources={group.name: group.source for group in plan.groups},
-        removals=ablations_of(total.checked.removals),
+        removals=ablations_of(total.checked.ablations),
         randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
         planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
@@ -123,10 +123,10 @@ def groups_of(
         matching=matching,
         precision=next((one for one in precisions if one.group == ALL), None),
     )
-    return _answered(groups, db, run, total)
+    return _with_answers(groups, db, run, total)
 
 
-def _answered(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
+def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
     """With the rates, the swaps and the verdicts."""
     rare = {one.group for one in groups.rare}
     names = [group.name for group in run.plan.groups if group.name not in rare]
@@ -200,8 +200,8 @@ _RULES: Mapping[type, RedactionRules] = {
 
 
 def control_sentences(groups: Groups) -> list[str]:
-    """What the removals, the randomised model and the planted differences showed; plain text."""
-    found = [controls.removal_sentence(groups.removals)] if groups.removals else []
+    """The results of mention ablation, randomised models and planted differences; plain text."""
+    found = [controls.ablation_sentence(groups.removals)] if groups.removals else []
     if groups.randomised:
         found.append(controls.randomised_sentence(groups.rows, groups.randomised))
     if groups.planted:
@@ -219,7 +219,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
         if report.audited.modality == "text":
             yield Statement(
                 kind="unknown",
-                text="No entity groups were given, so nothing is said about who is mentioned.",
+                text="No entity groups were given, so mentions are not compared.",
             )
         return
     yield from verdict_statements(groups.verdicts, _SENTENCES)
@@ -257,8 +257,8 @@ def group_notes(run: AuditRun) -> Iterator[str]:
     yield (
         "Entities are found by their spelling, at word boundaries, longest match first. Names that "
         f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
-        "tells how often they were left out, and draws matches for a person to check. A mention's "
-        "relevance is the sum over its pieces."
+        "reports how often they were left out, and samples matches for a person to check. A "
+        "mention's relevance is the sum over its pieces."
     )
     if matching.columns:
         columns = "column" if len(matching.columns) == 1 else "columns"
@@ -284,7 +284,7 @@ def _statistics(run: AuditRun) -> Iterator[str]:
     yield (
         "Tables by predicted class, by right or wrong and by slice are families of their own: p is "
         "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
-        "distributions and a second lexicon have no vote."
+        "distributions and a second lexicon do not change verdicts."
     )
     limits = run.plan.matters
     yield (
@@ -331,12 +331,12 @@ def _checks(run: AuditRun) -> Iterator[str]:
         "A random sample of the items that mention somebody was checked (share "
         f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
         "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
-        "1. Of this only other names have a vote in the verdicts."
+        "1. Only the answers to other names enter the verdicts."
     )
 
 
 _AMBIGUOUS: dict[AmbiguityPolicy, str] = {
-    "cue": "where a capital, a title or a neighbouring word tells them from these",
+    "cue": "where a capital, a title or a neighbouring word shows that they are names",
     "always": "wherever they stand",
     "never": "nowhere",
 }

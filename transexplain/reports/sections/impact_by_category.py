@@ -122,7 +122,7 @@ def _first(pair: tuple[float, ImpactRow]) -> float:
 
 
 def _selected(one: ImpactAnswer) -> bool:
-    """Whether anybody was, or may have been where counts are not published."""
+    """Whether anybody was selected, or may have been where counts are not published."""
     return any(row.selected is None or row.selected for row in rows_of([one]))
 
 
@@ -157,7 +157,7 @@ def _many(count: int | None, items: int, fewest: int) -> bool:
 
 
 def _rows_published(rows: tuple[ImpactRow, ...], _: ImpactTable, redactor: Redactor) -> Any:
-    """Ratios only where the category that they are against is published: they tell its rate."""
+    """Ratios are kept only where their reference category is published: they reveal its rate."""
     return tuple(redactor.within(_without_ratios(rows, redactor.fewest)))
 
 

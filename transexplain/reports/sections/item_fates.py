@@ -1,4 +1,6 @@
-"""What the data is like, where its items went, and how entities were found in it."""
+"""Counts of items (explained, failed, truncated, correct), the accuracy, and the confusion
+matrix.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,9 +145,7 @@ _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
     if counts.accuracy is None:
-        yield Statement(
-            kind="unknown", text="No item has a label, so nothing is said about accuracy."
-        )
+        yield Statement(kind="unknown", text="No item has a label, so the accuracy is not known.")
         return
     agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
     chance = by_chance(found)
@@ -165,12 +165,12 @@ def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
 
 
 def _beats(chance: float, counts: Counts) -> bool:
-    """Whether the accuracy is above chance, as far as that can be said of so few items."""
+    """Whether the accuracy is above chance; true where the items are too few to judge."""
     return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
 
 
 def by_chance(found: Confusion) -> float | None:
-    """The accuracy of predictions as frequent as the model's, made without looking at the items.
+    """The accuracy of random predictions with the same frequencies as the model's.
 
     sum over classes of share of labels x share of predictions, as in Cohen's kappa (1960). None
     where it would mean nothing: items of less than two labels, or counts that are not all there.

@@ -1,4 +1,4 @@
-"""How the labels of the data were read: as which class of the model, or as none."""
+"""How labels of the data were matched with classes of the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

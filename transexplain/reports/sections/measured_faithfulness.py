@@ -1,4 +1,4 @@
-"""Whether the method of an audit beats random relevance on the sample it was measured on."""
+"""Faithfulness, conservation and class sensitivity of the audit's method, measured on a sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class FaithfulnessRow:
     difference_interval: tuple[float, float] | None  #: 95 %
     common: int  #: items of the difference
     p: float | None  #: of the difference, adjusted over the rows
-    beats: bool | None  #: random, beyond chance; None: it cannot be said, or is no question
+    beats: bool | None  #: random, beyond chance; None: unknown, or not applicable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +141,7 @@ def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
-    """Whether explanations add up and tell classes apart, and how often they beat random ones."""
+    """Whether explanations add up and distinguish classes, and how often they beat random ones."""
     audited = report.audited
     if report.counts.done:
         imported = audited.task == "imported"
@@ -170,7 +170,7 @@ def _against_random(found: Faithfulness | None, modality: str) -> Iterator[State
         kind="problem",
         text=f"On a sample of {sample}, {found.method} beats a random ranking on {len(beaten)} of "
         f"{measures} of faithfulness; it does not beyond chance on {named(lost)}. Do not read its "
-        "explanations as what the model goes by before a larger sample says otherwise.",
+        "explanations as what the model uses before a larger sample shows it.",
     )
 
 
@@ -245,8 +245,8 @@ def _conservation(
     elif imported:
         yield Statement(
             kind="unknown",
-            text="Not measured, because the model is not at hand: whether explanations add up to "
-            "the logit, whether they are faithful and tell classes apart, and whether swapped "
+            text="Not measured, because the model is not available: whether explanations add up to "
+            "the logit, whether they are faithful and distinguish classes, and whether swapped "
             "mentions change the prediction.",
         )
     elif found is None:
@@ -280,7 +280,7 @@ def _sensitivity(found: ClassSensitivity | None, method: str, modality: str) -> 
         return
     yield Statement(
         kind="problem",
-        text=f"{method} hardly tells classes apart here: class sensitivity "
+        text=f"{method} hardly distinguishes classes here: class sensitivity "
         f"{found.mean:.2f} on {things(modality, found.items)}, where 0 is the same map "
         "for every class. What is listed for a class shows which items are in it, not what "
         "speaks for it.",

@@ -1,4 +1,4 @@
-"""A run beside the one before: what was changed, and what came out differently."""
+"""A run beside the one before: what differs in its plan and in its findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -201,15 +201,19 @@ def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
     return Drawing(
         label=f"{len(words)} words of {encodable(name)} by rarity and mean relevance; the "
         f"strongest is {encodable(strongest.word)} with {strongest.mean:+.2f}.",
-        still=charts.drawn(_plane(words, live=False)),
-        specification=charts.specification(_plane(words, live=True)),
+        still=charts.drawn(_plane(words, interactive=False)),
+        specification=charts.specification(_plane(words, interactive=True)),
     )
 
 
-def _plane(words: Sequence[RareWord], *, live: bool) -> "alt.LayerChart":
+def _plane(words: Sequence[RareWord], *, interactive: bool) -> "alt.LayerChart":
     import altair as alt
 
-    layers = alt.layer(_zero(live=live), _dots(words, live=live), _names(words, live=live))
+    layers = alt.layer(
+        _zero(interactive=interactive),
+        _dots(words, interactive=interactive),
+        _names(words, interactive=interactive),
+    )
     return charts.sized(cast("alt.LayerChart", layers))
 
 
@@ -245,19 +249,19 @@ def _values(words: Sequence[RareWord]) -> list[dict[str, Any]]:
     ]
 
 
-def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
-    """Filled or hollow by sign: colour is not all that tells it, even after a zoom."""
+def _dots(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
+    """Filled or hollow by sign, so that the sign does not rest on colour alone."""
     import altair as alt
 
     signs = alt.Scale(domain=[True, False], range=["var(--pos)", "var(--neg)"])
-    dots = _base(words).mark_point(opacity=0.75, aria=False, clip=live, strokeWidth=1.5)
+    dots = _base(words).mark_point(opacity=0.75, aria=False, clip=interactive, strokeWidth=1.5)
     found: alt.Chart = dots.encode(
         color=alt.Color("raises:N", legend=None, scale=signs),
         fill=alt.Fill("raises:N", legend=None, scale=signs),
         fillOpacity=alt.condition("datum.raises", alt.value(0.55), alt.value(0.1)),
         size=alt.Size("texts:Q", legend=None, scale=alt.Scale(type="sqrt", range=[24, 260])),
     )
-    if not live:
+    if not interactive:
         return found
     chart = found.encode(
         tooltip=[
@@ -270,20 +274,22 @@ def _dots(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
     return chart.add_params(charts.zoom())
 
 
-def _names(words: Sequence[RareWord], *, live: bool) -> "alt.Chart":
+def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
     import altair as alt
 
     names = _base(_named(words)).mark_text(
-        dy=-11, fontSize=11.5, aria=False, clip=live, stroke="var(--page)", strokeWidth=3
+        dy=-11, fontSize=11.5, aria=False, clip=interactive, stroke="var(--page)", strokeWidth=3
     )
     found: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
     return found
 
 
-def _zero(*, live: bool) -> "alt.Chart":
+def _zero(*, interactive: bool) -> "alt.Chart":
     import altair as alt
 
-    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(color="var(--faint)", aria=False, clip=live)
+    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(
+        color="var(--faint)", aria=False, clip=interactive
+    )
     found: alt.Chart = rule.encode(y="y:Q")
     return found
 

@@ -1,4 +1,4 @@
-"""Texts by length: whether the model answers long texts as well as short ones."""
+"""Accuracy by length of the text: whether the model answers long texts as well as short ones."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""What a run did not test: whatever nobody may conclude from it, why, and how to find out."""
+"""Limits of a run: what it did not test, why, and how to test it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.reports.phrasing import named, nearness, sampled, short, spoken, things
+from transexplain.reports.phrasing import class_phrase, named, nearness, sampled, short, things
 from transexplain.reports.redaction import RedactionRules, empty, kept
 from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_answers import by_verdict
@@ -21,7 +21,7 @@ class Untested:
 
 
 def untested(summary: Any) -> tuple[Untested, ...]:
-    """The list, from what every audit leaves open to what this one did not measure."""
+    """The list, from the limits of every audit to what this one did not measure."""
     found = (*_data(summary), *_explanations(summary), *_groups(summary))
     return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
 
@@ -43,7 +43,7 @@ def _data(summary: Any) -> _Found:
         yield (
             "Items without an explanation",
             f"{missing:,} of {counts.total:,}: {missed}.",
-            "Mend the items that failed; transexplain retry or resume.",
+            "Correct the items that failed; transexplain retry or resume.",
         )
     if counts.truncated:
         yield (
@@ -73,8 +73,8 @@ def _explanations(summary: Any) -> _Found:
     if audited.task == "imported":
         yield (
             "The attributions themselves",
-            "They were made elsewhere: whether they add up to the logit, are faithful and tell "
-            "classes apart was not measured.",
+            "They were made elsewhere: whether they add up to the logit, are faithful and "
+            "distinguish classes was not measured.",
             "An audit of the model itself.",
         )
         return
@@ -86,8 +86,8 @@ def _explanations(summary: Any) -> _Found:
     )
     if (mixed := summary.mixed) is not None:
         yield (
-            f"What {mixed.exact} says of every item",
-            f"{mixed.method} stands in for it; only {mixed.items:,} items were explained by both. "
+            f"Relevance of every item by {mixed.exact}",
+            f"{mixed.method} replaces it; only {mixed.items:,} items were explained by both. "
             f"Words, heatmaps, rankings, splits and controls are those of {mixed.method}.",
             f"method: {mixed.exact}",
         )
@@ -111,7 +111,7 @@ def _approximation(summary: Any) -> _Found:
     approximation, mixed = summary.approximates, summary.mixed
     if approximation is not None and (mixed is None or mixed.exact != approximation.teacher):
         yield (
-            f"What {approximation.teacher} says of these items",
+            f"Relevance of these items by {approximation.teacher}",
             "The explainer approximates it, and no item was explained by both; "
             f"{nearness(approximation)}.",
             sampled(approximation),
@@ -126,7 +126,7 @@ def _unexplained(summary: Any) -> list[str]:
     classes = summary.audited.classes
     shown: set[str] = set()
     for view in summary.classes:
-        both = spoken(view.target, view.class_name, classes).split(" over ")
+        both = class_phrase(view.target, view.class_name, classes).split(" over ")
         shown.update(both if set(both) <= set(classes) else (view.class_name,))
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
@@ -154,11 +154,11 @@ def _groups(summary: Any) -> _Found:
             "Pronouns, descriptions and other spellings are not seen.",
             "data.spans for entities that another program marked.",
         )
-    yield from _open(groups)
+    yield from _undecided_groups(groups)
     yield from _unchecked(summary, groups)
 
 
-def _open(groups: Groups) -> _Found:
+def _undecided_groups(groups: Groups) -> _Found:
     names = by_verdict(groups.verdicts)
     if found := names["inconclusive"]:
         yield (
@@ -200,7 +200,7 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
         )
     if groups.randomised is None:
         yield (
-            "What the words alone bring",
+            "The effect of the words alone",
             "No model with randomised weights was run to see whether it shows the same differences"
             f"{': the explainer cannot read one' if approximation else ''}.",
             ""
@@ -229,5 +229,5 @@ SECTION = Section(
     template="scope.html.j2",
     links=(("untested", "Not tested"),),
     redaction=_RULES,
-    of_summary={"untested": empty(())},  # the list is made of what is left
+    of_summary={"untested": empty(())},  # the list is made from the redacted summary
 )

@@ -47,7 +47,7 @@
   async function draw(chart) {
     const specification = JSON.parse(chart.querySelector("script").textContent);
     const stage = document.createElement("div");
-    stage.className = "live";
+    stage.className = "interactive";
     chart.append(stage);
     try {
       const { view } = await window.vegaEmbed(stage, Object.assign(specification, size(chart)), {

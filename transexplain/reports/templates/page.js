@@ -56,14 +56,14 @@
     const totals = new Map(blocks.map((block) => [block, block.querySelectorAll("article").length]));
     selects.forEach((select) => fill(select, examples));
 
-    function fits(example, asked, wanted) {
+    function fits(example, sought, wanted) {
       return (
-        asked.every((word) => example.text.includes(word)) &&
+        sought.every((word) => example.text.includes(word)) &&
         wanted.every(([name, value]) => value === null || example[name].includes(value))
       );
     }
 
-    // of what is shown, only the explanations of the class that was asked for
+    // among the examples shown, only the explanations of the chosen class
     function single(wanted) {
       for (const part of section.querySelectorAll("[data-class]")) {
         part.hidden = wanted !== null && part.dataset.class !== wanted;
@@ -71,12 +71,12 @@
     }
 
     function show() {
-      const asked = words(search.value).split(/\s+/).filter(Boolean);
+      const sought = words(search.value).split(/\s+/).filter(Boolean);
       const wanted = selects.map((select) => [select.name, chosen(select)]);
       single(new Map(wanted).get("explained"));
       const left = new Map(blocks.map((block) => [block, 0]));
       for (const example of examples) {
-        example.article.hidden = !fits(example, asked, wanted);
+        example.article.hidden = !fits(example, sought, wanted);
         left.set(example.block, left.get(example.block) + !example.article.hidden);
       }
       left.forEach((number, block) => {
@@ -85,7 +85,7 @@
         block.querySelector("h3 .soft").textContent = of(number, total);
       });
       const shown = [...left.values()].reduce((sum, number) => sum + number, 0);
-      const filtered = asked.length > 0 || wanted.some(([, value]) => value !== null);
+      const filtered = sought.length > 0 || wanted.some(([, value]) => value !== null);
       reset.hidden = !filtered;
       count.classList.toggle("filtered", filtered);
       count.textContent =

@@ -1,4 +1,4 @@
-"""How far the cheap method of a mixed audit can be trusted."""
+"""Whether the cheap method of a mixed audit can be trusted, in a record and in sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,7 +22,7 @@ from transexplain.types.plans import AuditPlan
 
 
 def mixed_of(plan: AuditPlan, total: ShardAggregate) -> Mixed | None:
-    """What the exact sample says of the cheap method; None where the method explains alone."""
+    """The agreement of the cheap with the exact method; None where one method explains all."""
     if plan.exact is None:
         return None
     sample = total.checked.exact or ExactSample()
@@ -49,7 +49,7 @@ def compared(
 
 
 def mixture_sentence(found: Mixed | None) -> str:
-    """That the audit mixed, in one sentence for the verdict; "" where it did not."""
+    """A sentence on the mixed audit for the verdict; "" where it did not mix."""
     if found is None:
         return ""
     begun = (
@@ -67,7 +67,7 @@ def agreement(found: Mixed) -> Iterator[str]:
     if found.failed:
         yield (
             f"{found.exact} failed on {found.failed:,} of {found.items + found.failed:,} drawn "
-            "items; these left the sample, so nothing is said of items like them."
+            "items; these left the sample, so it does not represent items like them."
         )
     for reason in (UNEVEN, UNRELATED):
         if many := sum(one.reason == reason for one in found.groups):

@@ -1,4 +1,4 @@
-"""A manifest as a report shows it: what decided the numbers, without every shard."""
+"""The manifest of a run in a report, without its list of shards."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Provenance:
 
 
 def provenance_of(manifest: Manifest) -> Provenance:
-    """What a manifest says, in short; the manifest itself stands beside the report."""
+    """The summary of a manifest; the manifest itself is a file beside the report."""
     inputs, execution = manifest.inputs, manifest.execution
     made = list(execution["computed"]) or [execution["planned"] or {}]
     software = {name: one for part in made for name, one in part.get("software", {}).items()}

@@ -1,4 +1,4 @@
-"""Mentions taken out of texts: what is left, and what the model then says."""
+"""Mentions removed from texts: the remaining text, and the new prediction."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ from transexplain.types.plans import Shard
 CLASSES = ("bad", "so-so", "good")
 
 
-class HangsOn(nn.Module):
+class DependsOn(nn.Module):
     """Says `good` where the word is there, and `bad` where it is not."""
 
     def __init__(self, word: str) -> None:
@@ -51,7 +51,7 @@ def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     spec = load_spec(prepared_in, settings=("evaluation.items=0", "groups.check=1000", *settings))
     prepared = prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
-    model = te.wrap(HangsOn("good"), tokenizer=wordpiece(), modality="text", classes=CLASSES)
+    model = te.wrap(DependsOn("good"), tokenizer=wordpiece(), modality="text", classes=CLASSES)
     return replace(prepared, model=model)
 
 
@@ -67,7 +67,7 @@ TEXTS = 6 * ["a good film", "good good nice", "a nice film", "x film", "a e", "g
 
 
 def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> None:
-    found = checked_of(prepare_texts(tmp_path, TEXTS)).removals
+    found = checked_of(prepare_texts(tmp_path, TEXTS)).ablations
     assert {TEXTS[int(one.item_id)] for one in found} == {*TEXTS} - {"a e", "good"}
     good = [one for one in found if one.entity == "good"]
     assert good and all(one.flipped for one in good)
@@ -81,13 +81,13 @@ def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> No
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["occlusion", "integrated-gradients", "rollout", "saliency"])
-def test_whatever_the_method_the_model_is_asked_once(tmp_path: Path, method: str) -> None:
+def test_the_model_runs_once_per_ablation_for_every_method(tmp_path: Path, method: str) -> None:
     settings = (f"method.name={method}", "groups.check=1000", "targets=[predicted]")
     prepared = prepare(tmp_path, *settings, "model.dtype=float64")
-    by_method = {(r.item_id, r.group): r for r in checked_of(prepared).removals}
+    by_method = {(r.item_id, r.group): r for r in checked_of(prepared).ablations}
     lrp = prepare(tmp_path, *settings[1:], "model.dtype=float64")
     assert len(by_method) > 15
-    for one in checked_of(lrp).removals:
+    for one in checked_of(lrp).ablations:
         other = by_method[one.item_id, one.group]
         assert (other.flipped, other.entity) == (one.flipped, one.entity)
         assert other.change == pytest.approx(one.change, abs=1e-9)
@@ -95,12 +95,12 @@ def test_whatever_the_method_the_model_is_asked_once(tmp_path: Path, method: str
 
 def test_a_contrast_changes_by_both_its_classes(tmp_path: Path) -> None:
     texts = ["a good film"] * 12
-    found = checked_of(prepare_texts(tmp_path, texts, "targets=[contrast:bad-good]")).removals
+    found = checked_of(prepare_texts(tmp_path, texts, "targets=[contrast:bad-good]")).ablations
     assert {one.change for one in found if one.entity == "good"} == {-2.0}
 
 
 def test_a_text_of_one_word_is_not_counted(tmp_path: Path) -> None:
-    assert checked_of(prepare_texts(tmp_path, ["good", "film", "good!", "x"])).removals == []
+    assert checked_of(prepare_texts(tmp_path, ["good", "film", "good!", "x"])).ablations == []
 
 
 def test_one_group_is_enough(tmp_path: Path) -> None:
@@ -109,29 +109,29 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
     assert check is not None and not check.swap
     found = checked_of(prepared)
     assert found.observations == []
-    assert {one.group for one in found.removals} == {"praise"}
+    assert {one.group for one in found.ablations} == {"praise"}
 
 
-def test_nothing_drawn_and_nobody_mentioned(tmp_path: Path) -> None:
+def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=0")
     assert prepared.plan.check is None
     assert checked_of(prepared).to_json() == ControlResults().to_json()
     nobody = prepare_texts(tmp_path, ["a e", "e e"])
     assert nobody.plan.check is None
-    assert ablations_of(checked_of(nobody).removals) is None
+    assert ablations_of(checked_of(nobody).ablations) is None
 
 
 @pytest.mark.exhaustive
-def test_removals_are_drawn_by_row_alone(tmp_path: Path) -> None:
+def test_ablations_are_sampled_by_row_alone(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=12", "model.dtype=float64")
-    whole = sorted(checked_of(prepared).removals)
+    whole = sorted(checked_of(prepared).ablations)
     parts = ControlResults()
     for index, (start, stop) in enumerate([(0, 5), (5, 6), (6, 33), (33, 40)]):
         shard = Shard(index=index, start=start, stop=stop)
         done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
         parts.merge(ShardAggregate.from_json(done.aggregate).checked)
     assert len(whole) > 4
-    for one, other in zip(whole, sorted(parts.removals), strict=True):
+    for one, other in zip(whole, sorted(parts.ablations), strict=True):
         exact = replace(other, change=one.change, relevance=one.relevance)
         assert exact == one
         assert other.change == pytest.approx(one.change, abs=1e-9)
@@ -151,7 +151,7 @@ def test_removals_are_drawn_by_row_alone(tmp_path: Path) -> None:
         ("Anns Ann'stuff", ["Ann'"], "Anns stuff"),
     ],
 )
-def test_what_is_left_is_tidy(text: str, taken: list[str], left: str) -> None:
+def test_the_remaining_text_is_tidy(text: str, taken: list[str], left: str) -> None:
     spans, cursor = [], 0
     for word in taken:
         start = text.index(word, cursor)

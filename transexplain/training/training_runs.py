@@ -1,4 +1,4 @@
-"""A whole training, from plan to files, for the command line, the demo and the library."""
+"""Runs a training from plan to files, for the command line, the demo and the library."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
     """Train, or go on where a training was interrupted, and write what came of it.
 
     Below `plan.output` come `model/` (what `load_model` takes), `explainer.safetensors` where one
-    was asked for, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
+    was requested, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
     measures) and `fit/` (checkpoints).
 
     Raises ConfigurationError for a model, data or output that does not fit the plan, and
@@ -100,7 +100,7 @@ def _unfitted(plan: TrainingPlan, prepared: Prepared) -> Trained:
 
 
 def _written(plan: TrainingPlan, prepared: Prepared, result: FitResult) -> Trained:
-    """Write the trained classifier and what is to be seen of its training."""
+    """Write the trained classifier, its curves and its history."""
     save_model(prepared.model, plan.source, plan.output / MODEL)
     history, _ = write_history(result.history, plan.output)
     return replace(
