@@ -310,7 +310,8 @@ class _Group:
             yield end
 
     def _measured(self, encoded: Sequence[Encoded]) -> Sequence[Evaluated]:
-        self._beat(encoded)
+        self._check_stop()
+        self.observer.batch_started([one.item.id for one in encoded])
         questions = self._questions(encoded)
         if isinstance(questions, Exception):
             if len(encoded) == 1:
@@ -354,9 +355,12 @@ class _Group:
         return failed
 
     def _beat(self, encoded: Sequence[Encoded]) -> None:
+        self._check_stop()
+        self.observer.check_started([one.item.id for one in encoded])
+
+    def _check_stop(self) -> None:
         if self.observer.should_stop():
             raise Stopped
-        self.observer.batch_started([one.item.id for one in encoded])
 
     def _outcome(self, encoded: Encoded, logits: Array) -> Explained:
         label = self.request.class_of(encoded.item)

@@ -92,6 +92,9 @@ class Silent:
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Nothing."""
 
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """Nothing."""
+
     def item_done(self, item_id: str) -> None:
         """Nothing."""
 
