@@ -5,7 +5,6 @@ operators in one kernel and does not round in between. A captured graph launches
 once, from and into memory that stays its own.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,6 @@ OPTIONS: Mapping[str, Any] = {"pattern_matcher": False}
 _WARM_UP = 3  # calls before a capture, in which libraries allocate what they keep
 
 
-_LOG = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class Replay:
     """A trace that is replayed at once, and compiled beside the work where that is worth it."""
@@ -31,13 +27,16 @@ class Replay:
     traced: Traced
     examples: Sequence[Tensor]  #: inputs of its shapes
     plain: Traced | None  #: as it was traced, until it is on its way to be compiled
+    warn: Callable[[str], None]  #: told why it was not compiled
     _compiled: Traced | None = None  #: set by the thread that compiles, until it is taken up
 
     @classmethod
-    def of(cls, traced: Traced, examples: Sequence[Tensor]) -> "Replay":
+    def of(
+        cls, traced: Traced, examples: Sequence[Tensor], warn: Callable[[str], None]
+    ) -> "Replay":
         """On a card captured."""
         own = [one.clone() for one in examples]
-        return cls(on_device(traced, own), own, traced)
+        return cls(on_device(traced, own), own, traced, warn)
 
     def compile(self) -> None:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""
@@ -52,7 +51,7 @@ class Replay:
             try:
                 self._compiled = compiled(plain, self.examples)
             except Exception as error:  # noqa: BLE001 - compilers raise anything
-                _LOG.warning("replayed as traced, for compiling failed: %s", error)
+                self.warn(f"replayed as traced, for compiling failed: {error}")
 
     def take_up(self) -> None:
         """From here on use what was compiled, where that is done."""
@@ -61,7 +60,7 @@ class Replay:
             try:
                 self.traced = on_device(done, self.examples)
             except Exception as error:  # noqa: BLE001 - it stays what it is
-                _LOG.warning("replayed as traced, for what was compiled fails: %s", error)
+                self.warn(f"replayed as traced, for what was compiled fails: {error}")
 
 
 def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:

@@ -17,7 +17,7 @@ from transexplain.evaluating.metrics.perturbation_curves import (
 from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
-from transexplain.explaining.batch_sizes import free_caches, is_out_of_memory
+from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
 from transexplain.explaining.item_loop import portions
 from transexplain.methods.presence import Baseline, Over
@@ -351,7 +351,7 @@ class _Group:
         except Exception as error:  # noqa: BLE001 - becomes the item's error row
             failed = error.with_traceback(None)  # its frames hold the tensors
         if is_out_of_memory(failed):
-            free_caches()
+            give_back(self.model)
         return failed
 
     def _beat(self, encoded: Sequence[Encoded]) -> None:

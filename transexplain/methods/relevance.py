@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from transexplain.engine.batch_shapes import bucket_of
 from transexplain.engine.composites import (
     ChefersRules,
     Composite,
@@ -19,7 +20,7 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.steps import Passes, Step, bucket_of
+from transexplain.engine.steps import Passes, Step
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, steps_of, sum_hidden
 from transexplain.methods.batch_explanation import (
