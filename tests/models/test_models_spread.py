@@ -5,6 +5,8 @@ tensors from block to block also work where all blocks lie on the CPU, and what 
 what torch says. That two real cards give these numbers is not tested here.
 """
 
+import copy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from architectures import ARCHITECTURES
+from architectures_measured import ready
 from tiny_models import bert, vit, wordpiece
 from torch import nn
 from transformers import AutoTokenizer
@@ -89,7 +93,7 @@ def test_without_cards_a_model_cannot_lie_on_them(folder: Path) -> None:
 def test_the_extra_is_named_where_it_is_missing(
     folder: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "accelerate", None)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[large\]'"):
         te.load_model(folder, device="spread")
 
@@ -145,8 +149,20 @@ def test_blocks_follow_each_other_and_cards_are_about_evenly_full() -> None:
 def test_every_parameter_has_a_place_by_its_module() -> None:
     for module in (bert(), vit()):
         found = card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
-        for name, _ in module.named_parameters():
-            assert sum(f"{name}.".startswith(f"{part}.") for part in found) == 1, name
+        covers_once(found, module)
+
+
+def covers_once(found: dict[str, str], module: nn.Module) -> None:
+    for name, _ in (*module.named_parameters(), *module.named_buffers()):
+        assert sum(name.startswith(f"{part}.") for part in found) == 1, name
+
+
+def test_a_module_with_tensors_beside_its_parts_is_not_cut() -> None:
+    """It computes with both: two cards would not do."""
+    module = bert()
+    module.bert.pooler.scale = nn.Parameter(torch.ones(16))
+    assert "bert.pooler" in card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
+    assert "bert.pooler.dense" in card_map(bert(), {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
 
 
 def test_a_small_card_gets_little() -> None:
@@ -246,6 +262,11 @@ def hooked(folder: Path) -> LoadedModel:
     return te.load_model(module.eval(), AutoTokenizer.from_pretrained(folder))
 
 
+COVERED = [
+    name
+    for name, one in ARCHITECTURES.items()
+    if one.source == "transformers" and one.refused_for is None
+]
 METHODS = ["lrp", "attnlrp", "chefer-lrp", "gae", "integrated-gradients", "layer-gradcam", "lime"]
 
 
@@ -254,6 +275,33 @@ def test_hooks_between_blocks_change_no_number(
     folder: Path, hooked: LoadedModel, method: str
 ) -> None:
     same(hooked, te.load_model(folder), method)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", COVERED)
+def test_hooks_change_no_number_of_any_architecture(name: str) -> None:
+    """Of those that transformers says of where they may be cut; the others are refused."""
+    accelerate = pytest.importorskip("accelerate")
+    plain = ready(name)
+    module = copy.deepcopy(plain.model.module)
+    room = dict.fromkeys(("cuda:0", "cuda:1"), 2 * size_of(module))
+    if not getattr(module, "_no_split_modules", None):
+        with pytest.raises(ModelLoadError, match="does not say where"):
+            card_map(module, room, name)
+        return
+    places = card_map(module, room, name)
+    assert set(places.values()) == {"cuda:0", "cuda:1"}
+    covers_once(places, module)
+    moved = getattr(module, "_skip_keys_device_placement", None)
+    on_cpu = dict.fromkeys(places, "cpu")
+    accelerate.dispatch_model(module, on_cpu, main_device="cpu", force_hooks=True, skip_keys=moved)
+    hooked = te.wrap(
+        module, modality=plain.architecture.modality, input_size=plain.architecture.picture
+    )
+    for one, other in zip(
+        te.explain(hooked, plain.items[:1]), te.explain(plain.model, plain.items[:1]), strict=True
+    ):
+        assert np.array_equal(one.relevance, other.relevance)
 
 
 def test_a_model_with_these_hooks_stays_eager(folder: Path, hooked: LoadedModel) -> None:

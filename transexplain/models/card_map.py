@@ -47,16 +47,17 @@ def card_map(module: nn.Module, memory: Mapping[str, int], where: str) -> dict[s
 
 
 def _parts(module: nn.Module, whole: frozenset[str], prefix: str = "") -> Iterator[_Part]:
-    """What may lie on a card of its own: modules that must not be cut, and tensors beside them."""
+    """What may lie on a card of its own.
+
+    A module with tensors beside its parts is not cut either: it computes with both.
+    """
     for name, child in module.named_children():
-        if type(child).__name__ in whole or not any(True for _ in child.children()):
-            sizes = {id(one): one.nbytes for one in (*child.parameters(), *child.buffers())}
-            if sizes:
-                yield f"{prefix}{name}", sizes
+        own = (*child.parameters(recurse=False), *child.buffers(recurse=False))
+        if own or type(child).__name__ in whole:
+            tensors = (*child.parameters(), *child.buffers())
+            yield f"{prefix}{name}", {id(one): one.nbytes for one in tensors}
         else:
             yield from _parts(child, whole, f"{prefix}{name}.")
-    own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
-    yield from ((f"{prefix}{name}", {id(one): one.nbytes}) for name, one in own)
 
 
 def _filled(parts: Sequence[_Part], room: Sequence[int]) -> list[int] | None:
