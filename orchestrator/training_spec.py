@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from orchestrator.spec.audit_spec import Labels
 from orchestrator.spec.data_section import DataSection
@@ -33,7 +33,7 @@ from transexplain.training.training_plans import (
     Trained,
     TrainingPlan,
 )
-from transexplain.types.plans import DatasetRef, DatasetSpec
+from transexplain.types.plans import SPREAD, DatasetRef, DatasetSpec
 from transexplain.types.scores import MethodSpec
 
 _BEGINS = "a training starts with `model:` and `data:`"
@@ -166,6 +166,12 @@ class ExplainerSection(Section):
     conserve: bool = Field(default=True, description="positions sum to the logit less constants")
 
 
+def _one_device(name: str) -> str:
+    if name == SPREAD:
+        raise ValueError(f"a training runs on one device, and {SPREAD} stands for several")
+    return name
+
+
 def _no_stages(value: Any) -> Any:
     return None if value == "none" else value
 
@@ -194,7 +200,9 @@ class TrainingSpec(Section):
     )
     output: str | None = Field(default=None, description="folder; default: trainings/NAME")
     seed: int = Field(default=0, description="of weights, order and dropout")
-    device: str = Field(default="cpu", description="torch device, e.g. cuda:0")
+    device: Annotated[str, AfterValidator(_one_device)] = Field(
+        default="cpu", description="torch device, e.g. cuda:0"
+    )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
         description="of the passes; auto: bfloat16 or float16 on a GPU, else float32",

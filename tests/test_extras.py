@@ -22,9 +22,18 @@ EXTRAS = {
     extra: {one.name: one for one in map(Requirement, named)}
     for extra, named in PROJECT["optional-dependencies"].items()
 }
-FEATURES = ("excel", "flow", "mlflow", "notebook", "signing", "training", "wandb")
+FEATURES = ("excel", "flow", "large", "mlflow", "notebook", "signing", "training", "wandb")
 OPTIONAL = {
-    *("captum", "cryptography", "igraph", "ignite", "matplotlib", "mlflow", "openpyxl"),
+    *(
+        "accelerate",
+        "captum",
+        "cryptography",
+        "igraph",
+        "ignite",
+        "matplotlib",
+        "mlflow",
+        "openpyxl",
+    ),
     *("pandas", "securesystemslib", "wandb"),
 }
 
@@ -38,7 +47,7 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
-    for extra in ("excel", "flow", "notebook", "signing", "training"):
+    for extra in ("excel", "flow", "large", "notebook", "signing", "training"):
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
     required = {Requirement(one).name for one in PROJECT["dependencies"]}
     assert not required & {*everything, "captum"}

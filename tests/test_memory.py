@@ -1,5 +1,6 @@
 """Short of memory: smaller batches for the rest, and an item at fault that costs only itself."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,10 @@ import torch
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.explaining import Explained, Request, batch_sizes, explain_items, long_texts
+from transexplain.engine import compiled
+from transexplain.engine.steps import Steps
+from transexplain.engine.traced import Traced
+from transexplain.explaining import Explained, Request, batch_sizes, explain_items
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.explaining.item_loop import portions, screened
 from transexplain.models.loaded_model import LoadedModel
@@ -25,8 +29,7 @@ LONG = "a nice film and good goods " * 6
 def freed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """An entry for each time that caches are freed, which takes long in a process of many tests."""
     times: list[int] = []
-    for module in (batch_sizes, long_texts):
-        monkeypatch.setattr(module, "free_caches", lambda: times.append(1))
+    monkeypatch.setattr(batch_sizes, "free_caches", lambda: times.append(1))
     return times
 
 
@@ -99,7 +102,10 @@ def test_an_item_too_large_by_itself_says_so(options: dict[str, Any], freed: lis
     assert freed
     assert one.failure is not None
     assert one.failure.kind == "out-of-memory"
-    assert "CUDA out of memory" in one.failure.message
+    assert one.failure.message == (
+        "item 'i0' alone needs more memory than there is (a smaller max_length or window, dtype "
+        "bfloat16 or a device with more of it may help): OutOfMemoryError: CUDA out of memory"
+    )
 
 
 def test_windows_keep_to_what_fits() -> None:
@@ -146,3 +152,98 @@ def test_the_quarantined_are_failures_in_their_place() -> None:
     assert isinstance(second, ItemFailure)
     assert (second.item_id, second.index, second.kind) == ("i1", 1, "quarantined")
     assert "attempt 3: it hung" in second.message
+
+
+# --- replays, which hold memory of their own
+
+
+def replaying() -> tuple[LoadedModel, Steps]:
+    """A model whose steps are replayed from the second time on."""
+    module = bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double()
+    model = te.wrap(module, tokenizer=wordpiece(), modality="text")
+    kept = model.steps["steps"] = Steps(earned={"cpu": 1e-9})
+    return model, kept
+
+
+def short_of_memory(
+    monkeypatch: pytest.MonkeyPatch, positions: int, *, eager: bool = False
+) -> list[str]:
+    """Passes over batches of so many positions run out of memory; `eager`: not only replays."""
+    met: list[str] = []
+
+    def check(width: int, kind: str) -> None:
+        if width == positions:
+            met.append(kind)
+            raise out_of_cuda()
+
+    begin, run = Traced.begin, LoadedModel.run
+
+    def begun(self: Traced, *inputs: torch.Tensor) -> Any:
+        check(inputs[0].shape[1], "replayed")
+        return begin(self, *inputs)
+
+    def ran(self: LoadedModel, batch: Any, **options: Any) -> Any:
+        check(next(iter(batch.inputs.values())).shape[1] if eager else 0, "eager")
+        return run(self, batch, **options)
+
+    monkeypatch.setattr(Traced, "begin", begun)
+    monkeypatch.setattr(LoadedModel, "run", ran)
+    return met
+
+
+#: texts of 4, 6 and 5 positions, each a batch of its own
+APART = ["good film", "a nice film x", "a nice film"]
+
+
+@pytest.mark.parametrize("options", [{}, {"long_text": "window", "window": 6}])
+def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
+    monkeypatch: pytest.MonkeyPatch, freed: list[int], options: dict[str, Any]
+) -> None:
+    model, kept = replaying()
+    texts = [*APART, LONG] if options else APART
+    for _ in range(2):
+        wanted = explained(model, texts, batch_tokens=1, **options)
+    assert "replayed" in kept.ran()
+    met = short_of_memory(monkeypatch, 6)
+    found = explained(model, texts, batch_tokens=1, **options)
+    assert met and set(met) == {"replayed"} and freed
+    assert kept.ran() == ("eager", "replayed")
+    for one, other in zip(found, wanted, strict=True):
+        assert one.failure is None
+        np.testing.assert_allclose(
+            one.attributions[0].relevance, other.attributions[0].relevance, rtol=1e-9, atol=1e-12
+        )
+
+
+def test_an_item_that_no_way_has_room_for_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, freed: list[int]
+) -> None:
+    model, _ = replaying()
+    for _ in range(2):
+        explained(model, APART, batch_tokens=1)
+    met = short_of_memory(monkeypatch, 6, eager=True)
+    first, second, third = explained(model, APART, batch_tokens=1)
+    assert met == ["replayed", "eager"], "once more without traces, and no third time"
+    assert len(freed) == 2
+    assert first.failure is None and third.failure is None
+    assert second.failure is not None and second.failure.kind == "out-of-memory"
+    assert second.failure.message.startswith("item 'i1' alone needs more memory than there is")
+
+
+def test_a_trace_that_there_is_no_room_for_leaves_the_step_eager(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_: Any) -> Any:
+        raise out_of_cuda()
+
+    model, kept = replaying()
+    wanted = explained(model, APART)
+    monkeypatch.setattr(compiled, "on_device", no_room)
+    with caplog.at_level(logging.WARNING):
+        found = [explained(model, APART) for _ in range(3)]
+    assert kept.ran() == ("eager",)
+    assert [one.getMessage() for one in caplog.records] == [
+        "explained eagerly, for a step could not be traced: OutOfMemoryError: CUDA out of memory"
+    ]
+    for one in (one for again in found for one in zip(again, wanted, strict=True)):
+        assert np.array_equal(one[0].attributions[0].relevance, one[1].attributions[0].relevance)

@@ -45,6 +45,7 @@ from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
+from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
     from transexplain.auditing.explained_shard import Given
@@ -252,6 +253,11 @@ class Watch:
         self._keeper.batch_started(item_ids)
         self._device.moved()
 
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """As `batch_started`."""
+        self._keeper.check_started(item_ids)
+        self._device.moved()
+
     def item_done(self, item_id: str) -> None:
         """Progress, and after enough of it there is room for the next shard."""
         self._keeper.item_done(item_id)
@@ -273,8 +279,7 @@ class Workbench:
     models: ModelCache = field(default_factory=ModelCache)
     name: str = field(default_factory=worker_name)
     stop: threading.Event = field(default_factory=threading.Event)
-    on_item: Callable[[], None] | None = None
-    on_checks: Callable[[int], None] | None = None  #: with the number of passes
+    meter: WorkMeter = field(default_factory=WorkMeter)
     on_hang: Callable[[str], None] = end_process
     device: Device = field(default_factory=Device)
     reader: ThreadPoolExecutor = field(
@@ -352,6 +357,7 @@ class Workbench:
         try:
             return self.device.compute(claim, keeper, call)
         finally:
+            self.meter.shard_ended()
             if items is not None:
                 items.close()
 
@@ -373,15 +379,13 @@ class Workbench:
 
     def keeper(self, claim: Claim, revoked: Callable[[], bool] = _never) -> LeaseKeeper:
         """Who keeps the lease of a claim while this process works on it."""
-        keeper = LeaseKeeper(
+        return LeaseKeeper(
             self.db,
             claim,
             lease_seconds=self.settings.lease_seconds,
             item_deadline=self.settings.item_deadline,
-            on_item=self.on_item,
+            meter=self.meter,
             stop=self.stop,
             revoked=revoked,
             on_hang=self.on_hang,
         )
-        keeper.on_checks = self.on_checks
-        return keeper

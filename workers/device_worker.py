@@ -24,7 +24,7 @@ from celery.signals import task_revoked, worker_ready
 from celery.worker import state
 from kombu.exceptions import OperationalError
 
-from transexplain.errors import ConfigurationError, DatabaseError, ModelLoadError
+from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.revisions import open_database
@@ -347,14 +347,14 @@ def _prepare_torch(options: WorkerOptions) -> DeviceClass:
     """Set the threads; the class of the device, which has to be there."""
     import torch
 
-    from transexplain.models.calling import torch_device
+    from transexplain.models.calling import place_of
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if options.device is None:
         return "gpu" if torch.accelerator.is_available() else "cpu"
     try:
-        torch_device(options.device)
-    except ModelLoadError as error:
+        place_of(options.device)
+    except ConfigurationError as error:
         raise ConfigurationError(f"worker: {error}") from error
     return device_class(options.device)

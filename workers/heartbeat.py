@@ -18,6 +18,7 @@ from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
+from workers.work_meter import WorkMeter
 
 #: what Linux numbers the namespace of processes that are in no container
 _HOST_PROCESSES = 0xEFFFFFFC
@@ -106,7 +107,7 @@ class LeaseKeeper:
         *,
         lease_seconds: float,
         item_deadline: float,
-        on_item: Callable[[], None] | None = None,
+        meter: WorkMeter | None = None,
         stop: threading.Event | None = None,
         revoked: Callable[[], bool] | None = None,
         on_hang: Callable[[str], None] = end_process,
@@ -116,9 +117,7 @@ class LeaseKeeper:
         self._lease_seconds = lease_seconds
         self._item_deadline = item_deadline
         self._deadline = max(item_deadline, START_DEADLINE)  # until the first batch
-        self._on_item = on_item
-        #: called with the number of passes that finished no item
-        self.on_checks: Callable[[int], None] | None = None
+        self._meter = meter or WorkMeter()
         self._on_hang = on_hang
         self._stop_requested = stop or threading.Event()
         self._revoked = revoked or (lambda: False)
@@ -147,9 +146,16 @@ class LeaseKeeper:
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch begins: progress, and the breadcrumb."""
+        self._begun(item_ids)
+        self._meter.batch_started()
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """A batch of a check begins: the same."""
+        self._begun(item_ids)
+        self._meter.check_started(len(item_ids))
+
+    def _begun(self, item_ids: Sequence[str]) -> None:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
-        if self._left and self.on_checks is not None:  # of the batch before, which finished none
-            self.on_checks(len(self._left))
         self._batch, self._left = tuple(item_ids), set(item_ids)
         if self._exact or self._moved - self._noted >= NOTE_EVERY:
             self._note()
@@ -162,8 +168,7 @@ class LeaseKeeper:
             self._batch = ()
             if self._exact:  # what ends the process from here on is not the batch's doing
                 self._note()
-        if self._on_item is not None:
-            self._on_item()
+        self._meter.item_done()
 
     def touch(self) -> None:
         """Progress that is no item of this shard: it waits while another moves on."""

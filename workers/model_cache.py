@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transexplain.errors import ModelLoadError
-from transexplain.types.plans import ModelRef
+from transexplain.types.plans import SPREAD, ModelRef
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -118,8 +118,10 @@ def _memory_of(device: str) -> int:
     """Bytes of a device's own memory, else of the host's or the container's."""
     import torch
 
-    if device.startswith("cuda"):
-        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device == SPREAD or device.startswith("cuda"):
+        all_cards = range(torch.cuda.device_count())
+        places = all_cards if device == SPREAD else (device,)
+        return sum(int(torch.cuda.get_device_properties(one).total_memory) for one in places)
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
     return min(host, int(limit)) if limit.isdecimal() else host

@@ -18,6 +18,7 @@ from transexplain.errors import ConfigurationError, DatabaseError, TransExplainE
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
+from transexplain.types.plans import SPREAD
 from workers.device_worker import WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
 
@@ -34,10 +35,11 @@ _BAD_REQUEST = ConfigurationError.exit_code
 
 
 def options_per_device(devices: str, options: WorkerOptions) -> list[WorkerOptions]:
-    """The options of each process for `cuda:0,cuda:1` or `cpu:2` (two processes on the CPU).
+    """The options of each process for `cuda:0,cuda:1`, or `cpu:2` (two processes on the CPU).
 
-    Without a number of threads every process gets its share of the cores. Raises
-    ConfigurationError for a device that cannot be read or an accelerator named twice.
+    `spread` is one process on all CUDA devices. Without a number of threads every process gets its
+    share of the cores. Raises ConfigurationError for a device that cannot be read or an accelerator
+    named twice.
     """
     names = [name for word in devices.split(",") for name in _processes(word.strip())]
     twice = {name for name in names if name != "cpu" and names.count(name) > 1}
@@ -45,6 +47,10 @@ def options_per_device(devices: str, options: WorkerOptions) -> list[WorkerOptio
         raise ConfigurationError(
             f"--devices {devices}: {', '.join(sorted(twice))} is named twice; one process per "
             "device, more would share its memory"
+        )
+    if SPREAD in names and set(names) - {SPREAD, "cpu"}:
+        raise ConfigurationError(
+            f"--devices {devices}: {SPREAD} is all CUDA devices, so no other process may have one"
         )
     share = max(1, len(os.sched_getaffinity(0)) // len(names))
     return [
@@ -61,7 +67,7 @@ def options_per_device(devices: str, options: WorkerOptions) -> list[WorkerOptio
 def _processes(word: str) -> list[str]:
     kind, _, number = word.partition(":")
     if not kind.isalpha() or (number and not number.isdecimal()) or word.endswith(":"):
-        raise ConfigurationError(f"device {word!r} is none of cuda:N, cpu, cpu:PROCESSES")
+        raise ConfigurationError(f"device {word!r} is none of cuda:N, spread, cpu, cpu:PROCESSES")
     if kind != "cpu":
         return [word]
     if number and int(number) < 1:

@@ -29,6 +29,9 @@ class _Nobody:
     def batch_started(self, item_ids: Sequence[str]) -> None:
         pass
 
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        pass
+
     def item_done(self, item_id: str) -> None:
         pass
 

@@ -133,7 +133,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     alpha: Annotated[
         float, typer.Option("--alpha", min=0, max=1, help="blending of a picture's heatmap")
     ] = 0.5,
-    device: Annotated[str, typer.Option("--device", help="torch device")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text or picture."""

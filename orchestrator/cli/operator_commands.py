@@ -42,7 +42,8 @@ Devices = Annotated[
     str | None,
     typer.Option(
         "--devices",
-        help="one supervised process per device: cuda:0,cuda:1, or cpu:2 for two on the CPU",
+        help="one supervised process per device: cuda:0,cuda:1, spread for one on all cards, "
+        "or cpu:2 for two on the CPU",
     ),
 ]
 Threads = Annotated[

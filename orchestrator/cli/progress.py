@@ -56,31 +56,36 @@ class RunDisplay:
     def items(self, count: int) -> None:
         """So many more items are done or failed."""
 
-    def checks(self, count: int) -> None:
-        """So many more passes of checks, which finish no item."""
+    def checks(self, count: int, share: float) -> None:
+        """So many more passes of checks, which finish no item; their share of the time, 0 to 1."""
 
 
 class _JsonLines(RunDisplay):
     """A line on standard output every few seconds."""
 
     def __init__(self, total: int, done: int) -> None:
-        self._total, self._done, self._checks = total, done, 0
-        self._rate, self._last = RecentRate(), float("-inf")
+        self._total, self._done, self._checks, self._share = total, done, 0, 0.0
+        self._rate, self._last, self._new = RecentRate(), float("-inf"), False
 
     def items(self, count: int) -> None:
         self._done += count
         self._rate.add(count)
-        self._say()
+        self._changed()
 
-    def checks(self, count: int) -> None:
-        self._checks += count
-        self._say()
+    def checks(self, count: int, share: float) -> None:
+        self._checks, self._share = self._checks + count, share
+        self._changed()
 
-    def _say(self) -> None:
-        now = self._rate.clock()
-        if now - self._last < _EVERY and self._done < self._total:
+    def _changed(self) -> None:
+        self._new = True
+        if self._rate.clock() - self._last >= _EVERY:
+            self.say()
+
+    def say(self) -> None:
+        """Write what is new since the last line."""
+        if not self._new:
             return
-        self._last, rate = now, self._rate.per_second()
+        self._last, self._new, rate = self._rate.clock(), False, self._rate.per_second()
         json_line(
             "progress",
             done=self._done,
@@ -88,6 +93,7 @@ class _JsonLines(RunDisplay):
             items_per_second=round(rate, 2),
             seconds_left=round((self._total - self._done) / rate, 1) if rate else None,
             checks=self._checks,
+            checks_share=round(self._share, 3),
         )
 
 
@@ -104,8 +110,10 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         rate = task.fields["rate"].per_second()
-        if task.total is None or not rate:
-            return Text("-:--:--" if task.total is not None else "")
+        if task.total is None or task.completed >= task.total:
+            return Text("")  # of checks nobody knows how many are to come
+        if not rate:
+            return Text("-:--:--")
         minutes, seconds = divmod(round((task.total - task.completed) / rate), 60)
         return Text(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}")
 
@@ -126,10 +134,12 @@ class _Bars(RunDisplay):
     def items(self, count: int) -> None:
         self._advance("items", count)
 
-    def checks(self, count: int) -> None:
+    def checks(self, count: int, share: float) -> None:
         if "checks" not in self._tasks:
             self._rates["checks"] = RecentRate()
-            self._tasks["checks"] = self._add(f"{self._label}: checks", "checks", None)
+            self._tasks["checks"] = self._add("", "checks", None)
+        description = f"{self._label}: checks, {share:.0%} of the time"
+        self._bar.update(self._tasks["checks"], description=description)
         self._advance("checks", count)
 
     def _advance(self, unit: str, count: int) -> None:
@@ -141,7 +151,9 @@ class _Bars(RunDisplay):
 def run_progress(label: str, total: int, done: int, output: Output) -> Iterator[RunDisplay]:
     """Show how far a run of `total` items is, of which `done` were done before."""
     if output == "json":
-        yield _JsonLines(total, done)
+        lines = _JsonLines(total, done)
+        yield lines
+        lines.say()
         return
     console = Console(stderr=True)
     if output == "quiet" or not console.is_terminal:

@@ -4,12 +4,11 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
@@ -19,8 +18,11 @@ from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 from workers.heartbeat import end_process, free_dead, worker_prefix
+from workers.work_meter import SIZE, Cells, WorkMeter, checks, in_hand
 
 if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
     from transexplain.models.loaded_model import LoadedModel
 
 #: a local worker that was killed is found out sooner than one across a network
@@ -30,15 +32,17 @@ _POLL = 0.2
 _PATIENCE = 2.0
 _VAIN_DEATHS = 3
 
-OnItems = Callable[[int], None]
 OnWait = Callable[[str], None]
 
 
 class Reports(NamedTuple):
     """Whom the work on a run reports to."""
 
-    items: OnItems | None = None  #: the number of items that were finished since the call before
-    checks: OnItems | None = None  #: the number of passes of checks, which finish no item
+    #: the number of items that were finished since the call before
+    items: Callable[[int], None] | None = None
+    #: the number of passes of checks since then, which finish no item; and the share of all
+    #: computing so far that checks took, 0 to 1
+    checks: Callable[[int, float], None] | None = None
     wait: OnWait | None = None  #: why nothing can be done but to wait for somebody else
 
 
@@ -62,7 +66,7 @@ def run_local(
 ) -> None:
     """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
 
-    `model` is one that is loaded already; children load their own, and report no checks.
+    `model` is one that is loaded already; children load their own.
     """
     if processes > 1:
         run_processes(db, run_id, settings, processes, report=report, stop=stop)
@@ -78,10 +82,11 @@ def run_here(
     model: "LoadedModel | None" = None,
     report: Reports = _NOBODY,
     stop: threading.Event | None = None,
+    cells: Cells | None = None,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
-
+    What is done is counted in `cells`, those of a `WorkMeter`, where they are given.
     What dead processes of this host held is free at once. While others hold the rest, `report.wait`
     is told who.
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
@@ -98,15 +103,16 @@ def run_here(
         stop=stop or threading.Event(),
         on_hang=hung,
     )
-    if (on_items := report.items) is not None:
-        bench.on_item = lambda: on_items(1)
-    bench.on_checks = report.checks
+    reported = _Reported(db, run_id, report)
+    bench.meter = WorkMeter(cells, changed=lambda: reported.report([bench.meter.cells]))
     if model is not None:
         bench.models.put(bench.plan(run_id).model, model)
     free_dead(db, run_id)
     waiting = _Waiting(db, run_id, bench.settings.lease_seconds, report.wait)
     while not bench.stop.is_set():
-        if bench.work(run_id) != "nothing":
+        worked = bench.work(run_id) != "nothing"
+        reported.look([bench.meter.cells])
+        if worked:
             waiting.over()
             continue
         if not _unfinished(db, run_id):
@@ -138,19 +144,46 @@ def run_processes(
     threads = threads or max(1, (os.cpu_count() or 1) // processes)
     free_dead(db, run_id)
     waiting = _Waiting(db, run_id, local_settings(settings).lease_seconds, report.wait)
+    reported = _Reported(db, run_id, report)
     with _Children(db, run_id, settings, processes, threads) as children:
-        seen = _finished(db, run_id)
         while children.alive() and not stop.wait(_POLL):
-            before, seen = seen, _report_items(db, run_id, seen, report.items)
+            saved = reported.look(children.cells)
             children.replace_dead()
-            if seen > before:
+            if saved:
                 waiting.over()
             else:
                 waiting.tell(unless=children.hold_any)
         if stop.is_set():
             raise KeyboardInterrupt
-    _report_items(db, run_id, seen, report.items)
+    reported.look(children.cells)
     runs.finalise(db, run_id)
+
+
+class _Reported:
+    """What was reported of a run so far, so that only what is new is reported."""
+
+    def __init__(self, db: Database, run_id: str, report: Reports) -> None:
+        self._db, self._run_id, self._report = db, run_id, report
+        self._saved = self._items = _finished(db, run_id)
+        self._checks = 0
+
+    def look(self, cells: Sequence[Sequence[float]]) -> bool:
+        """As `report`, of what is saved by now; whether that is more than before, by anybody."""
+        before, self._saved = self._saved, _finished(self._db, self._run_id)
+        self.report(cells)
+        return self._saved > before
+
+    def report(self, cells: Sequence[Sequence[float]]) -> None:
+        """Report items that are saved or in hand, and checks; `cells` are of all meters.
+
+        What a process had in hand when it died is done again, and is not counted a second time.
+        """
+        items, (passes, share) = self._saved + in_hand(cells), checks(cells)
+        if self._report.items is not None and items > self._items:
+            self._report.items(items - self._items)
+        if self._report.checks is not None and passes > self._checks:
+            self._report.checks(passes - self._checks, share)
+        self._items, self._checks = max(self._items, items), max(self._checks, passes)
 
 
 class _Children:
@@ -160,9 +193,13 @@ class _Children:
         self, db: Database, run_id: str, settings: Settings, processes: int, threads: int
     ) -> None:
         self._db, self._run_id = db, run_id
-        context = multiprocessing.get_context("spawn")
-        self._make = partial(context.Process, target=_child, args=(run_id, settings, threads))
-        self._running = [self._make() for _ in range(processes)]
+        self._threads, self._settings = threads, settings
+        self._context = multiprocessing.get_context("spawn")
+        # memory without a lock: one process writes, and its death leaves numbers that can be read
+        raw: Any = self._context.RawArray  # as typeshed has it, no sequence of numbers
+        #: of the children's meters; who takes a dead one's place counts on
+        self.cells: list[Cells] = [raw("d", SIZE) for _ in range(processes)]
+        self._running = [self._make(place) for place in range(processes)]
         self._vain = 0  # deaths without a claim in between
         self._claims = 0
 
@@ -184,6 +221,10 @@ class _Children:
         for child in self._running:
             child.join()
 
+    def _make(self, place: int) -> "SpawnProcess":
+        work = (self._run_id, self._settings, self._threads, self.cells[place])
+        return self._context.Process(target=_child, args=work)
+
     def alive(self) -> bool:
         """Whether any child works, or died since the last look and is to be replaced."""
         return any(child.is_alive() or child.exitcode for child in self._running)
@@ -201,7 +242,8 @@ class _Children:
                 continue
             shards.expire(self._db, self._run_id, worker_prefix(child.pid or 0))
             self._count_death(child.exitcode)
-            self._running[place] = self._make()
+            WorkMeter(self.cells[place]).shard_ended()
+            self._running[place] = self._make(place)
             start_ignoring_interrupts(self._running[place])
 
     def _count_death(self, exitcode: int) -> None:
@@ -259,7 +301,7 @@ class _Waiting:
         )
 
 
-def _child(run_id: str, settings: Settings, threads: int) -> None:
+def _child(run_id: str, settings: Settings, threads: int, cells: Cells) -> None:
     import torch
 
     torch.set_num_threads(threads)
@@ -268,14 +310,7 @@ def _child(run_id: str, settings: Settings, threads: int) -> None:
         open_database(settings.database_url) as db,
         suppress(KeyboardInterrupt),
     ):
-        run_here(db, run_id, settings, stop=stop)
-
-
-def _report_items(db: Database, run_id: str, seen: int, on_items: OnItems | None) -> int:
-    now = _finished(db, run_id)
-    if on_items is not None and now > seen:
-        on_items(now - seen)
-    return now
+        run_here(db, run_id, settings, stop=stop, cells=cells)
 
 
 def _finished(db: Database, run_id: str) -> int:

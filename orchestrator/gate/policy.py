@@ -90,6 +90,11 @@ class Policy(Strict):
         default=None,
         description="of selection rates, either way, of every group, answer and stratum",
     )
+    min_category_ratio: Share | None = Field(
+        default=None,
+        description="of selection rates of people by category, `groups.impact`; of scoring rates "
+        "where the model has one class",
+    )
     max_swap_logit: float | None = Field(
         default=None, ge=0, description="|mean change| of log-odds by swapping, in every stratum"
     )

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 
 from orchestrator.gate.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
 from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.impact_ratios import ImpactAnswer, ImpactRow, ImpactTable
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.types.findings import GroupStatistic
 
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
 #: sums of measured numbers differ from a limit written in decimals in their last bits
 _ROUNDING = 1e-9
+_COMPARED = 2  #: categories that a table needs to compare any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +171,50 @@ def _rates(row: Outcome) -> str:
     )
 
 
+def _category(summary: Summary, limit: float) -> Check:
+    rule, found = "min_category_ratio", impact_of(summary)
+    if found is None:
+        why = "the run has no categories of people; name columns of them in groups.impact"
+        why = why if summary.counts.done else "no item was explained"
+        return not_measured(rule, why, limit)
+    # of a single class everybody is predicted to be: only the scores differ
+    scored = len(summary.audited.classes) == 1
+    known: list[tuple[float, str]] = []
+    missing: list[str] = []
+    for answer in found.answers:
+        for table in answer.tables:
+            rows = [pair for row in table.rows if (pair := _ratio(row, answer, scored=scored))]
+            known += rows
+            if len(rows) < _COMPARED:
+                missing.append(_no_ratios(table, answer, scored=scored))
+    worst = min(known, default=(1.0, ""))
+    if missing and worst[0] >= limit - _ROUNDING:
+        return not_measured(rule, "; ".join(missing), limit)
+    return at_least(rule, worst[0], limit, f"the lowest impact ratio of a category: {worst[1]}")
+
+
+def _ratio(row: ImpactRow, answer: ImpactAnswer, *, scored: bool) -> tuple[float, str] | None:
+    """A category's ratio, and what it is of; None: the report has none."""
+    value, count = (row.scoring_ratio, row.above) if scored else (row.ratio, row.selected)
+    if value is None or count is None:
+        return None
+    deed = "score above the median" if scored else "are selected"
+    return value, f"{row.category} for {answer.answer}, {count:,} of {row.items:,} {deed}"
+
+
+def _no_ratios(table: ImpactTable, answer: ImpactAnswer, *, scored: bool) -> str:
+    """Why a table does not compare categories."""
+    large = sum(not row.excluded for row in table.rows)
+    if large < _COMPARED:
+        seen = f"{len(table.rows)} in the data, {large} of them large enough"
+        why = f"{seen}, at least {_COMPARED} are needed"
+    elif scored:
+        why = "the items have no scores, or none above the median"
+    else:
+        why = "nobody was selected"
+    return f"no impact ratios by {table.by} for {answer.answer}: {why}"
+
+
 def _swap_logit(summary: Summary, limit: float) -> Check:
     return _swapped(summary, "max_swap_logit", limit, lambda row: row.effect, "logit")
 
@@ -294,6 +341,7 @@ _LIMITS: dict[str, Callable[[Summary, float], Check]] = {
     "min_accuracy": _accuracy,
     "min_class_sensitivity": _sensitivity,
     "min_impact_ratio": _impact,
+    "min_category_ratio": _category,
     "max_swap_logit": _swap_logit,
     "max_swap_probability": _swap_probability,
     "max_difference": _difference,

@@ -127,7 +127,7 @@ def estimate(prepared: Prepared) -> Estimate:
         exact_share=exact.share if exact else 0.0,
         swaps=plan.check.swap_passes if plan.check else 0,
         approximates=plan.approximates,
-        device=str(next(prepared.model.module.parameters()).device),
+        device=prepared.model.ref.device,
         timed=measured.items,
         bytes=round(measured.bytes_per_item * plan.dataset.rows),
         mentions={group: round(share * plan.dataset.rows) for group, share in mentioned.items()},

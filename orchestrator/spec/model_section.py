@@ -19,7 +19,8 @@ ModelOption = Annotated[
     typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE"),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="torch device, e.g. cuda:0; default: cpu")
+    str | None,
+    typer.Option("--device", help="torch device, e.g. cuda:0, or spread: all cards; default: cpu"),
 ]
 
 
@@ -33,7 +34,11 @@ class ModelSection(Section):
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
         default="float32", description="of weights and activations"
     )
-    device: str = Field(default="cpu", description="torch device of local runs, e.g. cuda:0")
+    device: str = Field(
+        default="cpu",
+        description="torch device of local runs, e.g. cuda:0; spread: blocks on all cards, for "
+        "models too large for one",
+    )
 
     def absolute(self) -> Self:
         """The section with an absolute path of its model; hub ids and the like as they are."""

@@ -291,7 +291,7 @@ def test_the_faster_of_two_compiled_steps_is_taken(
     monkeypatch: pytest.MonkeyPatch, faster: bool
 ) -> None:
     plain, inputs = half_precision_step()
-    replay = compiling_module.Replay.of(plain, inputs)
+    replay = compiling_module.Replay.of(plain, inputs, warn=print)
     replay._compile(plain)
     candidates = replay._compiled
     assert candidates is not None and len(candidates) == 2
@@ -307,7 +307,7 @@ def test_the_faster_of_two_compiled_steps_is_taken(
 @pytest.mark.usefixtures("no_compiler")
 def test_a_kernel_that_differs_or_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, inputs = half_precision_step()
-    replay = compiling_module.Replay.of(plain, inputs)
+    replay = compiling_module.Replay.of(plain, inputs, warn=print)
     right = needed_work._written_out
 
     def wrong(*given: Any) -> Tensor:

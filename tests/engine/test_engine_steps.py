@@ -274,8 +274,8 @@ def end_of_compilation() -> None:
 @pytest.mark.exhaustive
 def test_compiled_beside_the_work_and_then_taken_up(bert: LoadedModel) -> None:
     kept, text = compiling(bert), ready("BERT").items[0]
-    (eager,), (replayed,) = te.explain(bert, text), te.explain(bert, text)
-    end_of_compilation()
+    (eager,), _, (replayed,) = (te.explain(bert, text) for _ in range(3))
+    end_of_compilation()  # begun with the second replay, for the first has to show its worth
     assert "compiled" not in kept.ran()
     te.explain(bert, text)  # the second replay begins to compile
     end_of_compilation()
@@ -301,17 +301,52 @@ def test_a_broken_compiler_costs_nothing_but_speed(
     else:
         monkeypatch.setattr(compiling_module, "compiled", lambda step, _: step)
     with caplog.at_level(logging.WARNING):
-        te.explain(bert, text)
-        end_of_compilation()
-        if part == "on_device":
-            monkeypatch.setattr(compiling_module, "on_device", missing)
-        for _ in range(2):
+        for number in range(4):  # eager before; the second replay begins to compile
+            if part == "on_device" and number:
+                monkeypatch.setattr(compiling_module, "on_device", missing)
             (found,) = te.explain(bert, text)
+            end_of_compilation()
             assert found.relevance == pytest.approx(wanted.relevance, rel=1e-12)
     assert kept.ran() == ("eager", "replayed")
-    (said,) = [one.getMessage() for one in caplog.records if one.name == compiling_module.__name__]
+    (said,) = [one.getMessage() for one in caplog.records]
     assert said.startswith("replayed as traced, for ")
     assert said.endswith("Cannot find a working triton installation")
+
+
+def test_what_is_wrong_with_many_shapes_is_said_once(
+    bert: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Texts of three lengths, each a step of its own: no compiler, then nothing can be traced."""
+
+    def missing(*_: Any, **__: Any) -> Any:
+        raise ImportError("Cannot find a working triton installation")
+
+    ids = ready("BERT").items[0]["input_ids"]
+    texts = [{"input_ids": ids[:length]} for length in (3, 4, 5)]
+    wanted = [te.explain(bert, text)[0].relevance for text in texts]
+    assert len({len(one) for one in wanted}) == 3
+    kept = compiling(bert)
+    monkeypatch.setattr(compiling_module, "compiled", missing)
+    found: list[np.ndarray[Any, Any]] = []
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            for text in texts:
+                found.append(te.explain(bert, text)[0].relevance)
+                end_of_compilation()
+    assert kept.ran() == ("eager", "replayed")
+    kept = bert.steps["steps"] = Steps(earned=AT_ONCE)
+    monkeypatch.setattr(Step, "traced", missing)
+    with caplog.at_level(logging.WARNING):
+        found += [te.explain(bert, text)[0].relevance for _ in range(3) for text in texts]
+    assert kept.ran() == ("eager",)
+    assert len(kept.refusals()) == 3, "three steps were tried"
+    reason = "Cannot find a working triton installation"
+    assert [one.getMessage() for one in caplog.records] == [
+        f"replayed as traced, for compiling failed: {reason}",
+        f"explained eagerly, for a step could not be traced: ImportError: {reason}",
+    ]
+    for one, other in zip(found, wanted * 6, strict=True):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-14)
 
 
 def test_numbers_of_a_pass_are_the_callers_own(bert: LoadedModel) -> None:

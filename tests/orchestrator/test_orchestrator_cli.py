@@ -267,10 +267,12 @@ def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
     words += ["--label", "stars", "--limit", "1", "--device", "cpu", "--out", "there", "--json"]
     code, printed = call("run", *words, "--set", "evaluation.items=0")
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    assert code == 0 and [line["event"] for line in lines] == ["run", "progress", "end"]
-    assert lines[0]["items"] == lines[1]["done"] == 1 and lines[2]["exit_code"] == 0
-    assert all((tmp_path / path).is_file() for path in lines[2]["files"])
-    assert lines[2]["files"][0].startswith("there/") and lines[2]["findings"]
+    kinds = ["run", "progress", "progress", "end"]
+    assert code == 0 and [line["event"] for line in lines] == kinds
+    assert lines[0]["items"] == lines[1]["done"] == 1 and lines[-1]["exit_code"] == 0
+    assert (lines[1]["checks"], lines[2]["checks"]) == (0, 1), "the text again, for two classes"
+    assert all((tmp_path / path).is_file() for path in lines[-1]["files"])
+    assert lines[-1]["files"][0].startswith("there/") and lines[-1]["findings"]
     code, printed = call("run", *words[:-1], "--quiet", "--set", "evaluation.items=0")
     assert code == 0 and "run" not in printed
     code, printed = call("run", *words, "--quiet")

@@ -493,7 +493,13 @@ def test_compare_with_the_run_that_a_schedule_or_person_named(
 def test_the_policy_of_the_examples_holds_the_rules_on_groups() -> None:
     found = load_policy(Path(__file__).resolve().parents[2] / "examples/policy.yaml")
     unset = {name for name in Policy.model_fields if getattr(found, name) is None}
-    assert unset == {"max_truncated", "max_swap_probability", "max_difference", "relevance"}
+    assert unset == {
+        "max_truncated",
+        "max_swap_probability",
+        "max_difference",
+        "min_category_ratio",
+        "relevance",
+    }
     assert found.verdicts is not None
     assert set(found.verdicts.forbid) == {"different answers", "different outcomes"}
     assert found.forbid_suppressed and found.forbid_gaps

@@ -40,12 +40,15 @@ def test_lines_of_json_are_few_and_the_last_is_whole(
         for _ in range(90):
             clock.now += 0.1
             display.items(1)
-            display.checks(2)
+            display.checks(2, 0.25)
+        for _ in range(9):
+            display.checks(1, 0.5)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert 3 <= len(lines) <= 5
     assert [line["event"] for line in lines] == ["progress"] * len(lines)
     last = lines[-1]
     assert (last["done"], last["total"]) == (100, 100)
+    assert (last["checks"], last["checks_share"]) == (189, 0.5)
     assert 9 < last["items_per_second"] < 11
 
 
@@ -53,7 +56,7 @@ def test_lines_of_json_are_few_and_the_last_is_whole(
 def test_without_a_terminal_nothing_is_drawn(output, capsys: pytest.CaptureFixture[str]) -> None:
     with run_progress("name", 5, 0, output) as display:
         display.items(5)
-        display.checks(3)
+        display.checks(3, 0.5)
     assert capsys.readouterr() == ("", "")
 
 
@@ -64,7 +67,7 @@ def test_a_terminal_has_a_bar_for_items_and_one_for_checks(
     monkeypatch.setenv("COLUMNS", "100")
     with run_progress("reviews", 8, 2, "bar") as display:
         display.items(3)
-        display.checks(4)
+        display.checks(4, 0.375)
     shown = capsys.readouterr().err
     assert "5/8" in shown and "items/s" in shown
-    assert "reviews: checks" in shown and "checks/s" in shown
+    assert "reviews: checks, 38% of the time" in shown and "checks/s" in shown

@@ -76,6 +76,7 @@ USAGES = {
     "explain": "Missing argument 'item'",
     "explain good": "Missing option '--model'",
     "explain good --model ./missing": "there is no model directory './missing'",
+    "explain good --model ./model --device cuda:99": "device 'cuda:99' is not there: torch sees",
     "explain good --model ./model --method lpr": "did you mean 'lrp'?",
     "explain good --model ./model --target god": "unknown target 'god'",
     "explain good --model ./model --param gamma": "--param 'gamma' is not name=value",

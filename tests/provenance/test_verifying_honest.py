@@ -3,29 +3,38 @@
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from attribution_rows import rows_of_run, write_rows
 from PIL import Image
 from report_samples import explained_text
-from tiny_audit import make_audit
+from tiny_audit import make_audit, texts
 from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
 
+import transexplain as te
+from orchestrator.dispatch.local import run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
 from transexplain.engine import steps
 from transexplain.errors import ConfigurationError
 from transexplain.explaining import Explained
-from transexplain.provenance.explained_again import Largest, differences
+from transexplain.provenance.explained_again import TOLERANCES, Largest, differences
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import Check, VerifyRequest
 from transexplain.provenance.verify import drawn, input_checks
-from transexplain.store import runs
+from transexplain.settings import Settings
+from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
+from transexplain.types.items import Attribution
 from transexplain.types.plans import AuditPlan, SourceFile
+from workers.claim_to_commit import Workbench
 
 ALL = {
     "plan",
@@ -72,6 +81,67 @@ def test_verification_holds_for_traced_and_eager_runs(
     monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
     found = replayed.checks(items=20)
     assert {one.status for one in found.values()} == {"PASS"}, found
+
+
+@pytest.mark.parametrize(
+    "fast", ["replayed", pytest.param("compiled", marks=pytest.mark.exhaustive)]
+)
+def test_whatever_changes_in_the_middle_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: str
+) -> None:
+    """A worker that replays, or has compiled, gives the run up after a shard; an eager one ends it.
+
+    The numbers are those of a run that was eager from the beginning, but for rounding.
+    """
+    keys = {"batch_tokens": 1, "payload": "float32"}
+    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
+    eager = audited(make_folder(tmp_path / "eager"), **keys)
+    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "auto")
+    monkeypatch.setattr(steps, "_EARNED", {"cpu": 1e-9})
+    monkeypatch.setattr(steps, "_CARDS", frozenset({"cpu"} if fast == "compiled" else ()))
+    folder = make_folder(tmp_path / "changed")
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
+    )
+    prepared = prepare_audit(load_spec(make_audit(folder, **(SMALL | keys))), settings)
+    for _ in range(3 if fast == "compiled" else 0):
+        te.explain(prepared.model, texts(8), batch_tokens=1)
+        end_of_compilation()
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        bench = Workbench(db=db, settings=settings)
+        bench.models.put(prepared.plan.model, prepared.model)
+        assert bench.work(run_id) == "done"
+        end_of_compilation()
+        monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
+        run_local(db, run_id, settings)
+        execution = manifest_of(db, run_id).execution
+    changed = Run(folder=folder, url=settings.database_url, id=run_id)
+    first, *others = (execution["computed"][one["computed"]] for one in execution["shards"])
+    assert fast in first["steps"]
+    assert len(others) == 2 and not any("steps" in one for one in others), "left out: all eager"
+    found = changed.checks(items=20)
+    assert {one.status for one in found.values()} == {"PASS"}, found
+    for one, other in zip(attributions(changed), attributions(eager), strict=True):
+        assert (one.item_id, one.target) == (other.item_id, other.target)
+        limit = TOLERANCES["float32"] * float(np.abs(other.relevance).max())
+        assert one.relevance == pytest.approx(other.relevance, abs=limit)
+
+
+def end_of_compilation() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "compile-step":
+            thread.join()
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def attributions(of: Run) -> list[Attribution]:
+    with open_database(of.url) as db:
+        return list(results.iter_attributions(db, of.id))
 
 
 @pytest.mark.exhaustive

@@ -28,6 +28,7 @@ from workers import claim_to_commit, heartbeat, logs
 from workers.claim_to_commit import Workbench
 from workers.heartbeat import LeaseKeeper
 from workers.model_cache import ModelCache
+from workers.work_meter import WorkMeter, in_hand
 
 
 @pytest.fixture
@@ -341,18 +342,11 @@ def test_a_changed_model_is_refused(prepared: Prepared) -> None:
 
 @pytest.mark.exhaustive
 def test_items_are_counted_while_they_are_done(bench: Workbench, prepared: Prepared) -> None:
-    seen = threading.Event()
-    count = 0
-
-    def tick() -> None:
-        nonlocal count
-        count += 1
-        seen.set()
-
-    bench.on_item = tick
+    counts: list[int] = []
+    bench.meter = WorkMeter(changed=lambda: counts.append(in_hand([bench.meter.cells])))
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     bench.work(run_id)
-    assert count == 8
+    assert sorted(set(counts)) == list(range(1, 9))
 
 
 class Ended(BaseException):

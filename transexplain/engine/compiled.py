@@ -39,14 +39,17 @@ class Replay:
     traced: Traced
     examples: Sequence[Tensor]  #: inputs of its shapes
     plain: Traced | None  #: as it was traced, until it is on its way to be compiled
+    warn: Callable[[str], None]  #: receives why it was not compiled
     #: set by the thread that compiles, until the fastest is taken up
     _compiled: Sequence[Traced] | None = None
 
     @classmethod
-    def of(cls, traced: Traced, examples: Sequence[Tensor]) -> "Replay":
+    def of(
+        cls, traced: Traced, examples: Sequence[Tensor], warn: Callable[[str], None]
+    ) -> "Replay":
         """On a card captured."""
         own = [one.clone() for one in examples]
-        return cls(on_device(traced, own), own, traced)
+        return cls(on_device(traced, own), own, traced, warn)
 
     def compile(self) -> None:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""
@@ -65,7 +68,7 @@ class Replay:
                 wanted = _outputs(plain, self.examples)
                 _check(wanted, _outputs(found, self.examples))
             except Exception as error:  # noqa: BLE001 - compilers raise anything
-                _LOG.warning("replayed as traced, for compiling failed: %s", error)
+                self.warn(f"replayed as traced, for compiling failed: {error}")
                 return
             ready = [found]
             try:
@@ -88,7 +91,7 @@ class Replay:
             try:
                 ready.append(on_device(one, self.examples))
             except Exception as error:  # noqa: BLE001 - it stays what it is
-                _LOG.warning("replayed as traced, for what was compiled fails: %s", error)
+                self.warn(f"replayed as traced, for what was compiled fails: {error}")
         if len(ready) > 1:
             ready.sort(key=lambda one: seconds_of(one, self.examples))
         if ready:

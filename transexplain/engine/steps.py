@@ -41,20 +41,6 @@ _CARDS = frozenset({"cuda"})
 _TIMED = 5  #: replays that are timed before a step is judged by the fastest
 
 
-def bucket_of(length: int, *, apart: int = 16) -> int:
-    """The next length that batches are padded to: 16, 32, ... 128, then 32, 64, ... apart.
-
-    With `apart=1` the next number of items that they are filled up to: 1, ... 8, 10, 12, ...
-    """
-    apart = max(apart, (1 << (length - 1).bit_length()) >> 3)
-    return -(-length // apart) * apart
-
-
-def power_of_two(number: int) -> int:
-    """The largest power of two that is not above `number`."""
-    return 1 << (number.bit_length() - 1)
-
-
 class Passes(Protocol):
     """A forward pass, and backward passes through it: eager or replayed."""
 
@@ -207,12 +193,12 @@ class _Trace:
     step: TracedStep | None = None  #: what the outputs are, of a step
 
     @classmethod
-    def of(cls, work: "Step | TensorFunction") -> "_Trace":
+    def of(cls, work: "Step | TensorFunction", warn: Callable[[str], None]) -> "_Trace":
         """Traced now."""
         made = work.traced()
         step = made if isinstance(made, TracedStep) else None
         plain = made.traced if isinstance(made, TracedStep) else made
-        return cls(Replay.of(plain, work.examples), step)
+        return cls(Replay.of(plain, work.examples, warn), step)
 
 
 class Steps:
@@ -233,6 +219,8 @@ class Steps:
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Recurring] = OrderedDict()
         self._weights: tuple[int, ...] = ()
+        self._said: set[str] = set()
+        self._paused = 0
 
     @contextmanager
     def passes(self, step: Step) -> Iterator[Passes]:
@@ -291,14 +279,33 @@ class Steps:
         """Why steps that recurred were left to eager code."""
         return [one.refused for one in self._kept.values() if one.refused]
 
-    def forget(self) -> None:
-        """Give back the memory of all traces: somebody else needs it."""
+    def forget(self) -> bool:
+        """Give back the memory of all traces: somebody else needs it; whether there were any."""
         with self._lock:
+            some = any(one.traces for one in self._kept.values())
             self._kept.clear()
+        return some
+
+    @contextmanager
+    def eagerly(self) -> Iterator[None]:
+        """Nothing is replayed or traced in here, for want of memory."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    def warn(self, text: str) -> None:
+        """Log why steps run slower than they might; the same reason for many shapes once."""
+        if text not in self._said:
+            self._said.add(text)
+            _LOG.warning(text)
 
     def _may_recur(self, work: Step | TensorFunction) -> bool:
         device = work.device.type
-        if self.policy == "eager" or device not in self.earned or _has_hooks(work.module):
+        if self.policy == "eager" or self._paused or device not in self.earned:
+            return False
+        if _has_hooks(work.module):
             return False
         return device != "cpu" or _positions(work) <= _SMALL_ON_CPU
 
@@ -353,10 +360,10 @@ class _Turn:
         if not ONE_AT_A_TIME.acquire(blocking=False):
             return None  # a thread compiles: later
         try:
-            trace = _Trace.of(self.work)
+            trace = _Trace.of(self.work, self.steps.warn)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
             found.refused = f"{type(error).__name__}: {error}"
-            _LOG.warning("explained eagerly, for a step could not be traced: %s", found.refused)
+            self.steps.warn(f"explained eagerly, for a step could not be traced: {found.refused}")
             return None
         finally:
             ONE_AT_A_TIME.release()

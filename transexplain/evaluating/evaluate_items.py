@@ -17,7 +17,7 @@ from transexplain.evaluating.metrics.perturbation_curves import (
 from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
-from transexplain.explaining.batch_sizes import free_caches, is_out_of_memory
+from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
 from transexplain.explaining.item_loop import portions
 from transexplain.methods.presence import Baseline, Over
@@ -310,7 +310,8 @@ class _Group:
             yield end
 
     def _measured(self, encoded: Sequence[Encoded]) -> Sequence[Evaluated]:
-        self._beat(encoded)
+        self._check_stop()
+        self.observer.batch_started([one.item.id for one in encoded])
         questions = self._questions(encoded)
         if isinstance(questions, Exception):
             if len(encoded) == 1:
@@ -350,13 +351,16 @@ class _Group:
         except Exception as error:  # noqa: BLE001 - becomes the item's error row
             failed = error.with_traceback(None)  # its frames hold the tensors
         if is_out_of_memory(failed):
-            free_caches()
+            give_back(self.model)
         return failed
 
     def _beat(self, encoded: Sequence[Encoded]) -> None:
+        self._check_stop()
+        self.observer.check_started([one.item.id for one in encoded])
+
+    def _check_stop(self) -> None:
         if self.observer.should_stop():
             raise Stopped
-        self.observer.batch_started([one.item.id for one in encoded])
 
     def _outcome(self, encoded: Encoded, logits: Array) -> Explained:
         label = self.request.class_of(encoded.item)

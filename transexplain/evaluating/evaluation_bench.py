@@ -78,8 +78,12 @@ class Heartbeat:
         self.observer = observer
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
-        """Progress."""
-        self.observer.batch_started(item_ids)
+        """Progress of a check."""
+        self.observer.check_started(item_ids)
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """Progress of a check within another."""
+        self.observer.check_started(item_ids)
 
     def item_done(self, item_id: str) -> None:
         """Nothing: the item is done when everything about it is measured."""

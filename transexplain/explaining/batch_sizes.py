@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from transexplain.engine.steps import bucket_of, power_of_two
+from transexplain.engine.batch_shapes import bucket_of, power_of_two
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.plans import USUAL_BATCH
@@ -81,6 +81,16 @@ def free_caches() -> None:
         torch.mps.empty_cache()
 
 
+def give_back(model: LoadedModel) -> bool:
+    """Free what is kept for speed only; whether traces were among it, without which more may fit.
+
+    To be called as `free_caches`.
+    """
+    traces = steps_of(model).forget()
+    free_caches()
+    return traces
+
+
 class BudgetSearch:
     """Searches the smallest budget of positions with the best throughput of a GPU, while it works.
 
@@ -150,13 +160,12 @@ class Room:
         """Whether no batch as large as this was too large; an item alone always has a try."""
         return len(batch) == 1 or _size(batch) <= self.positions
 
-    def was_too_small_for(self, batch: Sequence[Encoded]) -> None:
-        """Allow half of this batch from now on."""
+    def was_too_small_for(self, batch: Sequence[Encoded]) -> bool:
+        """Allow half of this batch from now on, and free memory; what `give_back` says."""
         self.positions = min(self.positions, max(1, _size(batch) // 2))
         if self.search is not None:
             self.search.positions, self.search.done = self.positions, True
-        steps_of(self.model).forget()
-        free_caches()
+        return give_back(self.model)
 
 
 def _size(batch: Sequence[Encoded]) -> int:

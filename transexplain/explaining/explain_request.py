@@ -124,8 +124,15 @@ class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
 
 def model_failure(item: Item, error: Exception) -> Explained:
     """The end of an item that the model could not be run on, alone in its batch."""
-    kind = "out-of-memory" if is_out_of_memory(error) else "model-error"
-    message = f"the model failed on item {item.id!r}: {type(error).__name__}: {error}"
+    kind, message = "model-error", f"the model failed on item {item.id!r}: "
+    if is_out_of_memory(error):
+        kind = "out-of-memory"
+        shorter = "a smaller max_length or window, " if isinstance(item.content, str) else ""
+        message = (
+            f"item {item.id!r} alone needs more memory than there is ({shorter}dtype bfloat16 or a "
+            "device with more of it may help): "
+        )
+    message += f"{type(error).__name__}: {error}"
     failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
     return Explained(item=item, failure=failure)
 

@@ -20,6 +20,7 @@ from transexplain.explaining.explain_request import (
 )
 from transexplain.explaining.long_texts import explain_in_windows
 from transexplain.methods import facts_of
+from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
@@ -90,6 +91,9 @@ class Silent:
     """An observer that ignores all reports and never stops."""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Nothing."""
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
         """Nothing."""
 
     def item_done(self, item_id: str) -> None:
@@ -249,7 +253,10 @@ def _explain_batch(
             for row, member in enumerate(members)
         ]
     if is_out_of_memory(failed):
-        room.was_too_small_for([member.encoded for member in members])
+        freed = room.was_too_small_for([member.encoded for member in members])
+        if freed and len(members) == 1:
+            with steps_of(model).eagerly():
+                return _explain_batch(model, members, request, watch, room)
     if len(members) == 1:
         return [model_failure(members[0].encoded.item, failed)]
     return [

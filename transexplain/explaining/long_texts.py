@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.explaining.batch_sizes import Room, batches_of, free_caches, is_out_of_memory
+from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import (
     Explained,
     Member,
@@ -21,7 +21,7 @@ from transexplain.explaining.explain_request import (
     model_failure,
 )
 from transexplain.methods import facts_of
-from transexplain.methods.at_input_layer import InputLayerForward
+from transexplain.methods.at_input_layer import InputLayerForward, steps_of
 from transexplain.methods.batch_explanation import Array
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
 from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
@@ -207,8 +207,7 @@ def _attempt(
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
         failed = error.with_traceback(None)
-    if is_out_of_memory(failed):
-        free_caches()
+    freed = is_out_of_memory(failed) and give_back(model)
     if len(members) > 1:
         middle = len(members) // 2
         halves = (members[:middle], members[middle:])
@@ -223,6 +222,9 @@ def _attempt(
         if is_out_of_memory(failed) and found[0].failure is None:
             room.positions = min(room.positions, budget // 2)
         return found
+    if freed:
+        with steps_of(model).eagerly():
+            return _attempt(model, members, request, watch, room, budget)
     return [model_failure(encoded.item, failed)]
 
 

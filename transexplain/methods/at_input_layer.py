@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.steps import Steps, TensorFunction, bucket_of
+from transexplain.engine.batch_shapes import bucket_of
+from transexplain.engine.steps import Steps, TensorFunction
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,

@@ -62,8 +62,8 @@ def assemble_text(
     """
     caller = Caller.of(module, "text")
     _check_fast(tokenizer)
-    device = _device(module)
     embeddings = find_embeddings(module)
+    device = _device(next(iter(embeddings), module))  # parts may lie elsewhere
     encoder = TextEncoder(
         tokenizer,
         limit=capacity(module, tokenizer),
@@ -76,7 +76,7 @@ def assemble_text(
     if tokenizer is not None:
         sites = _checked_text(module, caller, embeddings, encoder, len(classes))
     else:
-        sites = _unchecked_text(module, caller, embeddings)
+        sites = _unchecked_text(module, caller, embeddings, device)
     return LoadedModel(
         module=module,
         modality="text",
@@ -208,7 +208,9 @@ def _checked_text(
     return sites
 
 
-def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...]) -> Sites:
+def _unchecked_text(
+    module: nn.Module, caller: Caller, embeddings: tuple[nn.Module, ...], device: torch.device
+) -> Sites:
     """The input layers that made-up ids show; the most likely ones where the module fails."""
     rows = getattr(next(iter(embeddings), None), "num_embeddings", 16)
     # from the middle of the vocabulary, because special tokens are at its ends
@@ -216,7 +218,7 @@ def _unchecked_text(module: nn.Module, caller: Caller, embeddings: tuple[nn.Modu
     end = getattr(getattr(module, "config", None), "eos_token_id", None)
     if isinstance(end, int) and 0 <= end < rows:
         row.append(end)  # encoder-decoders read their classes there
-    ids = torch.tensor([row], device=_device(module))
+    ids = torch.tensor([row], device=device)
     inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
     try:
         found = text_sites(module, caller, embeddings, inputs)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.types.plans import Modality
+from transexplain.registry import require
+from transexplain.types.plans import SPREAD, Modality
 
 #: the input that carries the item, by modality; of graph models it is their first
 MAIN_INPUT = {"text": "input_ids", "image": "pixel_values"}
@@ -130,11 +131,48 @@ def torch_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelLoadError(f"unknown device {name!r}; use cpu, cuda or cuda:N") from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        raise ModelLoadError(
+            f"unknown device {name!r}; use cpu, cuda or cuda:N, or {SPREAD} for all CUDA devices"
+        ) from error
+    if device.type != "cpu":
+        count = _count(device.type)
         if (device.index or 0) >= count:
+            kind = device.type.upper()
+            seen = "".join(f", {device.type}:{index}" for index in range(count))
             raise ModelLoadError(
-                f"device {name!r} is not there: torch sees {count} CUDA device(s); use device='cpu'"
+                f"device {name!r} is not there: torch sees {count} {kind} device(s){seen}; use "
+                f"device={'one of these or ' if count else ''}'cpu'"
             )
     return device
+
+
+def _count(kind: str) -> int:
+    """How many accelerators of a kind torch sees."""
+    try:
+        module = torch.get_device_module(kind)
+    except RuntimeError:  # no accelerator, such as meta
+        return 0
+    return int(module.device_count()) if module.is_available() else 0
+
+
+def place_of(name: str) -> torch.device | None:
+    """The device of this name; None: all cards, for `spread`.
+
+    Raises ModelLoadError where this machine has none such, ConfigurationError where `spread` is
+    asked and accelerate is not installed.
+    """
+    if name != SPREAD:
+        return torch_device(name)
+    cards()
+    require("accelerate", "large")
+    return None
+
+
+def cards() -> dict[str, int]:
+    """The CUDA devices and the free memory of each in bytes; ModelLoadError where there is none."""
+    count = _count("cuda")
+    if not count:
+        raise ModelLoadError(
+            f"device {SPREAD!r} is for CUDA devices, and torch sees none; use device='cpu'"
+        )
+    return {f"cuda:{index}": torch.cuda.mem_get_info(index)[0] for index in range(count)}

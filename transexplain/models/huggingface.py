@@ -1,7 +1,8 @@
 """Loads sequence and image classifiers of transformers from a directory of safetensors."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
+from transexplain.models.calling import cards
+from transexplain.models.card_map import card_map
 from transexplain.models.configs import Budget, WeightSize
 from transexplain.models.hub import (
     check_keys,
@@ -24,6 +27,7 @@ from transexplain.models.lm_head import head_names
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.text_length import saved_truncation
 from transexplain.models.timm_arguments import checked_arguments, plain_name
+from transexplain.types.plans import SPREAD
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -38,18 +42,29 @@ _LOAD_ERRORS = (
 
 
 def load_folder(
-    folder: Path, config: dict[str, Any], *, source: str, dtype: torch.dtype, device: torch.device
+    folder: Path,
+    config: dict[str, Any],
+    *,
+    source: str,
+    dtype: torch.dtype,
+    device: torch.device | None,
 ) -> LoadedModel:
-    """The classifier in `folder`, whose config.json is `config`.
+    """The classifier in `folder`, whose config.json is `config`; without a device on all cards.
 
     Raises ModelLoadError for a type that the installed transformers does not classify with,
     weights that do not fit, and a missing or slow tokenizer or image processor.
     """
     modality = modality_of(config, str(folder))
     files = weight_files(folder)
-    module = _module(folder, modality, dtype).to(device).eval()
+    if device is None:
+        module = _module(folder, modality, dtype, device_map=_places(folder, modality, dtype))
+    else:
+        module = _module(folder, modality, dtype).to(device)
+    module.eval()
     found = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    origin = Origin(
+        source=source, digest=found.whole, device=str(device or SPREAD), files=found.files
+    )
     return assembled(folder, module, modality, origin)
 
 
@@ -189,16 +204,9 @@ def read_module(
 
     `options` are further ones of transformers' `from_pretrained`. Raises ModelLoadError.
     """
-    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
-
-    factory = {
-        "text": AutoModelForSequenceClassification,
-        "image": AutoModelForImageClassification,
-    }[modality]
-    budget = Budget(WeightSize.of(weight_files(folder)), str(folder))
     try:
-        with quiet(), _loading, budget:
-            module, report = factory.from_pretrained(
+        with _building(folder):
+            module, report = _factory(modality).from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=True,
@@ -212,8 +220,40 @@ def read_module(
     return module, report
 
 
-def _module(folder: Path, modality: str, dtype: torch.dtype) -> nn.Module:
-    module, report = read_module(folder, modality, dtype)
+def _factory(modality: str) -> Any:
+    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+
+    return {
+        "text": AutoModelForSequenceClassification,
+        "image": AutoModelForImageClassification,
+    }[modality]
+
+
+@contextmanager
+def _building(folder: Path) -> Iterator[None]:
+    """Transformers builds a model in here, of no more than the weights of `folder` can fill."""
+    budget = Budget(WeightSize.of(weight_files(folder)), str(folder))
+    with quiet(), _loading, budget:
+        yield
+
+
+def _places(folder: Path, modality: str, dtype: torch.dtype) -> dict[str, str]:
+    """The card of every part of the model in `folder`, found without its weights."""
+    from transformers import AutoConfig
+
+    try:
+        with _building(folder), torch.device("meta"):
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            module = _factory(modality).from_config(config, dtype=dtype, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
+    return card_map(module, cards(), str(folder))
+
+
+def _module(folder: Path, modality: str, dtype: torch.dtype, **options: Any) -> nn.Module:
+    module, report = read_module(folder, modality, dtype, **options)
     # many encoders are saved with a pooler that their classifier has no use for
     unexpected = [name for name in report["unexpected_keys"] if ".pooler." not in f".{name}"]
     if unexpected and modality == "text":  # some keep the head that they were pretrained with

@@ -20,7 +20,7 @@ from transexplain.models.assemble import (
     placed,
     unique_names,
 )
-from transexplain.models.calling import Caller, torch_device, torch_dtype
+from transexplain.models.calling import Caller, place_of, torch_dtype
 from transexplain.models.configs import read_config
 from transexplain.models.hub import digest_of_module, fetch, is_digested, is_hub_id, weight_names
 from transexplain.models.huggingface import names_of_config
@@ -47,12 +47,15 @@ def load_model(
             function that maps an RGB picture to (3, H, W). Everything else brings its own.
         dtype: that files of any number type are loaded as: float32 (the default), float64,
             bfloat16 or float16.
-        device: torch device that files are loaded to; default: cpu.
+        device: torch device that files are loaded to; default: cpu. `spread` puts the blocks of a
+            transformers model on all CUDA devices, about evenly: for models that are too large for
+            one. They are explained eagerly.
 
     Of files only safetensors are read and no code of a model is run. Texts are cut where the saved
     tokenizer says or the model ends; with a tokenizer in memory, where the model ends. A model in
     memory of half precision on the CPU is slow there, and a Python warning says so. Raises
-    ModelLoadError naming what is wrong and the remedy.
+    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is asked
+    and accelerate is not installed.
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, reader, dtype=dtype, device=device)
@@ -63,7 +66,7 @@ def load_model(
             f"load_model({text!r}) alone, or both as objects"
         )
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
-    place = torch_device(str(device or "cpu"))
+    place = place_of(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
         return timm_models.load_named(text, dtype=number, device=place)
     if text.startswith(WRAPPED):
@@ -77,7 +80,7 @@ def load_model(
 
 
 def _from_place(
-    source: str | Path, text: str, number: torch.dtype, place: torch.device
+    source: str | Path, text: str, number: torch.dtype, place: torch.device | None
 ) -> LoadedModel:
     folder = Path(text).expanduser()
     if text and folder.is_dir():
@@ -94,7 +97,7 @@ def _from_place(
 
 
 def _from_folder(
-    folder: Path, source: str, dtype: torch.dtype, device: torch.device
+    folder: Path, source: str, dtype: torch.dtype, device: torch.device | None
 ) -> LoadedModel:
     config = read_config(folder)
     is_timm = timm_models.is_timm_config(config) and "model_type" not in config
@@ -158,6 +161,7 @@ def wrap(
     if isinstance(classes, str):
         raise ModelLoadError(f"classes is the text {classes!r}; give a list of names, by index")
     _refuse_packed(module)
+    _refuse_absent(module)
     modality = modality or _modality(module, tokenizer, transform)
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
     _, device = placed(module)
@@ -191,6 +195,17 @@ def _refuse_packed(module: nn.Module) -> None:
                 f"{name or 'the module'} is a {type(part).__name__} of {package}, whose weights "
                 "are packed in 4 or 8 bits and multiplied by code that the engine cannot see into: "
                 "unpack the model (model.dequantize()), or load it without quantisation"
+            )
+
+
+def _refuse_absent(module: nn.Module) -> None:
+    """Raise ModelLoadError where weights are in no memory: a backward pass needs all of them."""
+    for name, one in module.named_parameters():
+        if one.is_meta:
+            raise ModelLoadError(
+                f"the weights {name} of {type(module).__name__} are not in memory: they were moved "
+                "to the CPU or to disk by accelerate, or never loaded. Load the model where there "
+                "is room for all of it: on more cards (device='spread') or on the CPU"
             )
 
 

@@ -74,8 +74,9 @@ class Recipe:
     classes: Sequence[str] | None = None
 
 
-def load_named(source: str, *, dtype: torch.dtype, device: torch.device) -> LoadedModel:
+def load_named(source: str, *, dtype: torch.dtype, device: torch.device | None) -> LoadedModel:
     """`timm:NAME?checkpoint=FILE.safetensors`; without a checkpoint, timm's weights on the hub."""
+    device = _one(device, source)
     name, checkpoint = named_checkpoint(source)
     if checkpoint is None:
         remedy = f"name a file here: {PREFIX}{name}?checkpoint=FILE.safetensors"
@@ -95,9 +96,15 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device) -> Load
 
 
 def load_folder(
-    folder: Path, config: dict[str, Any], *, source: str, dtype: torch.dtype, device: torch.device
+    folder: Path,
+    config: dict[str, Any],
+    *,
+    source: str,
+    dtype: torch.dtype,
+    device: torch.device | None,
 ) -> LoadedModel:
     """A directory whose config.json holds `timm_args` (or timm's own hub configuration)."""
+    device = _one(device, source)
     files = weight_files(folder)
     recipe = recipe_of(folder, config)
     found = digests_of_folder(folder, files)
@@ -105,6 +112,14 @@ def load_folder(
     return _load(
         recipe, read_weights(files), str(folder), origin=origin, dtype=dtype, device=device
     )
+
+
+def _one(device: torch.device | None, source: str) -> torch.device:
+    if device is None:
+        raise ModelLoadError(
+            f"{source} is a timm model, which lies on one device; give device='cuda:0' or 'cpu'"
+        )
+    return device
 
 
 def is_timm_config(config: dict[str, Any]) -> bool:

@@ -24,6 +24,9 @@ class Observer(Protocol):
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch is about to be computed: the breadcrumb if the process dies in it."""
 
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """As `batch_started`, of passes that finish no item: a control, a measure."""
+
     def item_done(self, item_id: str) -> None:
         """An item has its outcome or its failure: progress."""
 

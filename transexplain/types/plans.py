@@ -44,13 +44,17 @@ class SourceFile:
     sha256: str  #: of its bytes
 
 
+#: what stands for a device where the blocks of a model lie on all cards
+SPREAD = "spread"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRef:
     """Which model, how loaded, and the digest that says it is still the same one."""
 
     source: str  #: directory, hub id, or `timm:NAME?checkpoint=FILE`
     dtype: str = "float32"  #: float64 | float32 | bfloat16 | float16
-    device: str = "cpu"  #: torch device
+    device: str = "cpu"  #: torch device, or `SPREAD`
     modality: Modality = "text"
     classes: tuple[str, ...] = ()  #: class names by index
     digest: str = ""  #: sha256 over weights, config and tokenizer; "" = not resolved yet

@@ -1,0 +1,346 @@
+"""Devices that are not there, and models whose blocks lie on several cards.
+
+No card is needed: the plan of the blocks is a matter of sizes, the hooks by which accelerate moves
+tensors from block to block also work where all blocks lie on the CPU, and what a machine sees is
+what torch says. That two real cards give these numbers is not tested here.
+"""
+
+import copy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures import ARCHITECTURES
+from architectures_measured import ready
+from tiny_models import bert, vit, wordpiece
+from torch import nn
+from transformers import AutoTokenizer
+
+import transexplain as te
+from orchestrator.training_spec import TrainingSpec
+from transexplain.engine.steps import Steps
+from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.evaluating.metrics.randomisation import randomised_model
+from transexplain.methods.at_input_layer import steps_of
+from transexplain.models import huggingface
+from transexplain.models.card_map import card_map
+from transexplain.models.loaded_model import LoadedModel
+from workers import device_worker
+from workers.device_worker import WorkerOptions
+from workers.model_cache import ModelCache
+from workers.supervisor import options_per_device
+
+TEXTS = ["a nice film", "unbelievably good goods"]
+PARTS = ["bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "bert.pooler.dense"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    module = bert(num_hidden_layers=3, initializer_range=0.5)
+    with torch.no_grad():  # as in every trained model
+        for name, one in module.named_parameters():
+            if name.endswith("bias"):
+                one.normal_(std=0.1)
+    module.save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch says that it sees two cards of 1,000 bytes, half of them free."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (500, 1000))
+
+
+# --- devices that are not there
+
+
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:99"])
+def test_a_card_that_is_not_there_is_named_with_those_that_are(
+    folder: Path, two_cards: None, device: str
+) -> None:
+    told = (
+        f"device '{device}' is not there: torch sees 2 CUDA device(s), cuda:0, cuda:1; use "
+        "device=one of these or 'cpu'"
+    )
+    with pytest.raises(ModelLoadError) as refused:
+        te.load_model(folder, device=device)
+    assert str(refused.value) == told
+    with pytest.raises(ConfigurationError) as refused_worker:
+        device_worker._prepare_torch(WorkerOptions(device=device))
+    assert str(refused_worker.value) == f"worker: {told}"
+
+
+@pytest.mark.parametrize("device", ["meta", "xpu:3", "mps:4", "hpu"])
+def test_other_kinds_of_devices_are_looked_for_too(folder: Path, device: str) -> None:
+    kind = device.partition(":")[0].upper()
+    with pytest.raises(ModelLoadError, match=rf"'{device}' is not there: torch sees \d {kind}"):
+        te.load_model(folder, device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are cards")
+def test_without_cards_a_model_cannot_lie_on_them(folder: Path) -> None:
+    with pytest.raises(ModelLoadError, match="'spread' is for CUDA devices, and torch sees none"):
+        te.load_model(folder, device="spread")
+
+
+def test_the_extra_is_named_where_it_is_missing(
+    folder: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[large\]'"):
+        te.load_model(folder, device="spread")
+
+
+def test_one_process_takes_all_cards_or_each_its_own() -> None:
+    (one,) = options_per_device("spread", WorkerOptions())
+    assert (one.device, one.neighbours) == ("spread", 1)
+    assert len(options_per_device("spread,cpu:2", WorkerOptions())) == 3
+    with pytest.raises(ConfigurationError, match="spread is all CUDA devices, so no other process"):
+        options_per_device("spread,cuda:0", WorkerOptions())
+
+
+def test_all_cards_together_are_a_workers_memory(
+    two_cards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Properties:
+        total_memory = 1000
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties)
+    assert ModelCache("spread")._budget("spread") == 1000.0  # half of two
+    assert ModelCache("cuda:1")._budget("cuda:1") == 500.0
+
+
+def test_a_training_has_one_device() -> None:
+    with pytest.raises(ValueError, match="a training runs on one device, and spread stands for"):
+        TrainingSpec.model_validate({"model": "m", "data": "d.csv", "device": "spread"})
+
+
+# --- which block lies where
+
+
+def size_of(module: nn.Module) -> int:
+    return sum(one.nbytes for one in (*module.parameters(), *module.buffers()))
+
+
+def test_blocks_follow_each_other_and_cards_are_about_evenly_full() -> None:
+    module = bert(num_hidden_layers=8)
+    whole = size_of(module)
+    found = card_map(module, {"cuda:0": 9 * whole, "cuda:1": 9 * whole, "cuda:2": whole}, "here")
+    cards = list(found.values())
+    assert cards == sorted(cards), "in the order of the model"
+    assert [name for name in found if "layer" in name] == [
+        f"bert.encoder.layer.{number}" for number in range(8)
+    ]
+    filled = [
+        sum(size_of(module.get_submodule(name)) for name, card in found.items() if card == one)
+        for one in ("cuda:0", "cuda:1", "cuda:2")
+    ]
+    assert sum(filled) == whole
+    assert max(filled) < 0.45 * whole, "an even share is a third"
+
+
+def test_every_parameter_has_a_place_by_its_module() -> None:
+    for module in (bert(), vit()):
+        found = card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
+        covers_once(found, module)
+
+
+def covers_once(found: dict[str, str], module: nn.Module) -> None:
+    for name, _ in (*module.named_parameters(), *module.named_buffers()):
+        assert sum(name.startswith(f"{part}.") for part in found) == 1, name
+
+
+def test_a_module_with_tensors_beside_its_parts_is_not_cut() -> None:
+    """It computes with both: two cards would not do."""
+    module = bert()
+    module.bert.pooler.scale = nn.Parameter(torch.ones(16))
+    assert "bert.pooler" in card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
+    assert "bert.pooler.dense" in card_map(bert(), {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
+
+
+def test_a_small_card_gets_little() -> None:
+    module = bert()
+    sizes = [size_of(module.get_submodule(name)) for name in PARTS]
+    free = {"cuda:0": int(1.3 * sizes[0]), "cuda:1": 10**9}
+    found = card_map(module, free, "here")
+    assert [found[name] for name in PARTS] == ["cuda:0", "cuda:1", "cuda:1", "cuda:1"]
+
+
+def test_the_number_type_counts_and_no_weights_are_needed() -> None:
+    with torch.device("meta"):
+        module = bert().to(torch.float64)
+    room = {"cuda:0": size_of(bert()), "cuda:1": size_of(bert())}
+    with pytest.raises(ModelLoadError, match="here: the weights of this BertForSequenceClass"):
+        card_map(module, room, "here")
+    assert card_map(module.to(torch.float32), room, "here")["bert.embeddings"] == "cuda:0"
+
+
+def test_what_is_too_large_is_refused_with_its_size(folder: Path, two_cards: None) -> None:
+    pytest.importorskip("accelerate")
+    with pytest.raises(ModelLoadError) as refused:
+        te.load_model(folder, device="spread")
+    assert "there is no room on the cards (GiB for weights: cuda:0 3.73e-07, cuda:1 3" in str(
+        refused.value
+    )
+    assert "use dtype='bfloat16', more cards, or device='cpu'" in str(refused.value)
+
+
+def test_tied_weights_stay_together() -> None:
+    module = bert()
+    module.classifier = nn.Linear(16, 3)
+    module.classifier.weight = module.bert.pooler.dense.weight  # of another shape, never called
+    module.bert.encoder.layer[1].output.dense.bias = module.bert.embeddings.LayerNorm.bias
+    found = card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
+    assert found["classifier"] == found["bert.pooler.dense"]
+    assert found["bert.encoder.layer.1"] == found["bert.embeddings"] == "cuda:0"
+
+
+def test_a_model_that_does_not_say_where_it_may_be_cut_is_refused() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with pytest.raises(ModelLoadError, match="does not say where a Sequential may be cut"):
+        card_map(module, {"cuda:0": 10**6}, "here")
+
+
+def test_a_timm_model_lies_on_one_device(two_cards: None) -> None:
+    pytest.importorskip("accelerate")
+    with pytest.raises(ModelLoadError, match="is a timm model, which lies on one device"):
+        te.load_model("timm:vit_tiny_patch16_224?checkpoint=x.safetensors", device="spread")
+
+
+# --- explanations
+
+
+def same(found: LoadedModel, wanted: LoadedModel, method: str = "lrp") -> None:
+    """Equal relevance and ledgers, which close."""
+    for one, other in zip(
+        te.explain(found, TEXTS, method=method, target="all"),
+        te.explain(wanted, TEXTS, method=method, target="all"),
+        strict=True,
+    ):
+        assert np.array_equal(one.relevance, other.relevance)
+        assert one.ledger == other.ledger
+        if one.ledger is not None:
+            assert abs(one.ledger.gap) < 5e-6 * one.ledger.magnitude
+
+
+def test_a_model_is_loaded_by_its_plan_of_blocks(
+    folder: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of transformers' way but for the places, which are the CPU for either card."""
+    pytest.importorskip("accelerate")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**6, 10**6))
+    planned: list[dict[str, str]] = []
+
+    def noted(*args: Any) -> dict[str, str]:
+        planned.append(card_map(*args))
+        return dict.fromkeys(planned[0], "cpu")
+
+    monkeypatch.setattr(huggingface, "card_map", noted)
+    spread = te.load_model(folder, device="spread")
+    assert set(planned[0].values()) == {"cuda:0", "cuda:1"}
+    assert spread.ref.device == "spread" and not spread.module.training
+    plain = te.load_model(folder)
+    assert spread.ref.digest == plain.ref.digest, "the same model for a plan"
+    same(spread, plain)
+
+
+@pytest.fixture
+def hooked(folder: Path) -> LoadedModel:
+    """A model whose blocks accelerate has put its hooks on."""
+    accelerate = pytest.importorskip("accelerate")
+    module = te.load_model(folder).module
+    places = dict.fromkeys(card_map(module, {"cpu": 10**9}, "here"), "cpu")
+    accelerate.dispatch_model(module, places, main_device="cpu", force_hooks=True)
+    assert sum(hasattr(part, "_hf_hook") for part in module.modules()) > len(places)
+    return te.load_model(module.eval(), AutoTokenizer.from_pretrained(folder))
+
+
+COVERED = [
+    name
+    for name, one in ARCHITECTURES.items()
+    if one.source == "transformers" and one.refused_for is None
+]
+METHODS = ["lrp", "attnlrp", "chefer-lrp", "gae", "integrated-gradients", "layer-gradcam", "lime"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hooks_between_blocks_change_no_number(
+    folder: Path, hooked: LoadedModel, method: str
+) -> None:
+    same(hooked, te.load_model(folder), method)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", COVERED)
+def test_hooks_change_no_number_of_any_architecture(name: str) -> None:
+    """Of those that transformers says of where they may be cut; the others are refused."""
+    accelerate = pytest.importorskip("accelerate")
+    plain = ready(name)
+    module = copy.deepcopy(plain.model.module)
+    room = dict.fromkeys(("cuda:0", "cuda:1"), 2 * size_of(module))
+    if not getattr(module, "_no_split_modules", None):
+        with pytest.raises(ModelLoadError, match="does not say where"):
+            card_map(module, room, name)
+        return
+    places = card_map(module, room, name)
+    assert set(places.values()) == {"cuda:0", "cuda:1"}
+    covers_once(places, module)
+    moved = getattr(module, "_skip_keys_device_placement", None)
+    on_cpu = dict.fromkeys(places, "cpu")
+    accelerate.dispatch_model(module, on_cpu, main_device="cpu", force_hooks=True, skip_keys=moved)
+    hooked = te.wrap(
+        module, modality=plain.architecture.modality, input_size=plain.architecture.picture
+    )
+    for one, other in zip(
+        te.explain(hooked, plain.items[:1]), te.explain(plain.model, plain.items[:1]), strict=True
+    ):
+        assert np.array_equal(one.relevance, other.relevance)
+
+
+def test_a_model_with_these_hooks_stays_eager(folder: Path, hooked: LoadedModel) -> None:
+    for model, ran in ((hooked, ("eager",)), (te.load_model(folder), ("eager", "replayed"))):
+        model.steps["steps"] = Steps(earned={"cpu": 1e-9})
+        for _ in range(3):
+            te.explain(model, TEXTS[0])
+        assert steps_of(model).ran() == ran
+
+
+def test_a_randomised_copy_runs_with_its_own_weights(folder: Path, hooked: LoadedModel) -> None:
+    """The hooks hold a module's forward: that of the copy, not that of the audited model."""
+    plain = te.load_model(folder)
+    same(randomised_model(hooked, 0, 0), randomised_model(plain, 0, 0))
+    same(hooked, plain)
+
+
+def test_weights_that_are_not_in_memory_are_refused(folder: Path, tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    module = te.load_model(folder).module
+    accelerate.disk_offload(module.bert.encoder, tmp_path / "disk", execution_device="cpu")
+    with pytest.raises(ModelLoadError) as refused:
+        te.load_model(module, tokenizer)
+    told = "bert.encoder.layer.0.attention.self.query.weight of BertForSequenceClassification are"
+    assert told in str(refused.value) and "device='spread'" in str(refused.value)
+
+
+@pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "awq.modules"])
+def test_packed_weights_of_a_model_in_memory_are_refused(
+    folder: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Linear8bitLt(nn.Linear):
+        pass
+
+    Linear8bitLt.__module__ = package
+    module = te.load_model(folder).module
+    module.classifier = Linear8bitLt(16, 3)
+    load: Callable[..., LoadedModel]
+    for load, reader in ((te.load_model, "reader"), (te.wrap, "tokenizer")):
+        with pytest.raises(ModelLoadError, match="classifier is a Linear8bitLt of "):
+            load(module, **{reader: AutoTokenizer.from_pretrained(folder)})
