@@ -1,24 +1,20 @@
 """The value's gradient of fused attention alone, beside the fused kernel's three gradients.
 
-With constant attention weights a step needs dV only. The row of the engine's own kernel is left out
-where the engine has none.
+With constant attention weights a step needs dV only.
 """
 
-from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.engine_models import Setting
-from benchmarks.gpu_clock import timed
+from benchmarks.gpu_clock import on_card, timed
 from benchmarks.gpu_sheet import Figures, Sheet
+from transexplain.engine.needed_work import value_gradient
 
 PART = "attention's backward pass"
-#: module and function of the engine: (query, key, value, gradient) (B, H, T, D) -> dV
-SUPPORT = ("transexplain.engine.value_gradient", "value_gradient")
 #: B, H, T, D
 SHAPES = ((256, 12, 128, 64), (256, 12, 197, 64), (8, 32, 2048, 64))
 
@@ -30,21 +26,9 @@ def attention_rows(sheet: Sheet, setting: Setting) -> None:
         name = "B {}, H {}, T {}, D {}".format(*size)
         sheet.row(PART, f"{name}: forward", partial(_fused, setting, size, backward=False))
         sheet.row(PART, f"{name}: dQ, dK and dV", partial(_fused, setting, size, backward=True))
-        own = _support()
-        if own is None:
-            sheet.left_out(PART, f"{name}: dV alone", f"there is no {'.'.join(SUPPORT)}")
-        else:
-            sheet.row(PART, f"{name}: dV alone", partial(_alone, setting, size, own))
+        sheet.row(PART, f"{name}: dV alone", partial(_alone, setting, size))
         if setting.quick:
             return
-
-
-def _support() -> Callable[..., Tensor] | None:
-    try:
-        found: Callable[..., Tensor] = getattr(import_module(SUPPORT[0]), SUPPORT[1])
-    except (ImportError, AttributeError):
-        return None
-    return found
 
 
 def _made(setting: Setting, size: tuple[int, ...]) -> list[Tensor]:
@@ -67,12 +51,21 @@ def _fused(setting: Setting, size: tuple[int, ...], *, backward: bool) -> Figure
     return timed(gradients, setting.device, quick=setting.quick)
 
 
-def _alone(setting: Setting, size: tuple[int, ...], own: Callable[..., Tensor]) -> Figures:
-    *operands, gradient = _made(setting, size)
-    found = timed(lambda: own(*operands, gradient), setting.device, quick=setting.quick)
-    value = operands[2].float().requires_grad_(True)
-    query, key = (one.float() for one in operands[:2])
-    out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    (right,) = torch.autograd.grad(out, value, gradient.float())
-    error = float((own(*operands, gradient).float() - right).abs().max() / right.abs().max())
+def _alone(setting: Setting, size: tuple[int, ...]) -> Figures:
+    query, key, value, gradient = _made(setting, size)
+    kernel = "flash_attention" if on_card(setting.device) else "flash_attention_for_cpu"
+    forward = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}")
+    logsumexp = forward(query, key, value)[1]
+
+    def own() -> Tensor:
+        given = (query, key, gradient, logsumexp, None, False, None, list(key.stride()))
+        found: Tensor = value_gradient(*given)
+        return found
+
+    found = timed(own, setting.device, quick=setting.quick)
+    exact = [one.float() for one in (query, key, value, gradient)]
+    leaf = exact[2].requires_grad_(True)
+    out = torch.nn.functional.scaled_dot_product_attention(exact[0], exact[1], leaf)
+    (right,) = torch.autograd.grad(out, leaf, exact[3])
+    error = float((own().float() - right).abs().max() / right.abs().max())
     return {**found, "error": error, "note": f"largest error against float32 {error:.1e}"}
