@@ -88,7 +88,7 @@ def test_boxes_and_masks_of_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["imagefolder", "eraser"])
 def test_a_source_without_columns_refuses_them(tmp_path: Path, prefix: str) -> None:
     spec = DatasetSpec(source=f"{prefix}:{tmp_path}", spans="who")
-    with pytest.raises(DataSourceError, match="remove text, .*spans, meta, cluster and template"):
+    with pytest.raises(DataSourceError, match=r"remove text, .*spans, meta, cluster and template"):
         prepare(spec, tmp_path / "snapshots")
 
 
