@@ -63,13 +63,13 @@ class GlobalMaps:
 
     def weights(self, layer: int) -> Tensor:
         """(B, H, T, T) the attention of one layer, out of the graph."""
-        return heads_apart(self.passed.maps[layer].detach(), len(self.logits))
+        return heads_apart(self.passed.maps[layer].detach(), self.passed.logits)
 
     def gradients(self, seed: Array, layers: Sequence[int], *, last: bool) -> list[Tensor]:
         """The gradient of the seeded logits at the maps of `layers`, each (B, H, T, T)."""
         maps = [self.passed.maps[layer] for layer in layers]
         found = self.passed.gradients(torch.from_numpy(seed), maps, last=last)
-        return [heads_apart(gradient, len(self.logits)) for gradient in found]
+        return [heads_apart(gradient, self.passed.logits) for gradient in found]
 
     def rows_read(self) -> Tensor:
         """(B, T) the rows of the last map that the classifier reads, each row's share.
@@ -127,9 +127,10 @@ def check_maps(model: LoadedModel, batch: Batch, maps: Sequence[Tensor]) -> None
             )
 
 
-def heads_apart(values: Tensor, items: int) -> Tensor:
-    """(B * H, T, T) as (B, H, T, T); four dimensions as they are."""
-    return values if values.dim() == 4 else values.view(items, -1, *values.shape[1:])
+def heads_apart(values: Tensor, logits: Tensor) -> Tensor:
+    """(B * H, T, T) as (B, H, T, T), on the device of the logits: layers may lie on several."""
+    apart = values if values.dim() == 4 else values.view(len(logits), -1, *values.shape[1:])
+    return apart.to(logits.device)
 
 
 def layers_from(count: int, start: int, stop: int | None = None) -> range:
@@ -251,4 +252,4 @@ class RelevanceMaps:
         """Relevance (B, H, T, T) of the maps of `layers` for seeds (B, C); no deeper than these."""
         maps = [self.passes.attention[layer] for layer in layers]
         found = self.passes.relevance_of(torch.from_numpy(seed), maps, last=last)
-        return [heads_apart(arrived, len(self.logits)) for arrived in found]
+        return [heads_apart(arrived, self.passes.logits) for arrived in found]
