@@ -337,7 +337,7 @@ def on(card: int, *shape: int) -> torch.Tensor:
 
 
 def test_two_cards_do_not_mix(cards: None) -> None:
-    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cuda:1"):
+    with pytest.raises(RuntimeError, match=r"two .*devices,? cuda:0"):
         _ = on(0, 2) + on(1, 2)
 
 
