@@ -7,8 +7,9 @@ what torch says. That two real cards give these numbers is not tested here.
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,20 @@ from architectures import ARCHITECTURES
 from architectures_measured import ready
 from tiny_models import bert, vit, wordpiece
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoTokenizer
 
 import transexplain as te
 from orchestrator.training_spec import TrainingSpec
+from transexplain.engine.attention_parts import AttentionPass, LinearValues
 from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.evaluating.metrics.randomisation import randomised_model
 from transexplain.methods.at_input_layer import steps_of
+from transexplain.methods.gae import accumulated
+from transexplain.methods.global_maps import mean_heads
+from transexplain.methods.map_passes import MapMethod, Maps, _EagerPasses
+from transexplain.methods.rollout import rolled
 from transexplain.models import huggingface
 from transexplain.models.card_map import card_map
 from transexplain.models.loaded_model import LoadedModel
@@ -317,6 +324,40 @@ def test_a_randomised_copy_runs_with_its_own_weights(folder: Path, hooked: Loade
     plain = te.load_model(folder)
     same(randomised_model(hooked, 0, 0), randomised_model(plain, 0, 0))
     same(hooked, plain)
+
+
+@pytest.fixture
+def cards() -> Iterator[None]:
+    """Tensors without numbers that may say they lie on cards; operators refuse those of two."""
+    with FakeTensorMode():
+        yield
+
+
+def on(card: int, *shape: int) -> torch.Tensor:
+    return torch.empty(*shape, dtype=torch.float64, device=f"cuda:{card}")
+
+
+def test_two_cards_do_not_mix(cards: None) -> None:
+    with pytest.raises(RuntimeError, match=r"two .*devices,? cuda:0"):
+        _ = on(0, 2) + on(1, 2)
+
+
+def test_maps_of_layers_on_two_cards_are_read_beside_the_logits(cards: None) -> None:
+    logits, items, heads = on(0, 2, 3), 2, 4
+    layers = [on(0, items, heads, 5, 5), on(1, items * heads, 5, 5)]
+
+    def all_of_them(maps: Maps) -> list[torch.Tensor]:
+        means = mean_heads(maps)
+        found = [one.mean(dim=1) for one in maps.relevance]
+        return [rolled(means, normalise=True), accumulated(means), accumulated(found)]
+
+    method = MapMethod(key="test", layers=range, compute=all_of_them)
+    passed = AttentionPass(logits, tuple(layers), LinearValues())
+    passes: Any = SimpleNamespace(attention=layers, relevance_of=lambda *_, **__: layers)
+    eager = _EagerPasses(passed, passes, method, on(0, 2, 5).bool())
+    for found in eager.results(torch.ones(2, 3), last=True):
+        assert found.device == logits.device
+        assert found.shape == (items, 5, 5)
 
 
 def test_weights_that_are_not_in_memory_are_refused(folder: Path, tmp_path: Path) -> None:

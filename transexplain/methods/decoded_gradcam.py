@@ -113,6 +113,7 @@ class _Decoded:
         """(B, T) scores of the input tokens for the `saliency` (B, T) of positions."""
         if not self._shares:  # once for all targets
             self._shares.extend(self._decode())
+        saliency = saliency.to(self._shares[0].device)
         scores = torch.zeros_like(saliency)
         for row, share in enumerate(self._shares):
             length = share.shape[0]
@@ -126,8 +127,8 @@ class _Decoded:
         One item at a time: (T, V) numbers are held, whatever the size of the batch.
         """
         batch = self.layers.batch
-        hidden = self.layers.closed(self.layer)
         ids = batch.inputs[self.layers.model.caller.main]
+        hidden = self.layers.closed(self.layer).to(ids.device)
         shares = []
         for row, length in enumerate(batch.lengths.tolist()):
             logits, own = self.head(hidden[row : row + 1, :length])[0], ids[row, :length]

@@ -130,7 +130,7 @@ class _EagerPasses:
         gradients = self.passed.gradients if self.method.gradients else None
         return self.method.compute(
             Maps(
-                [heads_apart(one.detach(), len(self.logits)) for one in maps],
+                [heads_apart(one.detach(), self.logits) for one in maps],
                 [] if gradients is None else self._at(maps, gradients, seed, last=last),
                 relevance,
                 self.own,
@@ -146,7 +146,7 @@ class _EagerPasses:
         last: bool,
     ) -> list[Tensor]:
         """What a backward pass of `seed` brings to `maps`; it goes no deeper than these."""
-        return [heads_apart(one, len(self.logits)) for one in arriving(seed, maps, last=last)]
+        return [heads_apart(one, self.logits) for one in arriving(seed, maps, last=last)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,6 +274,7 @@ def check_maps(model: LoadedModel, batch: Batch, maps: Sequence[Tensor]) -> None
             )
 
 
-def heads_apart(values: Tensor, items: int) -> Tensor:
-    """(B * H, T, T) as (B, H, T, T); four dimensions as they are."""
-    return values if values.dim() == 4 else values.view(items, -1, *values.shape[1:])
+def heads_apart(values: Tensor, logits: Tensor) -> Tensor:
+    """(B * H, T, T) as (B, H, T, T), on the device of the logits: layers may lie on several."""
+    apart = values if values.dim() == 4 else values.view(len(logits), -1, *values.shape[1:])
+    return apart.to(logits.device)

@@ -79,7 +79,9 @@ class Layers:
         """
         hidden, final = self.hidden(layer), self.hidden(len(self.outputs) - 1)
         encoded = self.encoded
-        if encoded is None or (encoded.shape == final.shape and torch.equal(encoded, final)):
+        if encoded is None:
+            return hidden
+        if encoded.shape == final.shape and torch.equal(encoded.to(final.device), final):
             return hidden
         hooks = _Hooks(replace=(len(self.outputs) - 1, self._output(layer).detach()))
         with torch.no_grad():
@@ -274,7 +276,13 @@ def read_states(
     width, device = found[0].shape[1], logits.device
     own = np.stack([own_positions(one.features, width) for one in batch.encoded])
     mask = positions_of(batch, width)
-    return States(logits, tuple(found[1:]), mask, torch.from_numpy(own).to(device) & mask)
+    # layers may lie on several devices
+    return States(
+        logits,
+        tuple(one.to(device) for one in found[1:]),
+        mask,
+        torch.from_numpy(own).to(device) & mask,
+    )
 
 
 def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
