@@ -119,7 +119,7 @@ class ShapeBench:
         """
         if kind == EAGER:
             step = self.step(method)
-            found = self._timed(partial(_explained, step))
+            found = self._timed(partial(explained_eagerly, step))
             return {**found, "further": self._timed(_again(step))}
         made, examples = self.step_trace(method)
         made = ready(made, examples, kind)
@@ -152,7 +152,8 @@ def _seed(step: Step, index: int) -> Tensor:
     return seed
 
 
-def _explained(step: Step) -> Tensor:
+def explained_eagerly(step: Step) -> Tensor:
+    """Relevance (B, T) for the first class."""
     return step.eager().relevance(_seed(step, 0), last=True)
 
 
