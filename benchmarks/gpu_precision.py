@@ -10,7 +10,7 @@ import torch
 import transexplain as te
 from benchmarks.engine_contenders import PLAIN, plain
 from benchmarks.engine_models import Setting
-from benchmarks.gpu_clock import on_card, timed, wait
+from benchmarks.gpu_clock import free, on_card, timed
 from benchmarks.gpu_sheet import Figures, Sheet
 from benchmarks.gpu_steps import EAGER, Shape, ShapeBench, explained_eagerly, of_shape, ready
 from benchmarks.half_precision import Replay, TracedSteps, judged
@@ -72,7 +72,7 @@ def _explained(
 
 
 def memory_rows(sheet: Sheet, setting: Setting, tokens: int, kinds: Sequence[str]) -> None:
-    """The most memory in use above the loaded model and its inputs; a quarter as long, too."""
+    """The most memory above that of the loaded model and its inputs; a quarter as long, too."""
     for length in (tokens // 4, tokens):
         own = kinds if length == tokens else kinds[:1]
         for kind in own:
@@ -104,8 +104,8 @@ def _step_call(setting: Setting, tokens: int, kind: str) -> Callable[[], object]
 def _peak(setting: Setting, tokens: int, make: Callable[[], Callable[[], object]]) -> Figures:
     device = setting.device
     _ = _alone(setting, tokens).batch
-    wait(device)
-    before = torch.cuda.memory_allocated(device) if on_card(device) else 0
+    free(device)
+    before = torch.cuda.memory_reserved(device) if on_card(device) else 0
     found = timed(make(), device, quick=setting.quick)
     peak = found["peak_gib"]
     return {**found, "peak_gib": None if peak is None else peak - before / 2**30}

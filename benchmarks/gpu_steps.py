@@ -182,9 +182,8 @@ def step_rows(sheet: Sheet, bench: ShapeBench, method: str, kinds: tuple[str, ..
         measure = partial(related, sheet, part, partial(bench.step_figures, method, kind))
         row = sheet.row(part, f"{method}, {kind}", measure)
         if "further" in row:
-            more = {"status": "measured", **row["further"]}
-            name = f"{method}, each further class, {kind}"
-            sheet.add(part, name, related(sheet, part, lambda more=more: more))
+            more = related(sheet, part, partial(dict, row["further"], status="measured"))
+            sheet.add(part, f"{method}, each further class, {kind}", more)
 
 
 def related(sheet: Sheet, shape: str, measure: Callable[[], Figures]) -> Figures:
