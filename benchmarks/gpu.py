@@ -35,7 +35,7 @@ from benchmarks.gpu_warm import warm
 _PACKAGES = ("torch", "transformers", "timm", "captum", "autolrp", "triton")
 _CARD = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
 _WARM_SHARE = 0.22  #: of the time may go into compiling ahead
-_RESERVE = 8.0  #: seconds kept to write everything
+_RESERVE = 15.0  #: seconds kept for starting, and to write everything
 
 
 def main() -> None:

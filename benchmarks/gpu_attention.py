@@ -38,12 +38,12 @@ def _made(setting: Setting, size: tuple[int, ...]) -> list[Tensor]:
 
 
 def _fused(setting: Setting, size: tuple[int, ...], *, backward: bool) -> Figures:
-    *operands, gradient = _made(setting, size)
-    attention = torch.nn.functional.scaled_dot_product_attention
+    query, key, value, gradient = _made(setting, size)
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, query, key, value)
     if not backward:
-        return timed(lambda: attention(*operands), setting.device, quick=setting.quick)
-    leaves = [one.requires_grad_(True) for one in operands]
-    out = attention(*leaves)
+        return timed(attention, setting.device, quick=setting.quick)
+    leaves = [one.requires_grad_(True) for one in (query, key, value)]
+    out = attention()
 
     def gradients() -> Any:
         return torch.autograd.grad(out, leaves, gradient, retain_graph=True)

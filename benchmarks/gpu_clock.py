@@ -46,9 +46,11 @@ def seconds_of(call: Call, device: str) -> float:
 def timed(call: Call, device: str, *, quick: bool = False) -> dict[str, Any]:
     """Median, lowest and highest milliseconds of one call, after a warm-up.
 
-    Also `peak_gib`, on a card: the most memory that was in use, models included.
+    Also `peak_gib`, on a card: the most memory that was taken from it, models included. What is
+    captured takes its memory once and for all, so that is counted, and not what is in use.
     """
     if on_card(device):
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     for _ in range(1 if quick else _WARM_UP):
         estimate = seconds_of(call, device)
@@ -56,7 +58,7 @@ def timed(call: Call, device: str, *, quick: bool = False) -> dict[str, Any]:
     together = 1 if quick else max(1, round(_LEAST / 1000 / max(estimate, 1e-6)))
     repetitions = min(most, max(least, int(_SECONDS / (estimate * together))))
     found = sorted(_repetition(call, device, together) for _ in range(repetitions))
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if on_card(device) else None
+    peak = torch.cuda.max_memory_reserved(device) / 2**30 if on_card(device) else None
     return {
         "ms": statistics.median(found),
         "ms_lowest": found[0],
@@ -70,7 +72,8 @@ def _repetition(call: Call, device: str, together: int) -> float:
     """Milliseconds of one of `together` calls in a row."""
     if not on_card(device):
         return 1000 * seconds_of(lambda: [call() for _ in range(together)], device) / together
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Any = torch.cuda.Event
+    first, last = event(enable_timing=True), event(enable_timing=True)
     with torch.cuda.device(device):
         torch.cuda.synchronize()
         first.record()

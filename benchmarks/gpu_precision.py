@@ -1,18 +1,18 @@
 """Half precision on a card against float64, and the memory of long texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 import transexplain as te
-from benchmarks.engine_memory import memory_table
+from benchmarks.engine_contenders import PLAIN, plain
 from benchmarks.engine_models import Setting
-from benchmarks.gpu_clock import on_card, timed
+from benchmarks.gpu_clock import free, on_card, timed
 from benchmarks.gpu_sheet import Figures, Sheet
-from benchmarks.gpu_steps import Shape, of_shape, ready
+from benchmarks.gpu_steps import EAGER, Shape, ShapeBench, explained_eagerly, of_shape, ready
 from benchmarks.half_precision import Replay, TracedSteps, judged
 from transexplain.engine.steps import Steps
 from transexplain.models.loaded_model import LoadedModel
@@ -71,32 +71,41 @@ def _explained(
     return te.explain(model, items, method, batch_tokens=own.batch * own.tokens)
 
 
-def memory_rows(sheet: Sheet, setting: Setting, tokens: int, *, kinds: Sequence[str]) -> None:
-    """Peak above the loaded model: eager in a process of its own, captured and compiled here."""
-    for row in _in_processes(setting, tokens):
-        name = f"{row['method']}, {row['tokens']} positions, eager"
-        gib = {"peak_gib": row["bytes"] / 2**30} if "bytes" in row else {}
-        sheet.add(MEMORY, name, {"status": row["status"], **gib})
-    for kind in kinds:
-        name = f"lrp, {tokens} positions, {kind}"
-        sheet.row(MEMORY, name, partial(_replayed, setting, tokens, kind))
+def memory_rows(sheet: Sheet, setting: Setting, tokens: int, kinds: Sequence[str]) -> None:
+    """The most memory above that of the loaded model and its inputs; a quarter as long, too."""
+    for length in (tokens // 4, tokens):
+        own = kinds if length == tokens else kinds[:1]
+        for kind in own:
+            call = partial(_step_call, setting, length, kind)
+            name = f"lrp, {length} positions, {kind}"
+            sheet.row(MEMORY, name, partial(_peak, setting, length, call))
+    bench = _alone(setting, tokens // 4)
+    name = f"{PLAIN}, {tokens // 4} positions"
+    sheet.row(MEMORY, name, partial(_peak, setting, tokens // 4, lambda: partial(_plain, bench)))
 
 
-def _in_processes(setting: Setting, tokens: int) -> list[dict[str, Any]]:
-    try:
-        lengths = sorted({min(2048, tokens), tokens})
-        return memory_table(setting, lengths=lengths, plain_up_to=lengths[0], threads=1)
-    except Exception as error:  # noqa: BLE001 - becomes a row
-        return [{"method": "lrp", "tokens": tokens, "status": f"failed: {error}"[:200]}]
+def _alone(setting: Setting, tokens: int) -> ShapeBench:
+    return of_shape(Shape(batch=1, tokens=tokens), setting)
 
 
-def _replayed(setting: Setting, tokens: int, kind: str) -> Figures:
-    bench = of_shape(Shape(batch=1, tokens=tokens), setting)
-    device = setting.device
-    _ = bench.batch  # what the model and its inputs take is not counted
-    before = torch.cuda.memory_allocated(device) if on_card(device) else 0
+def _plain(bench: ShapeBench) -> object:
+    return plain(bench.model, bench.batch)
+
+
+def _step_call(setting: Setting, tokens: int, kind: str) -> Callable[[], object]:
+    bench = _alone(setting, tokens)
+    if kind == EAGER:
+        return partial(explained_eagerly, bench.step("lrp"))
     made, examples = bench.step_trace("lrp")
     made = ready(made, examples, kind)
-    found = timed(lambda: made.begin(*examples[:-1]).end(examples[-1]), device, quick=setting.quick)
+    return lambda: made.begin(*examples[:-1]).end(examples[-1])
+
+
+def _peak(setting: Setting, tokens: int, make: Callable[[], Callable[[], object]]) -> Figures:
+    device = setting.device
+    _ = _alone(setting, tokens).batch
+    free(device)
+    before = torch.cuda.memory_reserved(device) if on_card(device) else 0
+    found = timed(make(), device, quick=setting.quick)
     peak = found["peak_gib"]
     return {**found, "peak_gib": None if peak is None else peak - before / 2**30}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import transformers
 from sqlalchemy import text
@@ -60,7 +61,7 @@ def _prepare(folder: Path, setting: Setting, texts: int) -> None:
         tokenizer_object=tokenizer,
         **{f"{name}_token": _SPECIAL[place] for name, place in special.items()},
     ).save_pretrained(folder / "model")
-    module: transformers.PreTrainedModel = build("bert-base", setting).module  # type: ignore[assignment]
+    module: Any = build("bert-base", setting).module
     module.save_pretrained(folder / "model")
     chosen = random.Random(0)
     with (folder / "texts.jsonl").open("w", encoding="utf-8") as file:

@@ -90,7 +90,7 @@ class Sheet:
         yield from (f"- {name}: {value}" for name, value in self.environment.items())
         for part in dict.fromkeys(row["part"] for row in self.rows):
             rows = [row for row in self.rows if row["part"] == part]
-            used = [key for key in _COLUMNS if any(row.get(key) is not None for row in rows)]
+            used = [key for key in _COLUMNS if any(_has(row, key) for row in rows)]
             yield from ("", f"## {part}", "")
             yield f"| | {' | '.join(_COLUMNS[key][0] for key in used)} |".replace("|  |", "| |")
             yield "|---" * (len(used) + 1) + "|"
@@ -98,11 +98,16 @@ class Sheet:
                 yield f"| {row['row']} | {' | '.join(_cells(row, used))} |".replace("\n", " ")
 
 
+def _has(row: Figures, key: str) -> bool:
+    """Whether the row needs this column; why it was not measured stands in the last one."""
+    return row.get(key) is not None or (key == "note" and row["status"] != "measured")
+
+
 def _cells(row: Figures, used: list[str]) -> list[str]:
     cells = [_written(row, key) for key in used]
-    if row["status"] == "measured":
-        return cells
-    return [*cells[:-1], row["status"].replace("|", "/")] if cells else []
+    if row["status"] != "measured":
+        cells[-1] = row["status"].replace("|", "/")
+    return cells
 
 
 def _written(row: Figures, key: str) -> str:

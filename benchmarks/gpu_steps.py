@@ -13,6 +13,7 @@ from benchmarks.engine_models import LLAMA, Setting, batch_of, build
 from benchmarks.gpu_clock import on_card, timed, wait
 from benchmarks.gpu_sheet import Figures, Sheet
 from transexplain.engine.compiled import compiled, on_device
+from transexplain.engine.needed_work import with_value_gradients
 from transexplain.engine.steps import Step
 from transexplain.engine.traced import Traced, traced
 from transexplain.methods.at_input_layer import features_at
@@ -21,6 +22,8 @@ from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: how something runs; of the forward passes the last that works is what ratios are taken to
 EAGER, CAPTURED, COMPILED = "eager", "traced and captured", "compiled and captured"
+#: other ways to compile: nothing left out; attention's gradient of the values by a kernel of its own
+WHOLE, VALUES = "compiled whole and captured", "compiled with dV alone and captured"
 _TITLES = {"bert-base": "BERT-base", "vit-b16": "ViT-B/16", LLAMA: "Llama 1B"}
 
 
@@ -119,7 +122,7 @@ class ShapeBench:
         """
         if kind == EAGER:
             step = self.step(method)
-            found = self._timed(partial(_explained, step))
+            found = self._timed(partial(explained_eagerly, step))
             return {**found, "further": self._timed(_again(step))}
         made, examples = self.step_trace(method)
         made = ready(made, examples, kind)
@@ -143,7 +146,16 @@ def ready(made: Traced, examples: list[Tensor], kind: str) -> Traced:
     """A trace, compiled if its kind is, and on a card captured."""
     if not made.applies(*examples[:-1]):
         raise RuntimeError("the trace does not apply to what it was traced with")
-    return on_device(compiled(made, examples) if kind == COMPILED else made, examples)
+    if kind == VALUES:
+        alone = with_value_gradients(made)
+        if alone is None:
+            raise RuntimeError("no attention of this step computes the gradient of values alone")
+        made = compiled(alone, examples)
+    elif kind == WHOLE:
+        made = compiled(made, examples, reduced=lambda one: one)
+    elif kind == COMPILED:
+        made = compiled(made, examples)
+    return on_device(made, examples)
 
 
 def _seed(step: Step, index: int) -> Tensor:
@@ -152,7 +164,8 @@ def _seed(step: Step, index: int) -> Tensor:
     return seed
 
 
-def _explained(step: Step) -> Tensor:
+def explained_eagerly(step: Step) -> Tensor:
+    """Relevance (B, T) for the first class."""
     return step.eager().relevance(_seed(step, 0), last=True)
 
 
@@ -181,9 +194,8 @@ def step_rows(sheet: Sheet, bench: ShapeBench, method: str, kinds: tuple[str, ..
         measure = partial(related, sheet, part, partial(bench.step_figures, method, kind))
         row = sheet.row(part, f"{method}, {kind}", measure)
         if "further" in row:
-            more = {"status": "measured", **row["further"]}
-            name = f"{method}, each further class, {kind}"
-            sheet.add(part, name, related(sheet, part, lambda more=more: more))
+            more = related(sheet, part, partial(dict, row["further"], status="measured"))
+            sheet.add(part, f"{method}, each further class, {kind}", more)
 
 
 def related(sheet: Sheet, shape: str, measure: Callable[[], Figures]) -> Figures:

@@ -1,6 +1,6 @@
 """What `benchmarks.gpu` measures, in the order of its importance, and what each needs of time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,8 +8,9 @@ from benchmarks import gpu_attention, gpu_methods, gpu_precision, gpu_runs, gpu_
 from benchmarks.engine_models import LLAMA, Setting
 from benchmarks.gpu_sheet import Sheet
 from benchmarks.gpu_steps import (
-    CAPTURED,
     COMPILED,
+    VALUES,
+    WHOLE,
     Shape,
     kinds_on,
     of_shape,
@@ -59,14 +60,14 @@ def tasks_of(setting: Setting) -> list[Task]:
         *(_peers(shape, setting) for shape in (Shape(batch=8), Shape(batch=64))),
         *(_shape(shape, setting, 16) for shape in SHAPES[5:]),
         _precision("bfloat16", setting),
-        *methods[:3],
-        _runs(setting),
-        _memory(setting),
-        _batches(setting),
-        *methods[3:-WARM_AFTER_ALL],
-        *(_shape(shape, setting, 25) for shape in LONG),
-        _second_start(setting),
         _attention(setting),
+        *methods[:3],
+        _batches(setting),
+        _runs(setting),
+        _second_start(setting),
+        *(_shape(shape, setting, 25) for shape in LONG),
+        _memory(setting),
+        *methods[3:-WARM_AFTER_ALL],
         _precision("float16", setting),
         _between(setting),
         *methods[-WARM_AFTER_ALL:],
@@ -87,6 +88,7 @@ def warm_jobs(setting: Setting) -> list[Job]:
         (own, "attnlrp", "bfloat16"),
         *others[:2],
         *jobs_of(LONG, half),
+        (Shape(batch=1, tokens=8192), "lrp", half),
         (own, "lrp", "float16"),
         (own, "attnlrp", "float16"),
         *others[2:],
@@ -136,11 +138,21 @@ def _runs(setting: Setting) -> Task:
     return Task(gpu_runs.PART, f"{texts} texts", 60, run)
 
 
+def _left_out(setting: Setting, shapes: Sequence[Shape]) -> Task:
+    """What it gains to compute only what relevance needs."""
+    kinds = (VALUES,) if setting.quick else (WHOLE, VALUES)
+
+    def run(sheet: Sheet) -> None:
+        for shape in shapes[: 1 if setting.quick else None]:
+            step_rows(sheet, of_shape(shape, setting), "lrp", kinds)
+
+    return Task("work left out", "all rows", 40.0 * len(shapes), run)
+
+
 def _memory(setting: Setting) -> Task:
-    kinds = (CAPTURED,) if setting.quick else (CAPTURED, COMPILED)
-    tokens = 128 if setting.quick else 8192
-    run = partial(gpu_precision.memory_rows, setting=setting, tokens=tokens, kinds=kinds)
-    return Task(gpu_precision.MEMORY, f"{tokens} positions", 45, run)
+    kinds = kinds_on(setting.device)
+    run = partial(gpu_precision.memory_rows, setting=setting, tokens=8192, kinds=kinds)
+    return Task(gpu_precision.MEMORY, "8192 positions", 25, run)
 
 
 def _batches(setting: Setting) -> Task:

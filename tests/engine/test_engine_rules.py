@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from toy_networks import inputs, one_hot, run, seeded
 
+from transexplain.engine.gradient_functions import ConstantScaleLayerNorm, ConstantScaleRmsNorm
+
 
 def relevance_of(function, x: Tensor, name: str, index: int = 0) -> Tensor:
     passes = run(function, x, name)
@@ -60,6 +62,24 @@ def test_rms_norm_with_constant_scale() -> None:
     scale = (x.pow(2).mean() + 1e-6).rsqrt()
     found = relevance_of(lambda leaf: head(norm(leaf)), x, "lrp")
     torch.testing.assert_close(found[0], x[0] * scale * norm.weight * head.weight[0])
+
+
+@pytest.mark.parametrize("function", [ConstantScaleLayerNorm, ConstantScaleRmsNorm])
+def test_the_scale_of_a_norm_is_not_rounded(function) -> None:
+    """Rounded to bfloat16 it would scale all relevance of a position, by up to 0.4 %."""
+    generator = torch.Generator().manual_seed(0)
+    x, gradient = (torch.randn(64, 768, generator=generator).bfloat16() for _ in range(2))
+    weight = torch.randn(768, generator=generator).bfloat16()
+
+    def backward(x: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+        leaf = x.clone().requires_grad_(True)
+        rest = (None, 1e-5) if function is ConstantScaleLayerNorm else (1e-5,)
+        return torch.autograd.grad(function.apply(leaf, [768], weight, *rest), leaf, gradient)[0]
+
+    wanted = backward(x.double(), weight.double(), gradient.double())
+    found = backward(x, weight, gradient).double()
+    scale = (found * wanted).sum(-1) / (wanted * wanted).sum(-1)
+    assert (scale - 1).abs().max() < 1e-3
 
 
 def test_attention_with_constant_weights() -> None:

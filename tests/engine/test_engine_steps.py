@@ -239,12 +239,16 @@ def test_only_the_latest_steps_are_kept() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["lrp", "attnlrp", "chefer-lrp"])
 def test_a_compiled_step_gives_the_same_but_for_rounding(bert: LoadedModel, method: str) -> None:
+    from torch._dynamo.utils import counters
+
     from transexplain.engine.compiled import compiled
 
+    counters.clear()
     step = step_for(bert, batch_of(bert, 0, 1), method)
     wanted, _ = positions(Steps("eager"), step)
     traced = step.traced()
     made = replace(traced, traced=compiled(traced.traced, step.examples))
+    assert not counters["inductor"]["fxgraph_cache_bypass"], "the next start finds it on disk"
     passes = made.propagation(step.inputs)
     assert passes is not None
     seed = torch.zeros(step.shape, dtype=torch.float64)

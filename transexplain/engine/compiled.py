@@ -126,26 +126,6 @@ def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
     return captured(traced, inputs) if inputs[0].device.type == "cuda" else traced
 
 
-def compiled(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
-    """The same function with both of its parts compiled; 10 to 30 seconds for a step of 12 layers.
-
-    Compiled kernels are kept on disk, in the folder that `TORCHINDUCTOR_CACHE_DIR` names.
-
-    Args:
-        traced: what `engine.traced.traced` gave.
-        inputs: as it was traced with, the last one included.
-
-    Raises whatever the compiler raises: there may be none, or none for this device.
-    """
-    *first, last = inputs
-    traced = lean(traced)
-    with torch.no_grad():
-        needed = traced.begin(*first).needed
-        second = _by_inductor(traced.second, [*needed, last]) if traced.late else traced.second
-        first_part = _by_inductor(traced.first, first)
-        return replace(traced, first=first_part, second=second, kind="compiled")
-
-
 def lean(traced: Traced) -> Traced:
     """The same without what no relevance needs; as it is where that fails."""
     try:
@@ -155,12 +135,41 @@ def lean(traced: Traced) -> Traced:
         return traced
 
 
+def compiled(
+    traced: Traced, inputs: Sequence[Tensor], *, reduced: Callable[[Traced], Traced] = lean
+) -> Traced:
+    """The same function with both of its parts compiled; 10 to 30 seconds for a step of 12 layers.
+
+    Compiled kernels are kept on disk, in the folder that `TORCHINDUCTOR_CACHE_DIR` names.
+
+    Args:
+        traced: what `engine.traced.traced` gave.
+        inputs: as it was traced with, the last one included.
+        reduced: takes out what need not be computed.
+
+    Raises whatever the compiler raises: there may be none, or none for this device.
+    """
+    *first, last = inputs
+    traced = reduced(traced)
+    with torch.no_grad():
+        needed = traced.begin(*first).needed
+        second = _by_inductor(traced.second, [*needed, last]) if traced.late else traced.second
+        first_part = _by_inductor(traced.first, first)
+        return replace(traced, first=first_part, second=second, kind="compiled")
+
+
 def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
     import torch._inductor
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     if not isinstance(part, torch.fx.GraphModule):
         raise TypeError("a part is compiled once, and this one is already")
-    found: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
+    # Inductor keeps a graph on disk only where it is told of its sizes' symbols; there are none
+    known = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    with tracing(TracingContext(known)):
+        found: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
     return found
 
 

@@ -66,17 +66,22 @@ class ConstantScaleLayerNorm(Function):
     ) -> Tensor:
         """x (..., D) normalised over the last `len(shape)` axes."""
         y, _, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
-        ctx.save_for_backward(rstd, weight)
         ctx.axes = tuple(range(-len(shape), 0))
+        work = _accumulator(x.dtype)
+        if rstd.dtype != work:  # rounded on a CPU, and with it all relevance of a position
+            variance = x.to(work).var(dim=ctx.axes, keepdim=True, correction=0)
+            rstd = (variance + eps).rsqrt()
+        ctx.save_for_backward(rstd, weight)
         return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        """Scale by weight / std, then take off the mean: three operations."""
+        """Scale by weight / std, then take off the mean: three operations, rounded once."""
         rstd, weight = ctx.saved_tensors
-        g = gradients[0] if weight is None else gradients[0] * weight
-        g = g * rstd.to(g.dtype)
-        return g - g.mean(dim=ctx.axes, keepdim=True), None, None, None, None
+        g = gradients[0].to(rstd.dtype)
+        g = (g if weight is None else g * weight) * rstd
+        centred = g - g.mean(dim=ctx.axes, keepdim=True)
+        return centred.to(gradients[0].dtype), None, None, None, None
 
 
 class ConstantScaleRmsNorm(Function):
@@ -90,7 +95,7 @@ class ConstantScaleRmsNorm(Function):
         axes = tuple(range(-len(shape), 0))
         work = x.to(_accumulator(x.dtype))
         floor = torch.finfo(work.dtype).eps if eps is None else eps
-        scale = work.pow(2).mean(dim=axes, keepdim=True).add(floor).rsqrt().to(x.dtype)
+        scale = work.pow(2).mean(dim=axes, keepdim=True).add(floor).rsqrt()
         ctx.save_for_backward(scale, weight)
         return torch.nn.functional.rms_norm(x, shape, weight, eps)
 
@@ -98,8 +103,9 @@ class ConstantScaleRmsNorm(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         """Scale by weight / rms."""
         scale, weight = ctx.saved_tensors
-        g = gradients[0] if weight is None else gradients[0] * weight
-        return g * scale, None, None, None
+        g = gradients[0].to(scale.dtype)
+        g = (g if weight is None else g * weight) * scale
+        return g.to(gradients[0].dtype), None, None, None
 
 
 class ConstantScaleGroupNorm(Function):
@@ -207,7 +213,7 @@ class ConstantAttention(Function):
             part = g[..., rows, :]
             # behind the last block only the positions that are read have relevance
             if shapes_are_fixed() or part.count_nonzero():
-                share = _weights(ctx, query, key, rows).transpose(-1, -2) @ part
+                share = _weights(ctx, query, key, rows).to(g.dtype).transpose(-1, -2) @ part
                 out = share if out is None else out.add_(share)
         return (
             torch.zeros_like(g[..., :1, :]).expand(*key.shape[:-1], -1) if out is None else out
@@ -215,7 +221,9 @@ class ConstantAttention(Function):
 
 
 def _weights(ctx: Any, query: Tensor, key: Tensor, rows: slice) -> Tensor:
-    scores: Tensor = (query[..., rows, :] * ctx.scale) @ key.transpose(-1, -2)
+    # as the fused kernel has them: in bfloat16 a score of 8 is off by .016, its weight by 1.6 %
+    work = _accumulator(query.dtype)
+    scores: Tensor = (query[..., rows, :].to(work) * ctx.scale) @ key.to(work).transpose(-1, -2)
     if ctx.causal:
         later = torch.arange(key.shape[-2]) > torch.arange(rows.start, rows.stop)[:, None]
         scores.masked_fill_(later, -torch.inf)
