@@ -52,7 +52,7 @@ def main() -> None:
             began=began,
         )
         if options.began:
-            sheet.take_up()
+            sheet.use_compiled()
         for name, value in sheet.environment.items():
             print(f"{name}: {value}")
         _measure(sheet, options)

@@ -14,7 +14,7 @@ from benchmarks.gpu_clock import on_card, timed, wait
 from benchmarks.gpu_sheet import Figures, Sheet
 from transexplain.engine.compiled import compiled, on_device
 from transexplain.engine.needed_work import with_value_gradients
-from transexplain.engine.steps import Step
+from transexplain.engine.recurring import Step
 from transexplain.engine.traced import Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import rules_of, step_of
@@ -22,7 +22,7 @@ from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: how something runs; of the forward passes the last that works is what ratios are taken to
 EAGER, CAPTURED, COMPILED = "eager", "traced and captured", "compiled and captured"
-#: other ways to compile: nothing left out; attention's gradient of the values by a kernel of its own
+#: other ways to compile: nothing left out; the gradient of the values by a kernel of its own
 WHOLE, VALUES = "compiled whole and captured", "compiled with dV alone and captured"
 _TITLES = {"bert-base": "BERT-base", "vit-b16": "ViT-B/16", LLAMA: "Llama 1B"}
 

@@ -30,8 +30,9 @@ from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
 from transexplain.engine.batch_shapes import bucket_of
 from transexplain.engine.compiled import compiled, on_device
+from transexplain.engine.recurring import Passes, Step
 from transexplain.engine.replay import TracedStep
-from transexplain.engine.steps import Passes, Step, Steps
+from transexplain.engine.steps import Steps
 from transexplain.models.calling import torch_dtype
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.settings import Settings

@@ -19,7 +19,7 @@ from transexplain.engine.needed_work import (
     with_value_gradients,
     without_zero_columns,
 )
-from transexplain.engine.steps import Step
+from transexplain.engine.recurring import Step
 from transexplain.engine.traced import Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import step_of
@@ -300,7 +300,7 @@ def test_the_faster_of_two_compiled_steps_is_taken(
         return 1.0 if (made is candidates[1]) == faster else 2.0
 
     monkeypatch.setattr(compiling_module, "seconds_of", seconds)
-    replay.take_up()
+    replay.use_compiled()
     assert replay.traced is candidates[1 if faster else 0]
 
 
@@ -320,7 +320,7 @@ def test_a_kernel_that_differs_or_fails_is_left_out(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(needed_work, "_written_out", broken)
         replay._compile(plain)
         assert replay._compiled is not None and len(replay._compiled) == 1
-    replay.take_up()
+    replay.use_compiled()
     targets = [node.target for node in replay.traced.second.graph.nodes]  # type: ignore[attr-defined]
     assert needed_work._KERNELS & set(targets)
     assert operator.getitem in targets

@@ -16,8 +16,9 @@ import transexplain as te
 from transexplain.engine import compiled as compiling_module
 from transexplain.engine import steps
 from transexplain.engine.composites import composite
+from transexplain.engine.recurring import Step
 from transexplain.engine.replay import ReplayedPropagation
-from transexplain.engine.steps import Step, Steps
+from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, steps_of
 from transexplain.methods.relevance import step_of

@@ -40,7 +40,7 @@ class Replay:
     examples: Sequence[Tensor]  #: inputs of its shapes
     plain: Traced | None  #: as it was traced, until it is on its way to be compiled
     warn: Callable[[str], None]  #: receives why it was not compiled
-    #: set by the thread that compiles, until the fastest is taken up
+    #: set by the thread that compiles, until `use_compiled` takes the fastest
     _compiled: Sequence[Traced] | None = None
 
     @classmethod
@@ -81,8 +81,8 @@ class Replay:
                 ready = [found]
             self._compiled = ready
 
-    def take_up(self) -> None:
-        """From here on use what was compiled, where that is done: the fastest of it."""
+    def use_compiled(self) -> None:
+        """Replace the trace by the fastest of what was compiled, once that is done."""
         done, self._compiled = self._compiled, None
         if done is None:
             return
@@ -191,7 +191,7 @@ class _Captured:
         self.graph = torch.cuda.CUDAGraph()
         device = inputs[0].device
         with torch.cuda.device(device), torch.no_grad():
-            _on_a_stream_of_its_own(lambda: function(*inputs), device)
+            _on_own_stream(lambda: function(*inputs), device)
             # other threads of this process may go on allocating
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.outputs = tuple(function(*inputs))
@@ -204,7 +204,7 @@ class _Captured:
         return self.outputs
 
 
-def _on_a_stream_of_its_own(function: Callable[[], Any], device: torch.device) -> None:
+def _on_own_stream(function: Callable[[], Any], device: torch.device) -> None:
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):

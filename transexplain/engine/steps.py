@@ -8,22 +8,16 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.engine.compiled import Replay
-from transexplain.engine.composites import Composite
-from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.propagate import propagate
-from transexplain.engine.replay import InputForward, Summed, TracedStep, traced_step
-from transexplain.engine.traced import ONE_AT_A_TIME, Begun, Traced, traced
+from transexplain.engine.recurring import Passes, Step, TensorFunction, positions_of
+from transexplain.engine.replay import TracedStep
+from transexplain.engine.traced import ONE_AT_A_TIME, Begun
 from transexplain.settings import StepPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -41,140 +35,8 @@ _CARDS = frozenset({"cuda"})
 _TIMED = 5  #: replays that are timed before a step is judged by the fastest
 
 
-class Passes(Protocol):
-    """A forward pass, and backward passes through it: eager or replayed."""
-
-    @property
-    def logits(self) -> Tensor:
-        """(B, C)."""
-
-    @property
-    def book(self) -> LedgerBook:
-        """Constants and losses of the latest pass."""
-
-    @property
-    def cut_softmax(self) -> bool:
-        """Whether the model ends in a softmax, whose input is explained."""
-
-    def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """Summed relevance of the input layer for seeds (B, C); `last` frees the graph."""
-
-    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(B,) what the relevances of a pass sum to."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Step:
-    """What an explanation of one batch computes."""
-
-    forward: InputForward
-    composite: Composite
-    inputs: Mapping[str, Tensor]  #: (B, ...) by name
-    shape: tuple[int, int]  #: (B, C) of the logits
-    module: nn.Module
-    summed: Summed
-    at: Hashable  #: what `forward` and `summed` depend on besides the inputs: the input layer
-    rows: int | None = None  #: rows to fill the batch up to for a replay; None: it stays as it is
-
-    def eager(self) -> Passes:
-        """Run the forward pass as it is."""
-        return propagate(
-            lambda taps: self.forward(self.inputs, taps),
-            self.composite,
-            self.shape[0],
-            module=self.module,
-            summed=self.summed,
-        )
-
-    def traced(self) -> TracedStep:
-        """A trace of this step; see `traced_step`."""
-        return traced_step(
-            self.forward,
-            self.composite,
-            self.inputs,
-            self.shape,
-            module=self.module,
-            summed=self.summed,
-        )
-
-    @property
-    def device(self) -> torch.device:
-        """Where the inputs are."""
-        return next(iter(self.inputs.values())).device
-
-    @property
-    def given(self) -> list[Tensor]:
-        """The inputs in order."""
-        return list(self.inputs.values())
-
-    @property
-    def examples(self) -> list[Tensor]:
-        """What its trace is given: the inputs, and a seed (B, C)."""
-        return [*self.given, torch.ones(self.shape, dtype=torch.float64, device=self.device)]
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for steps that one trace may serve."""
-        return self.composite, self.at, tuple(self.inputs), self.shape, _kinds(self.given)
-
-    def filled(self) -> "Step":
-        """The same step with its first row repeated until there are `rows`."""
-        more = (self.rows or 0) - self.shape[0]
-        if more <= 0:
-            return self
-        inputs = {
-            name: torch.cat([one, one[:1].expand(more, *one.shape[1:])])
-            for name, one in self.inputs.items()
-        }
-        return Step(
-            forward=self.forward,
-            composite=self.composite,
-            inputs=inputs,
-            shape=(self.shape[0] + more, self.shape[1]),
-            module=self.module,
-            summed=self.summed,
-            at=self.at,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TensorFunction:
-    """A plain function of tensors that recurs: logits, their gradient, attention maps."""
-
-    function: Callable[..., Sequence[Tensor]]  #: of `examples`
-    examples: Sequence[Tensor]  #: what it is called with
-    module: nn.Module
-    at: Hashable  #: what it depends on besides
-
-    @property
-    def given(self) -> Sequence[Tensor]:
-        """All inputs but the last."""
-        return self.examples[:-1]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the inputs are."""
-        return self.examples[0].device
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for functions that one trace may serve."""
-        return self.at, _kinds(self.examples)
-
-    def traced(self) -> Traced:
-        """A trace; see `engine.traced.traced`."""
-        return traced(self.function, self.examples)
-
-
-def _kinds(tensors: Sequence[Tensor]) -> Hashable:
-    """Shapes and types, the device, and whether it computes in mixed precision."""
-    device = tensors[0].device
-    found = tuple((one.shape, one.dtype) for one in tensors)
-    return found, device, torch.is_autocast_enabled(device.type)
-
-
 @dataclass(slots=True)
-class _Recurring:
+class _History:
     """What is known of the steps of one key."""
 
     eager: float = 0.0  #: seconds since the last trace
@@ -217,17 +79,17 @@ class Steps:
         self.in_buckets = self.compiling = _CARDS
         self._ran: set[str] = set()
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, _Recurring] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _History] = OrderedDict()
         self._weights: tuple[int, ...] = ()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._paused = 0
 
     @contextmanager
     def passes(self, step: Step) -> Iterator[Passes]:
         """Passes over one batch, replayed where that is ready; they end with the block."""
         filled = step.filled()
-        with self._turn(filled) as turn:
-            trace = turn.trace()
+        with self._run_of(filled) as run:
+            trace = run.trace()
             if trace is None or trace.step is None:
                 yield step.eager()
             else:
@@ -240,8 +102,8 @@ class Steps:
 
         None where the function has to be called.
         """
-        with self._turn(work) as turn:
-            trace = turn.trace()
+        with self._run_of(work) as run:
+            trace = run.trace()
             yield None if trace is None else trace.replay.traced.begin(*work.given)
 
     def called(self, work: TensorFunction) -> list[Tensor]:
@@ -253,21 +115,21 @@ class Steps:
             return [one.clone() for one in begun.end(work.examples[-1])]
 
     @contextmanager
-    def _turn(self, work: Step | TensorFunction) -> Iterator["_Turn"]:
+    def _run_of(self, work: Step | TensorFunction) -> Iterator["_StepRun"]:
         if not self._may_recur(work) or not self._lock.acquire(blocking=False):
             self._ran.add("eager")
-            yield _Turn(self, work, None)
+            yield _StepRun(self, work, None)
             return
         try:
-            turn = _Turn(self, work, self._of(work))
+            run = _StepRun(self, work, self._of(work))
             begun = time.perf_counter()
-            yield turn
-            turn.took(time.perf_counter() - begun)
+            yield run
+            run.record(time.perf_counter() - begun)
         finally:
             self._lock.release()
 
     def ran(self) -> tuple[str, ...]:
-        """How steps ran since this was last asked: some of compiled, eager, replayed."""
+        """How steps ran since the last call: some of compiled, eager, replayed."""
         found, self._ran = self._ran, set()
         return tuple(sorted(found))
 
@@ -297,8 +159,8 @@ class Steps:
 
     def warn(self, text: str) -> None:
         """Log why steps run slower than they might; the same reason for many shapes once."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             _LOG.warning(text)
 
     def _may_recur(self, work: Step | TensorFunction) -> bool:
@@ -307,14 +169,14 @@ class Steps:
             return False
         if _has_hooks(work.module):
             return False
-        return device != "cpu" or _positions(work) <= _SMALL_ON_CPU
+        return device != "cpu" or positions_of(work) <= _SMALL_ON_CPU
 
-    def _of(self, work: Step | TensorFunction) -> _Recurring:
-        weights = _places(work.module)
+    def _of(self, work: Step | TensorFunction) -> _History:
+        weights = _addresses(work.module)
         if weights != self._weights:
             self._kept.clear()
             self._weights = weights
-        found = self._kept.setdefault(work.key, _Recurring())
+        found = self._kept.setdefault(work.key, _History())
         self._kept.move_to_end(work.key)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
@@ -322,12 +184,12 @@ class Steps:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One time that something recurs."""
+class _StepRun:
+    """One run of what recurs."""
 
     steps: Steps
     work: Step | TensorFunction
-    found: _Recurring | None  #: None: it runs eagerly
+    found: _History | None  #: None: it runs eagerly
     kind: str = "eager"
 
     def trace(self) -> _Trace | None:
@@ -339,20 +201,20 @@ class _Turn:
         self.steps._ran.add(self.kind)
         return made
 
-    def _fitting(self, found: _Recurring) -> _Trace | None:
+    def _fitting(self, found: _History) -> _Trace | None:
         for trace in found.traces:
             if self._worth_compiling(found):
                 trace.replay.compile()
-            trace.replay.take_up()
+            trace.replay.use_compiled()
             if trace.replay.traced.applies(*self.work.given):
                 return trace
         return None
 
-    def _worth_compiling(self, found: _Recurring) -> bool:
+    def _worth_compiling(self, found: _History) -> bool:
         device = self.work.device.type
         return device in self.steps.compiling and found.replayed >= self.steps.earned[device]
 
-    def _made(self, found: _Recurring) -> _Trace | None:
+    def _made(self, found: _History) -> _Trace | None:
         device = self.work.device.type
         soon = found.eager < self.steps.earned[device]
         if found.refused or soon or len(found.traces) == _TRACES:
@@ -371,7 +233,7 @@ class _Turn:
         found.traces.append(trace)
         return trace
 
-    def took(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         """Note how long it took: it says whether replays are worth it."""
         found, replayed = self.found, self.kind != "eager"
         if found is None:
@@ -387,12 +249,7 @@ class _Turn:
             found.refused, found.traces = "a replay is not faster", []
 
 
-def _positions(work: Step | TensorFunction) -> int:
-    """B * T; of pictures B * H, or more."""
-    return max(one[..., 0].numel() if one.dim() > 2 else one.numel() for one in work.given)
-
-
-def _places(module: nn.Module) -> tuple[int, ...]:
+def _addresses(module: nn.Module) -> tuple[int, ...]:
     """Where the weights are: their values may change in place, for a trace reads them there."""
     return tuple(one.data_ptr() for kind in (module.parameters(), module.buffers()) for one in kind)
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transexplain.engine.batch_shapes import bucket_of
-from transexplain.engine.steps import Steps, TensorFunction
+from transexplain.engine.recurring import TensorFunction
+from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,
