@@ -52,7 +52,7 @@ def main() -> None:
             began=began,
         )
         if options.began:
-            sheet.use_compiled()
+            sheet.resume()
         for name, value in sheet.environment.items():
             print(f"{name}: {value}")
         _measure(sheet, options)

@@ -77,7 +77,7 @@ class Sheet:
             if self.markdown:
                 self.markdown.write_text("\n".join(self.lines()) + "\n", encoding="utf-8")
 
-    def take_up(self) -> None:
+    def resume(self) -> None:
         """Go on from what another process wrote."""
         if self.json is not None and self.json.exists():
             known = json.loads(self.json.read_text(encoding="utf-8"))

@@ -235,7 +235,7 @@ def test_a_row_that_fails_says_why_and_the_next_goes_on(tmp_path: Path) -> None:
     assert [line.count("|") for line in lines if line.startswith("|")] == [4] * 5
     assert "| third |  | left out: no time |" in lines
     again = Sheet({}, "cpu", tmp_path / "rows.json", None)
-    again.use_compiled()
+    again.resume()
     assert [row["row"] for row in again.rows] == ["first", "second", "third"]
     assert again.rows[1]["worst"] is None, "JSON has no NaN"
     assert again.done == ["part: first"]

@@ -166,7 +166,7 @@ def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
 
     if not isinstance(part, torch.fx.GraphModule):
         raise TypeError("a part is compiled once, and this one is already")
-    # Inductor keeps a graph on disk only where it is told of its sizes' symbols; there are none
+    # Inductor keeps a graph on disk only where it knows the symbols of its sizes; there are none
     known = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     with tracing(TracingContext(known)):
         found: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))

@@ -230,9 +230,9 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     early = [place for place, one in enumerate(given) if one not in late]
     afterwards = [place for place, one in enumerate(given) if one in late]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
-    asked = [one for one, _ in kept]
+    read_again = [one for one, _ in kept]
     return Traced(
-        check=_part(graph, [], _needed_for(asked, inputs[:-1], before), asked),
+        check=_part(graph, [], _needed_for(read_again, inputs[:-1], before), read_again),
         first=_part(graph, [], before, [*(given[place] for place in early), *needed]),
         second=_part(
             graph,
@@ -265,10 +265,10 @@ def _made_again(
 
 
 def _needed_for(
-    asked: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
+    wanted: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
 ) -> list[torch.fx.Node]:
-    """Those of `nodes` that `asked` are computed from, and all inputs, in order."""
-    found = dict.fromkeys([*inputs, *behind(asked)])
+    """Those of `nodes` that `wanted` are computed from, and all inputs, in order."""
+    found = dict.fromkeys([*inputs, *behind(wanted)])
     places = {memory(node) for node in found}
     if any(memory(one) in places for node in nodes for one in targets(node)):
         return list(nodes)  # what is written in place is needed where nobody names it

@@ -159,7 +159,7 @@ def place_of(name: str) -> torch.device | None:
     """The device of this name; None: all cards, for `spread`.
 
     Raises ModelLoadError where this machine has none such, ConfigurationError where `spread` is
-    asked and accelerate is not installed.
+    requested and accelerate is not installed.
     """
     if name != SPREAD:
         return torch_device(name)

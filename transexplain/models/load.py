@@ -54,7 +54,7 @@ def load_model(
     Of files only safetensors are read and no code of a model is run. Texts are cut where the saved
     tokenizer says or the model ends; with a tokenizer in memory, where the model ends. A model in
     memory of half precision on the CPU is slow there, and a Python warning says so. Raises
-    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is asked
+    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is requested
     and accelerate is not installed.
     """
     if not isinstance(source, str | Path):
@@ -216,7 +216,7 @@ _READ = {"text": "texts", "image": "pictures"}
 _PIPELINES = {"text-classification": "tokenizer", "image-classification": "image_processor"}
 
 
-def _says(module: Any) -> str | None:
+def _declared_modality(module: Any) -> str | None:
     """What a transformers or timm model says it reads; None: it is neither."""
     if getattr(module, "pretrained_cfg", None):
         return "image"
@@ -227,16 +227,16 @@ def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
     """What the readers of a module, or the module itself, say that it reads."""
     if tokenizer is not None and transform is not None:
         raise ModelLoadError("a tokenizer is for texts and a transform for pictures: give one")
-    said = _says(module)
-    given = "text" if tokenizer is not None else "image" if transform is not None else said
+    declared = _declared_modality(module)
+    given = "text" if tokenizer is not None else "image" if transform is not None else declared
     if given is None:
         raise ModelLoadError(
             f"{type(module).__name__} does not say what it reads: give modality='text', 'image' "
             "or 'nodes'"
         )
-    if said is not None and given != said:
+    if declared is not None and given != declared:
         raise ModelLoadError(
-            f"{type(module).__name__} reads {_READ[said]}, and what was given with it reads "
+            f"{type(module).__name__} reads {_READ[declared]}, and what was given with it reads "
             f"{_READ[given]}"
         )
     return given
@@ -265,7 +265,7 @@ def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedMo
         raise ModelLoadError(_no_model(source))
     number, place = placed(source)
     if place.type == "cpu" and number in (torch.float16, torch.bfloat16):
-        # transformers loads the number type of the file unless it is told another
+        # transformers loads the number type of the file unless another is given
         warnings.warn(
             f"{type(source).__name__} is {str(number).removeprefix('torch.')}, which is slow and "
             "coarse on the CPU: model.float() makes it float32",
@@ -306,28 +306,28 @@ def _of_pipeline(pipeline: Any) -> tuple[Any, Any]:
 
 def _readers(module: nn.Module, reader: Any) -> dict[str, Any]:
     """What stands beside a module as the arguments of `wrap`; ModelLoadError where it is none."""
-    kind, said = type(module).__name__, _says(module)
+    kind, declared = type(module).__name__, _declared_modality(module)
     if reader is None:
         if getattr(module, "pretrained_cfg", None):
             return {}
-        if said is None:
+        if declared is None:
             raise ModelLoadError(
                 f"{kind} is of no library that says what it reads: use wrap(module, modality=...)"
             )
-        what = "tokenizer" if said == "text" else "image processor"
+        what = "tokenizer" if declared == "text" else "image processor"
         raise ModelLoadError(
-            f"{kind} reads {_READ[said]}, so its {what} is needed: load_model(model, "
+            f"{kind} reads {_READ[declared]}, so its {what} is needed: load_model(model, "
             f"{what.replace(' ', '_')}); for encoded items alone use wrap(model)"
         )
     if _is_a("ProcessorMixin", reader):
-        reader = getattr(reader, "tokenizer" if said == "text" else "image_processor", reader)
+        reader = getattr(reader, "tokenizer" if declared == "text" else "image_processor", reader)
     if _is_a("PreTrainedTokenizerBase", reader):
         return {"tokenizer": reader}
-    if _is_a("ImageProcessingMixin", reader) or (callable(reader) and said != "text"):
+    if _is_a("ImageProcessingMixin", reader) or (callable(reader) and declared != "text"):
         return {"transform": reader}
     raise ModelLoadError(
         f"{type(reader).__name__} is neither a tokenizer nor an image processor of transformers; "
-        f"{kind} reads {_READ.get(said or '', 'neither texts nor pictures that it tells of')}"
+        f"{kind} reads {_READ.get(declared or '', 'neither texts nor pictures that it tells of')}"
     )
 
 
