@@ -54,8 +54,8 @@ def load_model(
     Of files only safetensors are read and no code of a model is run. Texts are cut where the saved
     tokenizer says or the model ends; with a tokenizer in memory, where the model ends. A model in
     memory of half precision on the CPU is slow there, and a Python warning says so. Raises
-    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is requested
-    and accelerate is not installed.
+    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is
+    requested and accelerate is not installed.
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, reader, dtype=dtype, device=device)
