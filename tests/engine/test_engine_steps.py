@@ -4,12 +4,14 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from architectures_measured import ready
+from explainer_samples import write_explainer
 from torch import nn
 
 import transexplain as te
@@ -450,6 +452,27 @@ def test_pictures_have_their_attention_replayed(monkeypatch: pytest.MonkeyPatch)
         assert found.relevance == pytest.approx(wanted.relevance, rel=1e-10, abs=1e-14)
     finally:
         model.steps.clear()
+
+
+def test_a_learned_explainer_is_replayed_with_the_same_result(
+    bert: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of other lengths than those of the trace have their own masks."""
+    monkeypatch.setattr(steps, "_SMALL_ON_CPU", 1 << 20)
+    items = [ready("BERT").items[i] for i in (0, 1, 2)]
+    path = str(write_explainer(bert, tmp_path, items))
+    kept = Steps(earned={"cpu": 1e-9})
+    kept.in_buckets = frozenset({"cpu"})
+    for chosen in (items, items[::-1], items[:1] * 3):
+        bert.steps["steps"] = Steps("eager")
+        wanted = te.explain(bert, chosen, "learned", "all", batch_tokens=1000, explainer=path)
+        bert.steps["steps"] = kept
+        found = te.explain(bert, chosen, "learned", "all", batch_tokens=1000, explainer=path)
+        for one, other in zip(wanted, found, strict=True):
+            assert other.relevance == pytest.approx(one.relevance, rel=1e-9, abs=1e-13)
+            assert other.logit == pytest.approx(one.logit, rel=1e-11)
+    assert kept.ran() == ("eager", "replayed")
+    assert not kept.refusals()
 
 
 @pytest.mark.exhaustive

@@ -6,6 +6,7 @@ teacher: there is no ledger, and how near it comes was measured when it was trai
 every attribution.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from transexplain.atomic_write import atomic_file
-from transexplain.errors import ConfigurationError
-from transexplain.methods.at_input_layer import as_array, is_double
+from transexplain.engine.recurring import TensorFunction
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods.at_input_layer import as_array, filled, in_bucket, is_double, steps_of
 from transexplain.methods.batch_explanation import (
     Array,
     BatchExplanation,
@@ -29,8 +31,9 @@ from transexplain.methods.batch_explanation import (
     explain_targets,
 )
 from transexplain.methods.learned_facts import Architecture, Facts, digest_of, read_facts
+from transexplain.methods.map_passes import width_of
 from transexplain.methods.method_table import explainer_of
-from transexplain.models.hidden_states import read_states
+from transexplain.models.hidden_states import masks_of, read_states
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.variants import kept
 
@@ -268,10 +271,8 @@ def explain(
     and an explainer of another model.
     """
     network, facts = _explainer_of(model, explainer, sha256)
-    with torch.no_grad():
-        states = read_states(model, batch, facts.architecture.layers)
-        predicted = network(states.hidden, states.mask, states.own, states.logits).relevance
-    mark = CommonFields(method=method, at=facts.at, unit="logits", double=is_double(states.logits))
+    logits, predicted = _predicted(model, batch, network)
+    mark = CommonFields(method=method, at=facts.at, unit="logits", double=is_double(logits))
     notes = [(_note(facts),)] * len(batch.encoded)
 
     def take(seed: Array, _last: bool) -> SeedRelevance:
@@ -279,7 +280,40 @@ def explain(
         positions = torch.einsum("btc,bc->bt", predicted.double(), coefficients)
         return SeedRelevance(positions.cpu().numpy(), notes=notes)
 
-    return explain_targets(batch, as_array(states.logits), resolve, take, mark)
+    return explain_targets(batch, as_array(logits), resolve, take, mark)
+
+
+def _predicted(model: LoadedModel, batch: Batch, network: Explainer) -> tuple[Tensor, Tensor]:
+    """Logits (B, C) and relevance (B, T, C), replayed where batches of this shape recur."""
+    items, layers = len(batch.encoded), network.architecture.layers
+    batch, rows = in_bucket(model, batch)
+    whole = filled(batch, rows)
+    names = list(whole.inputs)
+
+    def function(*tensors: Tensor) -> list[Tensor]:
+        *inputs, mask, own, _ = tensors
+        given = dataclasses.replace(whole, inputs=dict(zip(names, inputs, strict=True)))
+        states = read_states(model, given, layers)
+        if states.mask.shape != mask.shape:
+            raise EngineError("the layers have other positions than the inputs")
+        return [states.logits, network(states.hidden, mask, own, states.logits).relevance]
+
+    # nothing of it waits for a last input
+    last = torch.zeros(1, device=whole.lengths.device)
+    work = TensorFunction(
+        function=function,
+        examples=[*whole.inputs.values(), *masks_of(whole, width_of(whole)), last],
+        module=model.module,
+        at=("learned", network, *names),
+    )
+    with torch.no_grad(), steps_of(model).begun(work) as begun:
+        if begun is None:
+            states = read_states(model, batch, layers)
+            found = network(states.hidden, states.mask, states.own, states.logits)
+            return states.logits, found.relevance
+        logits, relevance = begun.end(last)
+        # the next replay writes over what this one gave
+        return logits[:items].clone(), relevance[:items].clone()
 
 
 def _explainer_of(

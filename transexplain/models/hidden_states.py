@@ -274,15 +274,16 @@ def read_states(
         logits = model.caller(model.module, batch.inputs) if training else model.logits(batch)
     found = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
     width, device = found[0].shape[1], logits.device
-    own = np.stack([own_positions(one.features, width) for one in batch.encoded])
-    mask = positions_of(batch, width)
     # layers may lie on several devices
-    return States(
-        logits,
-        tuple(one.to(device) for one in found[1:]),
-        mask,
-        torch.from_numpy(own).to(device) & mask,
-    )
+    hidden = tuple(one.to(device) for one in found[1:])
+    return States(logits, hidden, *masks_of(batch, width))
+
+
+def masks_of(batch: Batch, width: int) -> tuple[Tensor, Tensor]:
+    """(B, T) twice: where an item has a position, and where that is its own content."""
+    mask = positions_of(batch, width)
+    own = np.stack([own_positions(one.features, width) for one in batch.encoded])
+    return mask, torch.from_numpy(own).to(mask.device) & mask
 
 
 def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
