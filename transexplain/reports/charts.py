@@ -117,7 +117,7 @@ def specification(chart: "alt.LayerChart") -> dict[str, Any]:
 
 
 def zoom() -> "alt.Parameter":
-    """The gestures of a interactive chart: Ctrl and the wheel, dragging, a double click."""
+    """The gestures of an interactive chart: Ctrl and the wheel, dragging, a double click."""
     import altair as alt
 
     return alt.selection_interval(bind="scales", zoom=_WHEEL)
