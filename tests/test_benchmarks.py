@@ -203,7 +203,13 @@ def may_be_left_out(row: dict[str, Any]) -> bool:
     """What a CPU need not have: other packages, a compiler, the engine's kernels."""
     if row["row"].startswith(("autolrp", "captum")):
         return "cannot be imported" in str(row["status"])
-    optional = ("dV alone", "compiled and captured", "dynamic graph", "symbolic sizes")
+    optional = (
+        "dV alone",
+        "compiled and captured",
+        "dV alone and captured",
+        "dynamic graph",
+        "symbolic sizes",
+    )
     return row["row"].endswith(optional)
 
 

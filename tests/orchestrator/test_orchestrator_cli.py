@@ -77,7 +77,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("method", "warned"),
-    [("rollout", "the same relevance whatever class"), ("full-lrp", "hardly in practice")],
+    [("rollout", "the same relevance for every class"), ("full-lrp", "hardly in practice")],
 )
 def test_methods_that_ignore_the_class_are_warned_of(
     call, tmp_path: Path, method: str, warned: str
@@ -86,7 +86,7 @@ def test_methods_that_ignore_the_class_are_warned_of(
     code, printed = call("validate", spec, "--method", method)
     assert code == 0
     assert warned in printed
-    assert "whatever class" not in call("validate", spec, "--method", "lrp")[1]
+    assert "for every class" not in call("validate", spec, "--method", "lrp")[1]
     if method == "rollout":
         assert call("run", spec, "--method", method)[0] == 0
         (data,) = (tmp_path / "audits").glob("tiny-*.json")
