@@ -47,9 +47,13 @@ def hook_file(name: str, folder: Path) -> tuple[Path, str] | None:
     """
     module_name, _ = _split(name)
     path = folder.absolute() / f"{module_name}.py"
-    if "." in module_name or _allowed(module_name) or not path.is_file():
+    if "." in module_name or _allowed(module_name):
         return None
-    return path, hashlib.sha256(_bytes(path)).hexdigest()
+    try:
+        there = path.is_file()
+    except OSError:  # no file can have such a name: it is too long
+        return None
+    return (path, hashlib.sha256(_bytes(path)).hexdigest()) if there else None
 
 
 def load_hook(name: str, file: str = "", sha256: str = "") -> Hook:

@@ -28,10 +28,12 @@ _DRIVERS = ("amqp", "librabbitmq", "psycopg", "psycopg_binary", "redis", "sqlite
 _WEIGHTY = Limits(seconds=20, megabytes=600, modules=("annotationlib",))
 #: YAML is read up to a million characters, and a gzipped lexicon may hold so many
 _YAML = Limits(seconds=30)
+#: an encoding is detected where a table is not in UTF-8
+_TABLES = Limits(modules=("charset_normalizer",))
 _PICTURES = Limits(seconds=10, megabytes=1200)
 #: by name; corpora and findings lie in folders of these names
 WAYS = {
-    "annotations": Way(module="annotations"),
+    "annotations": Way(module="annotations", limits=_TABLES),
     "attributions": Way(module="attributions", limits=Limits(modules=("pandas", "pydantic"))),
     "crons": Way(module="crons", largest=256),
     "documents": Way(module="documents", limits=_YAML, largest=1 << 10),
@@ -41,6 +43,6 @@ WAYS = {
     "parquet": Way(module="parquet", largest=1 << 13, limits=Limits(modules=("pandas",))),
     "pictures": Way(module="pictures", limits=_PICTURES),
     "stored": Way(module="stored", limits=Limits(modules=("pydantic",))),
-    "tables": Way(module="tables", largest=1 << 11),
+    "tables": Way(module="tables", largest=1 << 11, limits=_TABLES),
     "urls": Way(module="urls", limits=Limits(modules=_DRIVERS), largest=1 << 11),
 }
