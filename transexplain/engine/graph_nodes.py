@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 
@@ -106,3 +106,10 @@ def _replace(graph: GraphModule, node: Node, name: str, value: Tensor) -> None:
     constant.meta = dict(node.meta)
     node.replace_all_uses_with(constant)
     graph.graph.erase_node(node)
+
+
+def module_of(origin: GraphModule, graph: Graph) -> GraphModule:
+    """A graph that was made from that of `origin`, with its tensors, without dead code."""
+    graph.eliminate_dead_code()
+    graph.lint()
+    return GraphModule(origin, graph)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from transexplain.engine.graph_nodes import behind, is_constant
+from transexplain.engine.graph_nodes import behind, is_constant, module_of
 from transexplain.engine.traced import Traced
 
 _ATEN = torch.ops.aten
@@ -47,7 +47,7 @@ def without_zero_columns(traced: Traced) -> Traced:
         columns = _columns(node.args[0])
         if columns is not None:
             _narrow(graph, copies[node], *columns)
-    return replace(traced, second=_module(second, graph))
+    return replace(traced, second=module_of(second, graph))
 
 
 def _columns(gradient: Any) -> tuple[int, int] | None:
@@ -117,7 +117,7 @@ def with_value_gradients(traced: Traced, types: Collection[torch.dtype] = _HALF)
     for node in second.graph.nodes:
         if node.target in _KERNELS and _reads_values_only(node, types):
             changed |= _put_value_gradient(graph, node, copies)
-    return replace(traced, second=_module(second, graph)) if changed else None
+    return replace(traced, second=module_of(second, graph)) if changed else None
 
 
 def _reads_values_only(node: Node, types: Collection[torch.dtype]) -> bool:
@@ -297,9 +297,3 @@ def _copied(module: GraphModule) -> tuple[Graph, dict[Node, Node]]:
     output = graph.graph_copy(module.graph, copies)
     graph.output(output)
     return graph, copies
-
-
-def _module(origin: GraphModule, graph: Graph) -> GraphModule:
-    graph.eliminate_dead_code()
-    graph.lint()
-    return GraphModule(origin, graph)

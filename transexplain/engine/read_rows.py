@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from transexplain.engine.graph_nodes import memory, targets
+from transexplain.engine.graph_nodes import memory, module_of, targets
 from transexplain.engine.row_rules import (
     NORM,
     PRODUCTS,
@@ -58,8 +58,8 @@ def with_read_rows(traced: Traced) -> Traced:
     places = {place + len(traced.early): axis for place, axis in given.items()}
     return replace(
         traced,
-        first=_module(first, _forward(first, read, places)),
-        second=_module(second, graph),
+        first=module_of(first, _forward(first, read, places)),
+        second=module_of(second, graph),
     )
 
 
@@ -316,9 +316,3 @@ def _narrowed(
     if node.target in VIEWS:
         copy.args = (copy.args[0], sizes_of_row(node, axis, rules.read))
     return copy
-
-
-def _module(origin: GraphModule, graph: Graph) -> GraphModule:
-    graph.eliminate_dead_code()
-    graph.lint()
-    return GraphModule(origin, graph)

@@ -196,9 +196,10 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
     Raises EngineError for a model without maps over all positions; see `check_maps`.
     """
     batch, rows = in_bucket(model, batch)
-    work = _recurring(model, filled(batch, rows), method)
-    positions = Positions.of(batch, width_of(batch), batch.lengths.device)
-    items = len(batch.encoded)
+    whole, items = filled(batch, rows), len(batch.encoded)
+    found = Positions.of(whole, width_of(whole), whole.lengths.device)
+    work = _recurring(model, whole, method, found.own)
+    positions = Positions(found.own[:items], found.special[:items])
     with steps_of(model).begun(work) as begun:
         passes: MapPasses
         if begun is None:
@@ -209,7 +210,7 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
         yield GlobalMaps(passes, as_array(passes.logits), positions, double)
 
 
-def _recurring(model: LoadedModel, batch: Batch, method: MapMethod) -> TensorFunction:
+def _recurring(model: LoadedModel, batch: Batch, method: MapMethod, own: Tensor) -> TensorFunction:
     names = list(batch.inputs)
 
     def function(*tensors: Tensor) -> list[Tensor]:
@@ -219,7 +220,6 @@ def _recurring(model: LoadedModel, batch: Batch, method: MapMethod) -> TensorFun
         reached = passes.reached if method.reads else own
         return [passes.logits.detach(), reached, *passes.results(seed, last=True)]
 
-    own = Positions.of(batch, width_of(batch), batch.lengths.device).own
     seed = torch.ones(len(batch.encoded), len(model.classes), dtype=torch.float64)
     return TensorFunction(
         function=function,
