@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.types.items import Attribution, ItemOutcome, Ledger, Token
+from transexplain.types.items import Attribution, ItemOutcome, Ledger
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.tokens import Token
 
 CLASSES = ("negative", "positive")
 _VOCABULARY = (

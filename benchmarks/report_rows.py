@@ -17,10 +17,10 @@ from transexplain.types.items import (
     ItemOutcome,
     Ledger,
     Mention,
-    Token,
 )
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec
+from transexplain.types.tokens import Token
 
 SHARD = 256  #: items, of which the first fails
 _TARGET, _CLASSES = "contrast:positive-negative", ("negative", "positive")

@@ -25,9 +25,10 @@ from transexplain.store.database import Database
 from transexplain.store.results import write_rows
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard as shard_table
-from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention, Token
+from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec
+from transexplain.types.tokens import Token
 
 Rows = Sequence[Mapping[str, Any]]
 Write = Callable[[Connection, Table, Rows], None]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
-    from transexplain.types.items import Attribution, Item, Ledger, PatchGrid, Token
+    from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
+    from transexplain.types.tokens import Token
 
 _PUBLIC = {
     "AuditResult": "orchestrator.notebook_audit",

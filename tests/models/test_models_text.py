@@ -8,7 +8,8 @@ from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.items import ItemFailure, Token
+from transexplain.types.items import ItemFailure
+from transexplain.types.tokens import Token
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from PIL import Image
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.reports.heatmap import colour
-from transexplain.types.items import ItemFailure, PatchGrid, Token
+from transexplain.types.items import ItemFailure, PatchGrid
+from transexplain.types.tokens import Token
 
 mpl.use("agg")
 

@@ -8,7 +8,8 @@ from report_samples import Visible, image_attribution, text_attribution, tokens_
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.coloured_text import MAX_OPACITY, page, token_ansi, token_html
-from transexplain.types.items import Attribution, Token
+from transexplain.types.items import Attribution
+from transexplain.types.tokens import Token
 from transexplain.types.words import spans_of
 
 #: characters that HTML, terminals or tokenizers treat in a way of their own

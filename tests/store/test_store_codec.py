@@ -9,7 +9,8 @@ from hypothesis.extra import numpy as hnp
 from transexplain.errors import ItemError
 from transexplain.store import codec
 from transexplain.store.codec import decode, encode
-from transexplain.types.items import PatchGrid, Token
+from transexplain.types.items import PatchGrid
+from transexplain.types.tokens import Token
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

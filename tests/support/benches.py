@@ -11,9 +11,10 @@ from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.explaining import Request
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.items import Attribution, Item, Token
+from transexplain.types.items import Attribution, Item
 from transexplain.types.scores import EvaluatedMethod, MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
+from transexplain.types.tokens import Token
 
 
 def case_of(relevance: Sequence[float], *, name: str = "i0", index: int = 0, **more: Any) -> Case:

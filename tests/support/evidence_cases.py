@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from transexplain.evaluating.metrics.metric_table import Case
-from transexplain.types.items import Attribution, Evidence, Item, PatchGrid, Token
+from transexplain.types.items import Attribution, Evidence, Item, PatchGrid
+from transexplain.types.tokens import Token
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 

@@ -22,10 +22,10 @@ from transexplain.types.items import (
     ItemOutcome,
     Ledger,
     PatchGrid,
-    Token,
 )
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec, MetricScore
+from transexplain.types.tokens import Token
 
 CLASSES = ("negative", "positive")
 ANNS = ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")

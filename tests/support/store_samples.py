@@ -16,7 +16,6 @@ from transexplain.types.items import (
     Ledger,
     Mention,
     PatchGrid,
-    Token,
 )
 from transexplain.types.plans import (
     AuditPlan,
@@ -27,6 +26,7 @@ from transexplain.types.plans import (
     ShardResult,
 )
 from transexplain.types.scores import MethodSpec
+from transexplain.types.tokens import Token
 
 CLASSES = ("negative", "positive")
 

@@ -18,10 +18,10 @@ from transexplain.types.items import (
     ItemOutcome,
     Mention,
     PatchGrid,
-    Token,
 )
 from transexplain.types.plans import AuditPlan, PrivacyPlan, ShardResult
 from transexplain.types.scores import MetricScore
+from transexplain.types.tokens import Token
 
 Rename = Callable[[str], str]
 #: keys of a record that name a group, and the key beside it that names an entity of it
@@ -183,15 +183,15 @@ class Guard:
     def _place(self, attributions: Iterable[Attribution]) -> None:
         if isinstance(self.blind, Blanked):
             for one in attributions:
-                if isinstance(one.features, tuple):
+                if not isinstance(one.features, PatchGrid):
                     self.blind.place(one.item_id, one.text, one.features)
 
     def _attributions(self, attributions: Iterable[Attribution]) -> Iterator[Attribution]:
         # targets of one item share their tokens, which the store compares
-        last: tuple[str, tuple[Token, ...], tuple[Token, ...]] | None = None
+        last: tuple[str, Sequence[Token], Sequence[Token]] | None = None
         for one in attributions:
             features = one.features
-            if isinstance(features, tuple):
+            if not isinstance(features, PatchGrid):
                 if last is None or last[0] != one.item_id or last[1] is not features:
                     made = self.blind.tokens(one.item_id, one.text, features)
                     last = (one.item_id, features, made)

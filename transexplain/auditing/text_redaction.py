@@ -11,7 +11,7 @@ from typing import Protocol
 from transexplain.errors import ConfigurationError
 from transexplain.privacy import Hook, Span, spans_by
 from transexplain.settings import secret
-from transexplain.types.items import Token
+from transexplain.types.tokens import Token
 
 TEXT_KEY = "TRANSEXPLAIN_TEXT_KEY"
 _FEWEST = 16  #: bytes
@@ -131,9 +131,7 @@ class Blind(Protocol):
     def text(self, item_id: str, text: str | None) -> str | None:
         """Of an item's text."""
 
-    def tokens(
-        self, item_id: str, text: str | None, tokens: tuple[Token, ...]
-    ) -> tuple[Token, ...]:
+    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Of an item's positions; their places and words stay."""
 
     def surface(self, item_id: str, surface: str, place: Span) -> str:
@@ -161,9 +159,7 @@ class Hashed:
     def text(self, item_id: str, text: str | None) -> None:
         """None: a text is not stored."""
 
-    def tokens(
-        self, item_id: str, text: str | None, tokens: tuple[Token, ...]
-    ) -> tuple[Token, ...]:
+    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens with the hash of their word, special ones too."""
         return tuple(
             replace(token, text="" if word is None else self.key.word(word))
@@ -198,9 +194,7 @@ class Nothing:
     def text(self, item_id: str, text: str | None) -> None:
         """None: a text is not stored."""
 
-    def tokens(
-        self, item_id: str, text: str | None, tokens: tuple[Token, ...]
-    ) -> tuple[Token, ...]:
+    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens without their texts."""
         return tuple(replace(token, text="") for token in tokens)
 
@@ -242,7 +236,7 @@ class Blanked:
             self.spans[item_id] = found
             self.hidden[item_id] = {text[start:end].lower() for start, end in found}
 
-    def place(self, item_id: str, text: str | None, tokens: tuple[Token, ...]) -> None:
+    def place(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> None:
         """Widen what is blanked of an item to the words that the model read."""
         found = self.spans.get(item_id)
         if found and text is not None:
@@ -254,9 +248,7 @@ class Blanked:
         """The text with blanks, as long as it was."""
         return None if text is None else blanked(text, self.spans.get(item_id, ()), BLANK)
 
-    def tokens(
-        self, item_id: str, text: str | None, tokens: tuple[Token, ...]
-    ) -> tuple[Token, ...]:
+    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Blanked tokens belong to no word, so that no table counts them."""
         spans = self.spans.get(item_id)
         if not spans:
@@ -297,7 +289,7 @@ class Blanked:
             return BLANK * len(text)
 
 
-def _words_once(text: str | None, tokens: tuple[Token, ...]) -> Iterator[str | None]:
+def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | None]:
     """At the first piece of a word the whole of it, as `Attribution.words` reads it; else None."""
     whole: dict[int, str] = {}
     starts: dict[int, int] = {}

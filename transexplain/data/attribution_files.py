@@ -15,8 +15,9 @@ from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable
 from transexplain.data.source_files import Problem, RawRow, Record, printable, source_files
 from transexplain.data.table_source import detected_in, expand, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Token, Unit
+from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
+from transexplain.types.tokens import Token
 
 _FORMATS = ("jsonl", "parquet")
 
@@ -305,7 +306,7 @@ def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
 
 
 def _attributions(
-    plan: AuditPlan, item: Item, tokens: tuple[Token, ...], rows: list[dict[str, Any]]
+    plan: AuditPlan, item: Item, tokens: Sequence[Token], rows: list[dict[str, Any]]
 ) -> Iterator[Attribution]:
     unit: Unit = plan.method.params["unit"]
     for rank, one in _ranked(rows):

@@ -19,8 +19,8 @@ from transexplain.data.token_alignment import (
     span_of,
 )
 from transexplain.errors import DataSourceError, ItemError, TargetError
-from transexplain.types.items import Token
 from transexplain.types.targets import ClassNames, label_index
+from transexplain.types.tokens import Token
 
 #: what a column means -> its names in a file, where none was given
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -123,7 +123,7 @@ class GivenAttribution:
     """The content of one row; the first eight fields are the same in every row of an item."""
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: Sequence[Token]
     prediction: str
     label: str | None
     logits: tuple[float, ...]  #: (C,), or none
@@ -227,7 +227,7 @@ class RowReader:
         values = self._list(cells, meaning)
         return None if values is None else numbers_of(values, self._columns[meaning])
 
-    def _tokens(self, cells: Mapping[str, Any], text: str) -> tuple[Token, ...]:
+    def _tokens(self, cells: Mapping[str, Any], text: str) -> Sequence[Token]:
         pieces, offsets = self._list(cells, "tokens"), self._list(cells, "offsets")
         if pieces is None and offsets is None:
             raise ItemError("null", "the row has neither tokens nor offsets")

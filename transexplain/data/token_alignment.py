@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.errors import ItemError
-from transexplain.types.items import Token
+from transexplain.types.tokens import Token
 
 #: what tokenizers write before a piece: WordPiece inside a word; byte-level BPE and SentencePiece
 #: where one begins
@@ -95,7 +95,7 @@ def is_frame(token: str) -> bool:
 
 def as_tokens(
     text: str, tokens: Sequence[str], spans: Sequence[Span], special: Sequence[bool]
-) -> tuple[Token, ...]:
+) -> Sequence[Token]:
     """Tokens with their words (T,): pieces belong together where letters or digits touch.
 
     Where the tokens carry WordPiece's mark it decides instead.

@@ -16,10 +16,10 @@ from transexplain.types.items import (
     Ledger,
     PatchGrid,
     ResolvedTarget,
-    Token,
     Unit,
     own_positions,
 )
+from transexplain.types.tokens import Token
 
 #: (B, C) logits -> the targets of every item; a method calls it after its forward pass
 Resolve = Callable[[NDArray[np.floating[Any]]], list[list[ResolvedTarget]]]
@@ -34,7 +34,7 @@ class BatchExplanation:
 
 
 Array = NDArray[np.float64]
-Features = tuple[Token, ...] | PatchGrid
+Features = Sequence[Token] | PatchGrid
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

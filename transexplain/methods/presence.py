@@ -25,7 +25,8 @@ from transexplain.methods.batch_explanation import Array
 from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
-from transexplain.types.items import PatchGrid, Token, own_positions
+from transexplain.types.items import PatchGrid, own_positions
+from transexplain.types.tokens import Token
 
 #: a name, or the id of a token
 Baseline = str | int
@@ -331,7 +332,9 @@ def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))
     if over == "words" and not isinstance(encoded.features, PatchGrid):
-        names = [_word(place, encoded.features[place]) for place in np.flatnonzero(content)]
+        names = [
+            _word(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()
+        ]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         owners[content] = [numbers[name] for name in names]
     return owners

@@ -19,7 +19,8 @@ from transexplain.models.input_layer_search import (
     sites_of_blocks,
 )
 from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each
-from transexplain.types.items import Item, ItemFailure, Token
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.tokens import Token
 
 #: a position reacts when it moves by more than this share of the most moved one
 _REACTS = 1e-4

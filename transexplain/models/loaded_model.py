@@ -19,8 +19,9 @@ from transexplain.errors import EngineError, ItemError
 from transexplain.models.calling import Caller, eval_mode, logits_of
 from transexplain.models.graph_inputs import changed, first_nodes
 from transexplain.models.input_layer import Sites, Taps, tapped
-from transexplain.types.items import Item, ItemFailure, PatchGrid, Token
+from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.plans import Modality, ModelRef
+from transexplain.types.tokens import Token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,7 @@ class Encoded:
 
     item: Item
     inputs: Mapping[str, Tensor]  #: without batch dimension, on the CPU
-    features: tuple[Token, ...] | PatchGrid
+    features: Sequence[Token] | PatchGrid
     length: int  #: T: positions, special ones included, padding never
     truncated: bool
     windows: "tuple[Window, ...]" = ()  #: of an item that is too long for one pass

@@ -12,10 +12,11 @@ from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
 from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure
 from transexplain.models.text_length import in_windows
-from transexplain.types.items import Item, ItemFailure, Token, own_positions
+from transexplain.types.items import Item, ItemFailure, own_positions
+from transexplain.types.tokens import Token
 
 
-def tokens_of(text: str, encoding: Any) -> tuple[Token, ...]:
+def tokens_of(text: str, encoding: Any) -> Sequence[Token]:
     """One token per position of `encoding` (a `tokenizers.Encoding` of `text`), (T,).
 
     Offsets count characters (code points) of the original text, white space at either end of a
@@ -124,7 +125,7 @@ def _check(ids: Tensor, room: int | None, vocabulary: int | None) -> None:
         )
 
 
-def _tokens(ids: Tensor, tokenizer: Any | None) -> tuple[Token, ...]:
+def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     numbers: list[int] = ids.tolist()
     if tokenizer is None:
         return tuple(Token(text=str(number), start=0, end=0) for number in numbers)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from transexplain.errors import ItemError, ModelLoadError
 from transexplain.models.loaded_model import Encoded, LongText, Window, Windows
-from transexplain.types.items import PatchGrid, Token, own_positions
+from transexplain.types.items import PatchGrid, own_positions
+from transexplain.types.tokens import Token
 
 #: tokenizers without a limit say 10^30
 SANE = 10_000_000

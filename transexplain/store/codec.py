@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
 from transexplain.store.columns import read_json, reading
-from transexplain.types.items import PatchGrid, Token
+from transexplain.types.items import PatchGrid
 from transexplain.types.plans import Payload
+from transexplain.types.tokens import Token
 
 _FORMS = {"float16": "<f2", "float32": "<f4"}
 _LARGEST = float(np.finfo(np.float32).max)
@@ -63,7 +65,7 @@ def decode(encoded: EncodedRelevance) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-Features = tuple[Token, ...] | PatchGrid
+Features = Sequence[Token] | PatchGrid
 
 
 class _Columns(Struct):
@@ -100,7 +102,7 @@ def count(features: Features) -> int:
     return features.rows * features.cols if isinstance(features, PatchGrid) else len(features)
 
 
-def _columns(tokens: tuple[Token, ...]) -> dict[str, list[Any]]:
+def _columns(tokens: Sequence[Token]) -> dict[str, list[Any]]:
     ends = [0, *(int(token.end) for token in tokens)]
     return {
         "text": [token.text for token in tokens],
@@ -111,7 +113,7 @@ def _columns(tokens: tuple[Token, ...]) -> dict[str, list[Any]]:
     }
 
 
-def _tokens(columns: _Columns) -> tuple[Token, ...]:
+def _tokens(columns: _Columns) -> Sequence[Token]:
     special = set(columns.special)
     bounds = [0]
     for gap, length in zip(columns.gap, columns.length, strict=True):

@@ -13,6 +13,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.types.tokens import Token, Tokens
+
 Unit = Literal["logits", "unit_relevance", "score"]
 TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
 #: what a term names that is an ordinary word too: a person or the like, or a place
@@ -108,17 +110,6 @@ class ResolvedTarget:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Token:
-    """One position of a text."""
-
-    text: str
-    start: int  #: character offset into the original text
-    end: int
-    special: bool = False  #: CLS, SEP and their like
-    word: int | None = None  #: index of the word it belongs to; None for special tokens
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PatchGrid:
     """The positions of a picture: `rows` x `cols` patches behind `prefix` special positions."""
 
@@ -147,7 +138,7 @@ def own_positions(
         own[features.prefix : end] = True
         return own
     own = np.zeros(len(features) if width is None else width, dtype=bool)
-    own[: len(features)] = [not token.special for token in features]
+    own[: len(features)] = ~Tokens.of(features).special
     return own
 
 
@@ -207,7 +198,7 @@ class Attribution(_Pictured):
     relevance: NDArray[np.floating[Any]]  #: (T,) for text, (rows, cols) for images; signed
     unit: Unit
     at: str  #: the input layer at which relevance was measured
-    features: tuple[Token, ...] | PatchGrid
+    features: Sequence[Token] | PatchGrid
     ledger: Ledger | None  #: None for methods without conservation
     text: str | None = None  #: original text
     prefix_relevance: tuple[float, ...] = ()  #: images: relevance of the special positions

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
-from transexplain.types.items import Attribution, PatchGrid, Token
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.tokens import Token
 
 UNKNOWN = "\N{BLACK VERTICAL RECTANGLE}"  #: stands for a word whose text is not stored
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.errors import ConfigurationError
-from transexplain.types.items import Attribution, ItemOutcome, PatchGrid, Token
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
+from transexplain.types.tokens import Token
 
 
 def outcome(

@@ -8,9 +8,10 @@ import pytest
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.item_marks import annotations_cell, read_annotations
 from transexplain.errors import ItemError
-from transexplain.types.items import Annotation, Attribution, EntityGroup, PatchGrid, Token
+from transexplain.types.items import Annotation, Attribution, EntityGroup, PatchGrid
 from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
 from transexplain.types.scores import MethodSpec
+from transexplain.types.tokens import Token
 
 TEXT = "Ann and 🙂 Zoë"
 PLAN = AuditPlan(

@@ -13,8 +13,9 @@ from transexplain.analysis.groups.entity_finder import (
 )
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.types.items import Attribution, EntityGroup, Token
+from transexplain.types.items import Attribution, EntityGroup
 from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
+from transexplain.types.tokens import Token
 
 GROUPS = (
     EntityGroup(name="gender/female", terms=("Ann", "Lakisha", "Kisha"), entities={"Kisha": "L"}),

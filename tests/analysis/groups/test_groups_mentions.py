@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
-from transexplain.types.items import Attribution, EntityGroup, PatchGrid, Token
+from transexplain.types.items import Attribution, EntityGroup, PatchGrid
+from transexplain.types.tokens import Token
 
 
 def attribution(text: str, tokens: list[tuple[int, int]], relevance: list[float]) -> Attribution:

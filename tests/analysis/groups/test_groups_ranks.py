@@ -11,7 +11,8 @@ from report_samples import image_attribution, text_attribution, tokens_of
 
 from transexplain.analysis.groups.mention_matching import Match, mention_of_item, mentions_of
 from transexplain.auditing.shard_mentions import ranks_in_item
-from transexplain.types.items import Attribution, Token
+from transexplain.types.items import Attribution
+from transexplain.types.tokens import Token
 
 
 def text(words: str, relevance: list[float]) -> Attribution:

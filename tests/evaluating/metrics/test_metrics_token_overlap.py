@@ -12,7 +12,7 @@ from benches import case_of
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.evaluating.metrics.token_overlap import COUNTS, overlap, token_overlap
-from transexplain.types.items import Token
+from transexplain.types.tokens import Token
 
 
 def case_of_words(words: list[str], relevance: list[float], name: str = "news") -> Case:

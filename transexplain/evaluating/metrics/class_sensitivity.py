@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from transexplain.evaluating.metrics.metric_table import Bench, Case, Scored, unmeasured
 from transexplain.rank_correlation import rank_similarity
-from transexplain.types.items import Attribution, own_positions
+from transexplain.types.items import Attribution, PatchGrid, own_positions
 
 #: below this a method gives nearly the same map whatever class is explained
 HARDLY = 0.05
@@ -35,7 +35,7 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
 
 def sensitivity_between(one: Attribution, other: Attribution) -> float:
     """The class sensitivity of two attributions of one item, over its own content."""
-    if not isinstance(one.features, tuple):
+    if isinstance(one.features, PatchGrid):
         return class_sensitivity(one.relevance, other.relevance)
     kept = own_positions(one.features)
     return class_sensitivity(one.relevance[kept], other.relevance[kept])

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from transexplain.reports.exports.export_run import (
 from transexplain.reports.phrasing import encodable
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid, Token
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid
 from transexplain.types.plans import AuditPlan, AuditRun
+from transexplain.types.tokens import Token
 from transexplain.version import __version__
 
 Row = dict[str, Any]
@@ -103,7 +104,7 @@ def _positions(item: ItemOutcome, one: Attribution) -> Row:
     return _text(one, one.features)
 
 
-def _text(one: Attribution, tokens: tuple[Token, ...]) -> Row:
+def _text(one: Attribution, tokens: Sequence[Token]) -> Row:
     return {
         "text": _clean(one.text),
         "tokens": [encodable(token.text) for token in tokens],

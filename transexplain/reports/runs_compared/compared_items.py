@@ -21,8 +21,9 @@ from transexplain.reports.runs_compared.comparison_records import Disparity, Fli
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
-from transexplain.types.items import Attribution, Mention, PatchGrid, Token
+from transexplain.types.items import Attribution, Mention, PatchGrid
 from transexplain.types.plans import AuditPlan, AuditRun
+from transexplain.types.tokens import Token
 
 #: positions in common below which ranks say nothing: two are either alike or opposite
 FEWEST_POSITIONS = 3
@@ -46,7 +47,7 @@ def agreement(before: Attribution, after: Attribution) -> float | None:
 
 
 def _common(
-    before: Attribution, old: tuple[Token, ...], after: Attribution, new: tuple[Token, ...]
+    before: Attribution, old: Sequence[Token], after: Attribution, new: Sequence[Token]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     if old == new:
         plain = np.array([not token.special for token in new], dtype=bool)
@@ -59,7 +60,7 @@ def _common(
     )
 
 
-def _places(tokens: tuple[Token, ...]) -> Mapping[_Place, int]:
+def _places(tokens: Sequence[Token]) -> Mapping[_Place, int]:
     return {
         (token.start, token.end, token.text): position
         for position, token in enumerate(tokens)
@@ -178,7 +179,7 @@ def _names(names: Sequence[str]) -> str:
 def _positions(one: Attribution, other: Attribution) -> str:
     if isinstance(one.features, PatchGrid):
         return f"{one.features.rows} x {one.features.cols}"
-    theirs: tuple[Token, ...] = other.features if isinstance(other.features, tuple) else ()
+    theirs: Sequence[Token] = other.features if not isinstance(other.features, PatchGrid) else ()
     for place, token in enumerate(one.features):
         if place >= len(theirs) or theirs[place] != token:
             return f"{len(one.features)} tokens, number {place + 1} {token.text!r}"

@@ -1,0 +1,157 @@
+"""The positions of a text: one record for each, or arrays over all of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_WORD = -1  #: in `Tokens.words`, where a position belongs to no word
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """One position of a text."""
+
+    text: str
+    start: int  #: character offset into the original text
+    end: int
+    special: bool = False  #: CLS, SEP and their like
+    word: int | None = None  #: index of the word it belongs to; None for special tokens
+
+
+class Tokens(Sequence[Token]):
+    """The positions of one text as arrays (T,); a `Token` is made when somebody asks for it.
+
+    Equal to any sequence of equal tokens. The arrays are not to be changed.
+    """
+
+    __slots__ = ("_pieces", "_text", "ends", "special", "starts", "words")
+
+    def __init__(
+        self,
+        *,
+        starts: NDArray[np.int32],
+        ends: NDArray[np.int32],
+        words: NDArray[np.int32],
+        special: NDArray[np.bool_],
+        pieces: Sequence[str],
+        text: str | None = None,
+    ) -> None:
+        """Keep what is given.
+
+        Args:
+            starts: character offsets into the original text.
+            ends: the same, exclusive.
+            words: index of the word of each position, `NO_WORD` where it has none.
+            special: CLS, SEP and their like.
+            pieces: how each position is spelled.
+            text: the original; where it is given, positions are spelled as it spells them, and
+                special or empty ones as `pieces` has them.
+        """
+        self.starts, self.ends, self.words, self.special = starts, ends, words, special
+        self._pieces, self._text = pieces, text
+
+    @classmethod
+    def of(cls, tokens: "Sequence[Token]") -> "Tokens":
+        """The same positions as arrays; `tokens` itself where it has them already."""
+        if isinstance(tokens, Tokens):
+            return tokens
+        return cls(
+            starts=np.array([one.start for one in tokens], dtype=np.int32),
+            ends=np.array([one.end for one in tokens], dtype=np.int32),
+            words=np.array(
+                [NO_WORD if one.word is None else one.word for one in tokens], dtype=np.int32
+            ),
+            special=np.array([one.special for one in tokens], dtype=bool),
+            pieces=[one.text for one in tokens],
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        """How each position is spelled (T,)."""
+        text = self._text
+        if text is None:
+            return list(self._pieces)
+        spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        own = zip(spans, self._pieces, self.special.tolist(), strict=True)
+        return [
+            piece if special else text[start:end] or piece for (start, end), piece, special in own
+        ]
+
+    def spelled(self, texts: Sequence[str]) -> "Tokens":
+        """The same positions with other spellings (T,)."""
+        return Tokens(
+            starts=self.starts,
+            ends=self.ends,
+            words=self.words,
+            special=self.special,
+            pieces=texts,
+        )
+
+    def at(self, places: NDArray[np.integer[Any]]) -> "Tokens":
+        """The positions at `places`, in that order."""
+        return Tokens(
+            starts=self.starts[places],
+            ends=self.ends[places],
+            words=self.words[places],
+            special=self.special[places],
+            pieces=[self._pieces[place] for place in places.tolist()],
+            text=self._text,
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, place: int) -> Token: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Tokens": ...
+
+    def __getitem__(self, place: int | slice) -> "Token | Tokens":
+        if isinstance(place, slice):
+            return self.at(np.arange(len(self))[place])
+        start, end, word = int(self.starts[place]), int(self.ends[place]), int(self.words[place])
+        special, piece = bool(self.special[place]), self._pieces[place]
+        if self._text is not None and not special:
+            piece = self._text[start:end] or piece
+        return Token(
+            text=piece, start=start, end=end, special=special, word=None if word < 0 else word
+        )
+
+    def __iter__(self) -> Iterator[Token]:
+        columns = (self.starts, self.ends, self.words, self.special)
+        rows = zip(self.texts, *(column.tolist() for column in columns), strict=True)
+        for text, start, end, word, special in rows:
+            yield Token(
+                text=text, start=start, end=end, special=special, word=None if word < 0 else word
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, Tokens):
+            names = ("starts", "ends", "words", "special")
+            return self.texts == other.texts and all(
+                np.array_equal(getattr(self, name), getattr(other, name)) for name in names
+            )
+        if isinstance(other, list | tuple):
+            return tuple(self) == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = (self.starts, self.ends, self.words, self.special)
+        return _again, (type(self), *arrays, self._pieces, self._text)
+
+
+def _again(kind: type[Tokens], *parts: Any) -> Tokens:
+    names = ("starts", "ends", "words", "special", "pieces", "text")
+    return kind(**dict(zip(names, parts, strict=True)))
