@@ -46,10 +46,36 @@ def largest(spans: Iterable[Span]) -> float:
 
 
 def size_of(attribution: Attribution) -> float:
-    """The largest |relevance| of a word (texts) or patch (images); raises as `spans_of`."""
-    if isinstance(attribution.features, PatchGrid):
-        return float(np.abs(attribution.relevance).max(initial=0.0))
-    return largest(spans_of(attribution)[1])
+    """The largest |relevance| of a word (texts) or patch (images).
+
+    Raises ConfigurationError where one is not finite.
+    """
+    if not np.isfinite(attribution.relevance).all():
+        raise ConfigurationError(f"the relevance of item {attribution.item_id!r} is not finite")
+    one = attribution
+    return float(sizes_of([one.features], [one.relevance], [one.text])[0])
+
+
+def sizes_of(
+    features: Sequence[Sequence[Token] | PatchGrid],
+    relevance: Sequence[NDArray[np.floating[Any]]],
+    texts: Sequence[str | None],
+) -> NDArray[np.float64]:
+    """(N,) `size_of` of N attributions by their positions, relevance and texts."""
+    return np.array(
+        [_size(*one) for one in zip(features, relevance, texts, strict=True)], dtype=np.float64
+    )
+
+
+def _size(
+    features: Sequence[Token] | PatchGrid, relevance: NDArray[np.floating[Any]], text: str | None
+) -> float:
+    if isinstance(features, PatchGrid):
+        return float(np.abs(relevance).max(initial=0.0))
+    tokens = features
+    if text is None:
+        text, tokens = _side_by_side(features)
+    return largest(_spans(text, _words(tokens, relevance)))
 
 
 def _words(tokens: Sequence[Token], relevance: NDArray[np.floating[Any]]) -> Iterator[Span]:
