@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from transexplain.analysis.groups.class_totals import SeenTotals
-from transexplain.analysis.groups.exact_totals import Histogram, outer_edge
+from transexplain.analysis.groups.exact_totals import Histogram
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import margin_of
+from transexplain.types.bins import outer_edge
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.plans import AuditRun
 from transexplain.types.words import size_of

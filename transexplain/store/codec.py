@@ -31,23 +31,64 @@ class EncodedRelevance:
     dtype: str  #: float16 | float32
 
 
-def encode(relevance: NDArray[np.floating[Any]], payload: Payload) -> EncodedRelevance:
-    """`relevance` (any shape, signed) as bytes.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedMany:
+    """The relevance of N attributions, one behind the other."""
+
+    values: NDArray[np.float16] | NDArray[np.float32]
+    scales: NDArray[np.float64]  #: (N,), each a float32; as of `EncodedRelevance`
+
+
+def encode_all(
+    relevance: Sequence[NDArray[np.floating[Any]]], payload: Payload, item_ids: Sequence[str]
+) -> EncodedMany:
+    """N arrays of `relevance` (any shapes, signed), of items with these ids.
 
     Raises ItemError (`not-finite`) for NaN, infinity, or values beyond float32.
     """
-    values = np.asarray(relevance, dtype=np.float64).ravel()
-    largest = float(np.abs(values).max(initial=0.0))
+    counts = np.array([one.size for one in relevance], dtype=np.int64)
+    flat = [np.asarray(one, dtype=np.float64).ravel() for one in relevance]
+    values = np.concatenate(flat) if flat else np.zeros(0)
+    largest = _largest_of(values, counts)
     # in this form NaN, for which every comparison is false, is refused too
-    if not largest <= _LARGEST:
-        raise ItemError("not-finite", "relevance is NaN, infinite or beyond float32")
+    unfit = np.flatnonzero(~(largest <= _LARGEST))
+    if len(unfit):
+        name = item_ids[int(unfit[0])]
+        raise ItemError(
+            "not-finite", f"item {name!r}: relevance is NaN, infinite or beyond float32"
+        )
     if payload == "float32":
-        return EncodedRelevance(blob=values.astype("<f4").tobytes(), scale=1.0, dtype="float32")
-    scale = float(np.float32(largest))
-    if scale == 0.0 and largest > 0.0:
-        scale = float(_SMALLEST)
-    ratios = values / scale if scale else values
-    return EncodedRelevance(blob=ratios.astype("<f2").tobytes(), scale=scale, dtype="float16")
+        return EncodedMany(values=values.astype("<f4"), scales=np.ones(len(counts)))
+    scales = largest.astype(np.float32).astype(np.float64)
+    scales[(scales == 0.0) & (largest > 0.0)] = float(_SMALLEST)
+    of_each = np.repeat(np.where(scales == 0.0, 1.0, scales), counts)
+    return EncodedMany(values=(values / of_each).astype("<f2"), scales=scales)
+
+
+def decode_all(
+    values: NDArray[np.floating[Any]], scales: NDArray[np.float64], counts: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The relevance of all attributions one behind the other, from what `encode_all` gave.
+
+    Args:
+        values: those of `EncodedMany`, of its type.
+        scales: (N,) those of `EncodedMany`.
+        counts: (N,) how many values each attribution has.
+    """
+    wide = values.astype(np.float64)
+    if values.dtype == np.float16:
+        wide *= np.repeat(scales, counts)
+    return wide.astype(np.float32)
+
+
+def _largest_of(values: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(N,) the largest size among each run of `counts` values; 0 where there are none."""
+    found = np.zeros(len(counts))
+    some = counts > 0
+    if some.any():
+        begins = (np.cumsum(counts) - counts)[some]
+        found[some] = np.maximum.reduceat(np.abs(values), begins)
+    return found
 
 
 def decode(encoded: EncodedRelevance) -> NDArray[np.float32]:
@@ -78,39 +119,18 @@ class _Columns(Struct):
     special: list[int]
 
 
-def pack(features: Features) -> bytes:
-    """Compressed JSON of the tokens or of the grid."""
-    if isinstance(features, PatchGrid):
-        document: Any = [features.rows, features.cols, features.height, features.width]
-        document += [features.prefix, *features.box]
-    else:
-        document = _columns(features)
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
-
-
 def unpack(packed: bytes) -> Features:
     """The features that `pack` was given; raises DatabaseError where it did not pack them."""
     with reading("the positions of an item"):
         document = read_json(zlib.decompress(packed))
         if isinstance(document, list):
-            return _grid(document)
+            return grid_of(document)
         return _tokens(convert(document, _Columns))
 
 
 def count(features: Features) -> int:
     """How many values a relevance array over these positions has (prefix positions apart)."""
     return features.rows * features.cols if isinstance(features, PatchGrid) else len(features)
-
-
-def _columns(tokens: Sequence[Token]) -> dict[str, list[Any]]:
-    ends = [0, *(int(token.end) for token in tokens)]
-    return {
-        "text": [token.text for token in tokens],
-        "gap": [int(token.start) - end for token, end in zip(tokens, ends, strict=False)],
-        "length": [int(token.end) - int(token.start) for token in tokens],
-        "word": [None if token.word is None else int(token.word) for token in tokens],
-        "special": [position for position, token in enumerate(tokens) if token.special],
-    }
 
 
 def _tokens(columns: _Columns) -> Sequence[Token]:
@@ -128,7 +148,8 @@ def _tokens(columns: _Columns) -> Sequence[Token]:
     )
 
 
-def _grid(numbers: list[Any]) -> PatchGrid:
+def grid_of(numbers: list[Any]) -> PatchGrid:
+    """A grid from its rows, columns, height, width, prefix and box; ValueError: it can be none."""
     rows, cols, height, width, prefix = convert(numbers[:5], tuple[int, int, int, int, int])
     box = convert(numbers[5:], tuple[float, float, float, float])
     if min(rows, cols) < 1 or min(height, width, prefix) < 0:

@@ -1,18 +1,15 @@
-"""Turns a shard's result into rows, and checks them before any transaction begins."""
+"""Checks a shard's result before any transaction begins, and makes the rows of its failures."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transexplain.errors import ItemError
-from transexplain.store import codec
-from transexplain.store.codec import encode
-from transexplain.store.noteworthy import margin_of, stored_size
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, Mention
-from transexplain.types.plans import Payload, ShardResult
-from transexplain.types.scores import MetricScore
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import ShardResult
 
 Row = dict[str, Any]
 LEDGER_ENTRIES = (
@@ -27,82 +24,23 @@ LEDGER_ENTRIES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultRows:
-    """Rows ready for bulk insertion."""
-
-    items: list[Row]
-    attributions: list[Row]
-    mentions: list[Row]
-    scores: list[Row]
+def failure_rows(run_id: str, result: ShardResult) -> list[Row]:
+    """A row of the table `item` for each item that could not be explained."""
+    key = {"run_id": run_id, "shard": result.shard.index, "truncated": False}
+    return [{**key, **_failure_row(one)} for one in result.failures]
 
 
-def rows_of(
-    run_id: str, result: ShardResult, payload: Payload, places: Mapping[str, int]
-) -> ResultRows:
-    """Every row that `result` becomes; `places` are as in `margin_of`.
-
-    Raises ValueError where the result does not cover its shard's rows exactly once or names an
-    item that it has no outcome for, ItemError (`not-finite`) where a number is NaN or infinite.
-    """
-    _check_cover(result)
-    index = {outcome.item_id: int(outcome.index) for outcome in result.outcomes}
-    texts = {outcome.item_id: outcome.text for outcome in result.outcomes}
-    ordinals: Counter[int] = Counter()
-    packed: dict[int, tuple[codec.Features, bytes]] = {}
-    attributions = []
-    for attribution in result.attributions:
-        item = _index_of(index, attribution.item_id)
-        _pack_once(packed, item, attribution)
-        row = _attribution_row(attribution, payload, texts[attribution.item_id])
-        attributions.append({"run_id": run_id, "item": item, "ordinal": ordinals[item], **row})
-        ordinals[item] += 1
-    ordinals.clear()
-    mentions = []
-    for mention in result.mentions:
-        item = _index_of(index, mention.item_id)
-        row = _mention_row(mention)
-        mentions.append({"run_id": run_id, "item": item, "ordinal": ordinals[item], **row})
-        ordinals[item] += 1
-    key = {"run_id": run_id, "shard": result.shard.index}
-    items = [
-        {
-            **key,
-            **_outcome_row(outcome, packed.get(int(outcome.index))),
-            "margin": margin_of(outcome, places),
-        }
-        for outcome in result.outcomes
-    ]
-    items += [{**key, **_EMPTY, **_failure_row(failure)} for failure in result.failures]
-    return ResultRows(
-        items=items,
-        attributions=attributions,
-        mentions=mentions,
-        scores=list(_score_rows(run_id, result.scores, index)),
-    )
+def _failure_row(failure: ItemFailure) -> Row:
+    return {
+        "index": int(failure.index),
+        "item_id": failure.item_id,
+        "error_kind": failure.kind,
+        "error": failure.message,
+    }
 
 
-def _score_rows(run_id: str, scores: Iterable[MetricScore], index: dict[str, int]) -> Iterator[Row]:
-    ordinals: Counter[int] = Counter()
-    for score in scores:
-        item = _index_of(index, score.item_id)
-        finite = _finite_of(score.item_id, f"metric {score.metric!r} of {score.method!r}")
-        yield {
-            "run_id": run_id,
-            "item": item,
-            "ordinal": ordinals[item],
-            "method": score.method,
-            "target": score.target,
-            "metric": score.metric,
-            "value": None if score.value is None else finite((score.value,))[0],
-            "curve": finite(score.curve) if score.curve else None,
-            "reason": score.reason or None,
-            "detail": dict(score.detail) or None,
-        }
-        ordinals[item] += 1
-
-
-def _check_cover(result: ShardResult) -> None:
+def check_cover(result: ShardResult) -> None:
+    """Raise ValueError unless each row of the shard has one outcome or failure, with its own id."""
     shard = result.shard
     found = Counter(int(one.index) for one in result.outcomes)
     found.update(int(one.index) for one in result.failures)
@@ -120,126 +58,24 @@ def _check_cover(result: ShardResult) -> None:
             f"the result of shard {shard.index} must have one outcome or failure for each of the "
             f"rows {shard.start} to {shard.stop - 1}: {', '.join(wrong_rows)}"
         )
+    refuse_twice("item id", [one.item_id for one in (*result.outcomes, *result.failures)])
 
 
-def _index_of(index: dict[str, int], item_id: str) -> int:
-    try:
-        return index[item_id]
-    except KeyError:
-        raise ValueError(
-            f"item {item_id!r} has an attribution, mention or score but no outcome"
-        ) from None
+def refuse_twice(what: str, keys: Sequence[Hashable]) -> None:
+    """Raise ValueError where two of the `keys` are equal."""
+    if len(set(keys)) < len(keys):
+        [(key, _)] = Counter(keys).most_common(1)
+        raise ValueError(f"{what} {key!r} is not unique in its shard")
 
 
-def _pack_once(
-    packed: dict[int, tuple[codec.Features, bytes]], item: int, attribution: Attribution
+def refuse_no_number(
+    values: NDArray[np.floating[Any]], name: Callable[[int], tuple[str, str]]
 ) -> None:
-    features = attribution.features
-    if item not in packed:
-        packed[item] = (features, codec.pack(features))
-    elif packed[item][0] is not features and packed[item][0] != features:
-        raise ValueError(f"item {attribution.item_id!r}: its attributions differ in their features")
-    if attribution.relevance.size != codec.count(features):
-        raise ValueError(
-            f"item {attribution.item_id!r}: {attribution.relevance.size} relevances for "
-            f"{codec.count(features)} positions"
-        )
+    """Raise ItemError (`not-finite`) where a number is NaN or infinite.
 
-
-def _attribution_row(attribution: Attribution, payload: Payload, text: str | None) -> Row:
-    try:
-        encoded = encode(attribution.relevance, payload)
-    except ItemError as error:
-        raise ItemError(error.kind, f"item {attribution.item_id!r}: {error}") from None
-    finite = _finite_of(attribution.item_id, f"target {attribution.target!r}")
-    class_index, prefix = attribution.class_index, attribution.prefix_relevance
-    return {
-        "method": attribution.method,
-        "target": attribution.target,
-        "rank": int(attribution.rank),
-        "class_index": None if class_index is None else int(class_index),
-        "class_name": attribution.class_name,
-        "logit": finite((attribution.logit,))[0],
-        "unit": attribution.unit,
-        "at": attribution.at,
-        "relevance": encoded.blob,
-        "scale": encoded.scale,
-        "dtype": encoded.dtype,
-        "prefix": finite(prefix) if prefix else None,
-        **_ledger_row(attribution.ledger, finite),
-        "notes": list(attribution.notes) or None,
-        "size": stored_size(attribution, encoded, text),
-    }
-
-
-def _ledger_row(ledger: Ledger | None, finite: "Finite") -> Row:
-    if ledger is None:
-        return _NO_LEDGER
-    values = finite(getattr(ledger, name) for name in LEDGER_ENTRIES)
-    kinds = [dict(ledger.biases_by_kind), dict(ledger.rules_by_kind)]
-    plain = [dict(zip(kind, finite(kind.values()), strict=True)) for kind in kinds]
-    return {
-        **dict(zip(LEDGER_ENTRIES, values, strict=True)),
-        "kinds": plain if any(plain) else None,
-    }
-
-
-def _mention_row(mention: Mention) -> Row:
-    finite = _finite_of(mention.item_id, f"mention {mention.surface!r}")
-    row = asdict(mention)
-    del row["item_id"]
-    numbers = {name: int(row[name]) for name in ("rank", "start", "end")}
-    return {**row, **numbers, "relevance": finite((mention.relevance,))[0]}
-
-
-def _outcome_row(outcome: ItemOutcome, packed: tuple[Any, bytes] | None) -> Row:
-    return {
-        "index": int(outcome.index),
-        "item_id": outcome.item_id,
-        "label": outcome.label,
-        "predicted": outcome.predicted,
-        "logits": _finite_of(outcome.item_id, "logits")(outcome.logits),
-        "truncated": bool(outcome.truncated),
-        "positions": int(outcome.positions),
-        "text": outcome.text,
-        "source": outcome.source,
-        "meta": dict(outcome.meta) or None,
-        "raw_label": outcome.raw_label,
-        "features": packed[1] if packed else None,
-        "error_kind": None,
-        "error": None,
-    }
-
-
-def _failure_row(failure: ItemFailure) -> Row:
-    return {
-        "index": int(failure.index),
-        "item_id": failure.item_id,
-        "error_kind": failure.kind,
-        "error": failure.message,
-    }
-
-
-#: drivers store numpy's numbers as bytes or refuse them: everything becomes a Python float
-Finite = Callable[[Iterable[float]], list[float]]
-
-
-def _finite_of(item_id: str, what: str) -> Finite:
-    def finite(values: Iterable[float]) -> list[float]:
-        plain = [float(value) for value in values]
-        if not all(map(math.isfinite, plain)):
-            raise ItemError("not-finite", f"item {item_id!r}: {what} has a NaN or infinite number")
-        return plain
-
-    return finite
-
-
-_NO_LEDGER: Row = {**dict.fromkeys(LEDGER_ENTRIES), "kinds": None}
-_EMPTY: Row = {
-    **dict.fromkeys(
-        ("label", "raw_label", "predicted", "logits", "positions", "text", "source", "meta")
-    ),
-    "features": None,
-    "truncated": False,
-    "margin": None,
-}
+    `name` gives of the place of a number the id of its item, and what the number is of.
+    """
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        item_id, what = name(int(wrong[0]))
+        raise ItemError("not-finite", f"item {item_id!r}: {what} has a NaN or infinite number")

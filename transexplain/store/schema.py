@@ -1,5 +1,7 @@
-"""The tables: one row per run, shard, item, (item, target), mention and score; never one per token.
+"""The tables: a row per run, shard, part of a shard's explained items, and failed item.
 
+Explained items lie in columns in `result_part`. Runs of versions before have a row for each in
+`item`, and in `attribution`, `mention` and `score` for what belongs to it; those are only read.
 Times are seconds since the epoch by the database's clock. An item is known inside the store by
 its row in the dataset (`index`), which is shorter than its id and gives reports their order.
 """
@@ -192,6 +194,22 @@ score = Table(
     UniqueConstraint("run_id", "item", "method", "target", "metric"),
 )
 
+result_part = Table(
+    "result_part",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("part", Integer, primary_key=True),  # number within the shard, by ascending rows
+    Column("first", Integer, nullable=False),  # row of its first item in the dataset
+    Column("last", Integer, nullable=False),  # row of its last item
+    Column("items", Integer, nullable=False),  # explained ones; failed ones are in `item`
+    Column("format", Text, nullable=False),  # layout of the payload, see part_writing.py
+    Column("ids", LargeBinary, nullable=False),  # 32 bits of each item's id: who looks for one
+    Column("summary", LargeBinary, nullable=False),  # see part_summary.py
+    Column("payload", LargeBinary, nullable=False),  # a compressed Arrow batch; a checksum first
+    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+)
+
 shard_aggregate = Table(
     "shard_aggregate",
     metadata,
@@ -211,7 +229,7 @@ dead_letter = Table(
 
 #: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children;
 #: which partitions there are is the business of `partitions`, not of the migrations
-PARTITIONED = ("item", "attribution", "mention", "score", "shard_aggregate")
+PARTITIONED = ("item", "attribution", "mention", "score", "result_part", "shard_aggregate")
 
 
 duty = Table(

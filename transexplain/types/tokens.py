@@ -1,6 +1,6 @@
 """The positions of a text: one record for each, or arrays over all of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -80,6 +80,51 @@ class Tokens(Sequence[Token]):
             piece if special else text[start:end] or piece for (start, end), piece, special in own
         ]
 
+    @classmethod
+    def with_text(
+        cls,
+        text: str | None,
+        odd: Mapping[int, str],
+        *,
+        starts: NDArray[np.int32],
+        ends: NDArray[np.int32],
+        words: NDArray[np.int32],
+        special: NDArray[np.bool_],
+    ) -> "Tokens":
+        """Positions that are spelled as `text` spells them, but for the `odd` ones.
+
+        Without a text those are spelled "". It is the inverse of `unlike`.
+        """
+        held: str | None = text
+        if text is None or not all(_own(text, starts, ends, special)[place] for place in odd):
+            spans = zip(starts.tolist(), ends.tolist(), strict=True)
+            pieces = ["" if text is None else text[start:end] for start, end in spans]
+            held = None
+        else:
+            pieces = [""] * len(starts)
+            for place in np.flatnonzero(special).tolist():
+                pieces[place] = text[starts[place] : ends[place]]
+        for place, piece in odd.items():
+            pieces[place] = piece
+        return cls(
+            starts=starts, ends=ends, words=words, special=special, pieces=pieces, text=held
+        )
+
+    def unlike(self, text: str | None) -> dict[int, str]:
+        """Position -> how it is spelled, where that is not what `text` has there.
+
+        Without a text: where it is not "".
+        """
+        if text is None:
+            return {place: piece for place, piece in enumerate(self.texts) if piece}
+        kept = self._text is not None and self._text == text
+        own = _own(text, self.starts, self.ends, self.special)
+        places = np.flatnonzero(own) if kept else np.arange(len(self))
+        few = self.at(places)
+        spans = zip(few.starts.tolist(), few.ends.tolist(), strict=True)
+        found = zip(places.tolist(), few.texts, spans, strict=True)
+        return {place: piece for place, piece, (a, b) in found if piece != text[a:b]}
+
     def spelled(self, texts: Sequence[str]) -> "Tokens":
         """The same positions with other spellings (T,)."""
         return Tokens(
@@ -150,6 +195,13 @@ class Tokens(Sequence[Token]):
     def __reduce__(self) -> tuple[Any, ...]:
         arrays = (self.starts, self.ends, self.words, self.special)
         return _again, (type(self), *arrays, self._pieces, self._text)
+
+
+def _own(
+    text: str, starts: NDArray[np.int32], ends: NDArray[np.int32], special: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """(T,) which positions have spellings of their own beside a text: special and empty ones."""
+    return special | (ends <= starts) | (starts >= len(text)) | (starts < 0)
 
 
 def _again(kind: type[Tokens], *parts: Any) -> Tokens:

@@ -11,10 +11,9 @@ from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
 from transexplain.errors import ConfigurationError
+from transexplain.types.bins import bin_of, outer_edge
 
 UNITS = 2**50  #: of 9e-16 in whatever is summed
-_STEP = math.log(1.01)  # width of a histogram's bin: 1 %
-_FLOOR = -745.0  # the logarithm of the smallest float is above it, so that no bin is the 0th
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -94,7 +93,7 @@ class Histogram:
 
     def add(self, value: float) -> None:
         """Count one finite number."""
-        place = math.ceil((math.log(abs(value)) - _FLOOR) / _STEP) if value else 0
+        place = bin_of(abs(value))
         self.counts.add(place if value > 0.0 else -place)
 
     def merge(self, other: "Histogram") -> "Histogram":
@@ -124,8 +123,3 @@ class Histogram:
     def from_json(cls, content: Iterable[tuple[int, int]]) -> "Histogram":
         """Read what `to_json` wrote."""
         return cls(Counts(content))
-
-
-def outer_edge(place: float) -> float:
-    """The largest size of a number in the bin `place` above 0."""
-    return math.exp(place * _STEP + _FLOOR)

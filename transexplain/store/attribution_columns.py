@@ -1,0 +1,234 @@
+"""The attributions of the items of a part as columns of lists, one list an item.
+
+What follows from other columns is kept as the number of steps beside it, mostly 0: a total beside
+the sum of its entries, a logit beside that of the item.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from transexplain.store import part_columns as col
+from transexplain.store.codec import EncodedMany, decode_all
+from transexplain.store.part_columns import Floats, Ints
+from transexplain.store.rows import LEDGER_ENTRIES, refuse_no_number
+from transexplain.types.items import Attribution, Ledger, PatchGrid
+from transexplain.types.tokens import Tokens
+
+_WORDS = ("method", "target", "class_name", "unit", "at")
+_KINDS = (("biases", "biases_by_kind"), ("rules", "rules_by_kind"))
+
+
+def attribution_columns(
+    some: Sequence[Attribution], of: Ints, items: int, relevance: EncodedMany, logits: pa.Array
+) -> pa.Array:
+    """The attributions of a part, in the order of its items.
+
+    Args:
+        some: N of them.
+        of: (N,) place of the item of each.
+        items: how many the part has.
+        relevance: theirs.
+        logits: the column of the items' logits.
+
+    Raises ItemError where a number is NaN or infinite.
+    """
+    logit = np.array([one.logit for one in some], dtype=np.float64)
+    _refuse(some, logit)
+    index = [-1 if one.class_index is None else int(one.class_index) for one in some]
+    notes = [one.notes for one in some]
+    columns = {
+        **{name: col.names([getattr(one, name) for one in some]) for name in _WORDS},
+        "rank": col.ints([int(one.rank) for one in some]),
+        "class_index": col.ints(index),
+        "logit": col.residual(logit, _expected(logits, of, np.array(index, dtype=np.int64))),
+        "relevance": col.lists(pa.array(relevance.values), [one.relevance.size for one in some]),
+        "scale": col.floats(relevance.scales),
+        "prefix": _number_lists(some, [one.prefix_relevance for one in some]),
+        "notes": col.lists(
+            col.names([text for one in notes for text in one]), [len(one) for one in notes]
+        ),
+        **_ledger_columns(some, logit),
+    }
+    return col.lists(col.struct(**columns), np.bincount(of, minlength=items))
+
+
+def _expected(logits: pa.Array, of: Ints, index: Ints) -> Floats:
+    return col.picked(col.wide_floats(logits.values), col.counts_of(logits), of, index)
+
+
+def _refuse(some: Sequence[Attribution], values: NDArray[Any], each: Ints | None = None) -> None:
+    """Refuse numbers of which number n belongs to attribution n, or `each[n]`."""
+
+    def name(place: int) -> tuple[str, str]:
+        one = some[place if each is None else int(each[place])]
+        return one.item_id, f"target {one.target!r}"
+
+    refuse_no_number(values, name)
+
+
+def _number_lists(some: Sequence[Attribution], given: Sequence[Sequence[float]]) -> pa.Array:
+    counts = np.array([len(one) for one in given], dtype=np.int64)
+    values = np.array([value for one in given for value in one], dtype=np.float64)
+    _refuse(some, values, np.repeat(np.arange(len(some)), counts))
+    return col.lists(col.floats(values), counts)
+
+
+def ledger_table(some: Sequence[Attribution]) -> Floats:
+    """(N, 8) the entries of the ledgers in the order of `LEDGER_ENTRIES`; 0 where there is none."""
+    table = np.zeros((len(some), len(LEDGER_ENTRIES)))
+    for place, one in enumerate(some):
+        if one.ledger is not None:
+            table[place] = [getattr(one.ledger, name) for name in LEDGER_ENTRIES]
+    return table
+
+
+def _ledger_columns(some: Sequence[Attribution], logit: Floats) -> dict[str, pa.Array]:
+    table = ledger_table(some)
+    _refuse(some, table.ravel(), np.repeat(np.arange(len(some)), table.shape[1]))
+    entries = dict(zip(LEDGER_ENTRIES, table.T, strict=True))
+    found = {"ledger": pa.array(np.array([one.ledger is not None for one in some], dtype=bool))}
+    found |= {
+        name: col.floats(entries[name]) for name in ("inputs", "special", "embeddings", "magnitude")
+    }
+    for name, of_kind in _KINDS:
+        kinds: list[Mapping[str, float]] = [
+            {} if one.ledger is None else getattr(one.ledger, of_kind) for one in some
+        ]
+        values = _number_lists(some, [list(one.values()) for one in kinds])
+        found[f"{name}_kinds"] = col.names([kind for one in kinds for kind in one])
+        found[f"{name}_kinds"] = col.lists(found[f"{name}_kinds"], [len(one) for one in kinds])
+        found[f"{name}_by_kind"] = values
+        found[name] = col.residual(entries[name], _sums(values))
+    found["total"] = col.residual(entries["total"], _total(entries))
+    found["gap"] = col.residual(entries["gap"], logit - entries["total"])
+    return found
+
+
+def _sums(by_kind: pa.Array) -> Floats:
+    return col.sums_of(col.wide_floats(by_kind.values), col.counts_of(by_kind))
+
+
+def _total(entries: Mapping[str, Floats]) -> Floats:
+    first, *others = (entries[name] for name in LEDGER_ENTRIES[:5])
+    total = first
+    for one in others:
+        total = total + one
+    return total
+
+
+class AttributionColumns:
+    """What `attribution_columns` gave, read back.
+
+    Raises ValueError and its like, as whoever reads a damaged payload has to expect.
+    """
+
+    def __init__(self, column: pa.Array, logits: pa.Array) -> None:
+        self.counts = col.counts_of(column)  #: (items,) of each item
+        self.of: Ints = np.repeat(np.arange(len(self.counts)), self.counts)  #: (N,) item of each
+        flat = column.values
+        self._flat = {field.name: flat.field(field.name) for field in flat.type}
+        index = col.wide_ints(self._flat["class_index"])
+        self._index = index
+        self.logit = col.restored(self._flat["logit"], _expected(logits, self.of, index))
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def words(self, name: str) -> list[Any]:
+        """(N,) a column of texts."""
+        return col.text_list(self._flat[name])
+
+    @property
+    def ledgered(self) -> NDArray[np.bool_]:
+        """(N,) which have a ledger."""
+        return np.asarray(self._flat["ledger"].to_numpy(zero_copy_only=False), dtype=bool)
+
+    def ledger_entries(self) -> dict[str, Floats]:
+        """Entry -> (N,) its numbers; 0 where there is no ledger."""
+        plain = ("inputs", "special", "embeddings", "magnitude")
+        found = {name: col.wide_floats(self._flat[name]) for name in plain}
+        for name, _ in _KINDS:
+            found[name] = col.restored(self._flat[name], _sums(self._flat[f"{name}_by_kind"]))
+        found["total"] = col.restored(self._flat["total"], _total(found))
+        found["gap"] = col.restored(self._flat["gap"], self.logit - found["total"])
+        return found
+
+    def relevance(self) -> list[NDArray[np.float32]]:
+        """The flat relevance of each."""
+        column = self._flat["relevance"]
+        values = np.asarray(column.values.to_numpy(zero_copy_only=False))
+        scales = col.wide_floats(self._flat["scale"])
+        flat = decode_all(values, scales, col.counts_of(column))
+        return [flat[low:high] for low, high in pairwise(np.asarray(column.offsets).tolist())]
+
+    def records(
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str | None],
+        features: Sequence[Tokens | PatchGrid],
+        places: Iterable[int] | None = None,
+    ) -> Iterator[tuple[int, Attribution]]:
+        """(place of its item, attribution): all of them, or those at `places` among the N."""
+        words = {name: self.words(name) for name in _WORDS}
+        rank, index = col.wide_ints(self._flat["rank"]).tolist(), self._index.tolist()
+        logit, relevance, of = self.logit.tolist(), self.relevance(), self.of.tolist()
+        prefix, notes, ledgers = self._prefix(), self._notes(), self._ledgers()
+        for place in range(len(of)) if places is None else places:
+            item = of[place]
+            positions, flat = features[item], relevance[place]
+            if isinstance(positions, PatchGrid):
+                flat = flat.reshape(positions.rows, positions.cols)
+            elif len(flat) != len(positions):
+                raise ValueError(f"{len(flat)} values for {len(positions)} positions")
+            yield (
+                item,
+                Attribution(
+                    item_id=ids[item],
+                    **{name: column[place] for name, column in words.items()},
+                    rank=rank[place],
+                    class_index=None if index[place] < 0 else index[place],
+                    logit=logit[place],
+                    relevance=flat,
+                    features=positions,
+                    ledger=ledgers[place],
+                    text=texts[item],
+                    prefix_relevance=prefix[place],
+                    notes=notes[place],
+                ),
+            )
+
+    def _prefix(self) -> list[tuple[float, ...]]:
+        return _cut(self._flat["prefix"], col.wide_floats(self._flat["prefix"].values).tolist())
+
+    def _notes(self) -> list[tuple[str, ...]]:
+        return _cut(self._flat["notes"], col.text_list(self._flat["notes"].values))
+
+    def _ledgers(self) -> list[Ledger | None]:
+        entries = {name: one.tolist() for name, one in self.ledger_entries().items()}
+        kinds = {}
+        for name, of_kind in _KINDS:
+            of, values = self._flat[f"{name}_kinds"], self._flat[f"{name}_by_kind"].values
+            named = _cut(of, col.text_list(of.values))
+            numbers = _cut(of, col.wide_floats(values).tolist())
+            kinds[of_kind] = [
+                dict(zip(*one, strict=True)) for one in zip(named, numbers, strict=True)
+            ]
+        return [
+            Ledger(
+                **{name: one[place] for name, one in entries.items()},
+                **{name: one[place] for name, one in kinds.items()},
+            )
+            if there
+            else None
+            for place, there in enumerate(self.ledgered.tolist())
+        ]
+
+
+def _cut(column: pa.Array, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Python values of a column of lists, list by list."""
+    return [tuple(values[a:b]) for a, b in pairwise(np.asarray(column.offsets).tolist())]

@@ -1,0 +1,115 @@
+"""Reads a part: the columns of an Arrow batch, and the records in them when somebody asks."""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from transexplain.store import part_columns as col
+from transexplain.store.attribution_columns import AttributionColumns
+from transexplain.store.item_columns import logits_of, outcomes_of, rows_of
+from transexplain.store.mention_columns import mentions_of, read_text, scores_of
+from transexplain.store.part_columns import Ints
+from transexplain.store.position_columns import positions_of
+from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
+from transexplain.types.scores import MetricScore
+from transexplain.types.tokens import Tokens
+from transexplain.types.words import sizes_of
+
+
+class Part:
+    """The items of one part, by ascending row. A damaged payload raises ValueError or its like."""
+
+    def __init__(self, payload: bytes) -> None:
+        with pa.ipc.open_stream(col.unsqueezed(payload)) as reader:
+            self._use(reader.read_next_batch())
+
+    def _use(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+
+    def only(self, places: Ints) -> "Part":
+        """A part of the items at these ascending places alone."""
+        batch = self._batch.set_column(
+            self._batch.schema.names.index("step"),
+            "step",
+            pa.array(np.zeros(len(self), dtype=np.int64)),
+        ).take(pa.array(places))
+        found = Part.__new__(Part)
+        found._use(batch)
+        found.__dict__["rows"] = self.rows[places]
+        return found
+
+    def __len__(self) -> int:
+        return len(self._columns["id"])
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """(N,) ids of the items."""
+        return col.text_list(self._columns["id"])
+
+    @cached_property
+    def rows(self) -> Ints:
+        """(N,) their rows in the dataset."""
+        return rows_of(self._columns)
+
+    @cached_property
+    def texts(self) -> list[str | None]:
+        """(N,) as they are stored."""
+        return col.text_list(self._columns["text"])
+
+    @cached_property
+    def outcomes(self) -> list[ItemOutcome]:
+        """(N,) what the model says of them."""
+        return outcomes_of(self._columns, self.rows)
+
+    def answers(self) -> Iterator[tuple[str, tuple[float, ...], dict[str, str]]]:
+        """(predicted class, logits (C,), metadata) of each."""
+        predicted = col.text_list(self._columns["predicted"])
+        logits = logits_of(self._columns["logits"])
+        meta = map(read_text, col.text_list(self._columns["meta"]))
+        return zip(predicted, logits, meta, strict=True)
+
+    @property
+    def predicted(self) -> list[str]:
+        """(N,) the class that each is given."""
+        return col.text_list(self._columns["predicted"])
+
+    @cached_property
+    def explained(self) -> AttributionColumns:
+        """The columns of the attributions."""
+        return AttributionColumns(self._columns["attributions"], self._columns["logits"])
+
+    @cached_property
+    def features(self) -> list[Tokens | PatchGrid]:
+        """(N,) positions."""
+        return positions_of(self._columns, self.texts)
+
+    def attributions(self, target: str | None = None) -> Iterator[tuple[int, Attribution]]:
+        """(place of its item, attribution): of all targets, or of one."""
+        places: Iterable[int] | None = None
+        if target is not None:
+            targets = self.explained.words("target")
+            places = [place for place, one in enumerate(targets) if one == target]
+        return self.explained.records(self.ids, self.texts, self.features, places)
+
+    def sizes(self) -> NDArray[np.float64]:
+        """Of each attribution the size, as `types.words.size_of`."""
+        of = self.explained.of.tolist()
+        return sizes_of(
+            [self.features[item] for item in of],
+            self.explained.relevance(),
+            [self.texts[item] for item in of],
+        )
+
+    def mentions(self) -> Iterator[tuple[int, Mention]]:
+        """(place of its item, mention) of every mention."""
+        column = self._columns.get("mentions")
+        return iter(()) if column is None else mentions_of(column, self.ids, self.texts)
+
+    def scores(self) -> Iterator[tuple[int, MetricScore]]:
+        """(place of its item, score) of every score."""
+        column = self._columns.get("scores")
+        return iter(()) if column is None else scores_of(column, self.ids)
