@@ -15,7 +15,7 @@ from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_im
 from transexplain.auditing.explained_shard import import_shard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
-from transexplain.store.rows import rows_of
+from transexplain.store.part_writing import part_rows
 from transexplain.types.plans import Shard
 
 _FILE = Path("attributions.jsonl")
@@ -59,7 +59,7 @@ def target(data: bytes) -> None:
             _check(one)
     result = import_shard(plan, shard, observer=_Nobody(), items=iter(items))
     json.dumps(result.aggregate, allow_nan=False)
-    rows_of("run", result, plan.payload, {name: i for i, name in enumerate(plan.model.classes)})
+    part_rows("run", result, plan.payload, {name: i for i, name in enumerate(plan.model.classes)})
 
 
 def _settings(options: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """Estimates the cost of an audit: passes by purpose, time here, bytes in the store."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.shard_reader import read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import nearness
-from transexplain.store.rows import rows_of
+from transexplain.store.part_writing import part_rows
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from transexplain.types.scores import Approximation
@@ -269,21 +268,9 @@ def _stored(plan: AuditPlan, ends: "Sequence[Explained]") -> float:
         seconds=0.0,
     )
     places = {name: place for place, name in enumerate(plan.model.classes)}
-    rows = rows_of("", result, plan.payload, places)
-    stored = [*rows.items, *rows.attributions]
-    return sum(_ROW + sum(map(_size, row.values())) for row in stored) / len(good)
-
-
-def _size(value: object) -> int:
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, list) and all(isinstance(one, float) for one in value):
-        return 8 * len(value)  # packed as doubles
-    if isinstance(value, list | dict):
-        return len(json.dumps(value))
-    return 0 if value is None else 8
+    rows = part_rows("", result, plan.payload, places)
+    stored = sum(len(row["payload"]) + len(row["ids"]) + len(row["summary"]) for row in rows)
+    return (_ROW * len(rows) + stored) / len(good)
 
 
 def duration(seconds: float) -> str:

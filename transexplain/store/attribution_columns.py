@@ -221,7 +221,8 @@ class AttributionColumns:
         return [
             Ledger(
                 **{name: one[place] for name, one in entries.items()},
-                **{name: one[place] for name, one in kinds.items()},
+                biases_by_kind=kinds["biases_by_kind"][place],
+                rules_by_kind=kinds["rules_by_kind"][place],
             )
             if there
             else None

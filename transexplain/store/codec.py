@@ -1,6 +1,5 @@
 """Encodes relevance and positions of an item as bytes."""
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass

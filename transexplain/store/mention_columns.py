@@ -17,9 +17,7 @@ from transexplain.types.scores import MetricScore
 _WORDS = ("target", "class_name", "group", "entity")
 
 
-def mention_columns(
-    some: Sequence[Mention], of: Ints, texts: Sequence[str | None]
-) -> pa.Array:
+def mention_columns(some: Sequence[Mention], of: Ints, texts: Sequence[str | None]) -> pa.Array:
     """N mentions in the order of the items, whose stored texts are `texts`.
 
     `of` (N,) is the place of the item of each. Raises ItemError where a number is NaN or infinite.
@@ -79,9 +77,7 @@ def mentions_of(
 
 def score_columns(some: Sequence[MetricScore], of: Ints, items: int) -> pa.Array:
     """N scores in the order of the part's items; as `mention_columns`."""
-    values = np.array(
-        [0.0 if one.value is None else one.value for one in some], dtype=np.float64
-    )
+    values = np.array([0.0 if one.value is None else one.value for one in some], dtype=np.float64)
     lengths = np.array([len(one.curve) for one in some], dtype=np.int64)
     curves = np.array([value for one in some for value in one.curve], dtype=np.float64)
     refuse_no_number(values, lambda place: _named(some[place]))

@@ -1,37 +1,38 @@
-"""Finds the strongest explanations and the most wrong answers of a run, by index."""
+"""Finds the strongest explanations and the most wrong answers of a run, without reading all of it.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+The summary of a part says how strong and how wrong its items are at most: parts are read from the
+highest on, until no other can hold one more.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from transexplain.store.codec import EncodedRelevance, decode
+from transexplain.store import parts
 from transexplain.store.database import Database
+from transexplain.store.part_reading import Part
+from transexplain.store.part_summary import PartSummary, margin_of
+from transexplain.store.readers import explained_items
 from transexplain.store.recorded import failure_kinds
 from transexplain.store.runs import require
 from transexplain.store.schema import attribution, item, run
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
-from transexplain.types.words import size_of
+from transexplain.types.bins import bin_of, middle
+from transexplain.types.items import ItemFailure
 
-
-def stored_size(attribution: Attribution, encoded: EncodedRelevance, text: str | None) -> float:
-    """The size of `attribution` as it will be read back: from its payload and its item's text."""
-    relevance = decode(encoded).reshape(attribution.relevance.shape)
-    return size_of(replace(attribution, relevance=relevance, text=text))
-
-
-def margin_of(outcome: ItemOutcome, places: Mapping[str, int]) -> float | None:
-    """By how much the predicted class beats the labelled one, in logits; None: it is not wrong.
-
-    `places` are the indices of the classes' logits; a class without one has no margin, which is 0.
-    """
-    if outcome.label is None or outcome.label == outcome.predicted:
-        return None
-    label, predicted = places.get(outcome.label), places.get(outcome.predicted)
-    if label is None or predicted is None or not outcome.logits:
-        return 0.0
-    return outcome.logits[predicted] - outcome.logits[label]
+__all__ = [
+    "failure_examples",
+    "first",
+    "margin_of",
+    "places_of",
+    "sized",
+    "sizes_at",
+    "strongest",
+    "wrong",
+]
+#: minus the size, then the place in the dataset and its number there: the first is the best
+_Ranked = tuple[float, int, int, str]
 
 
 def places_of(connection: Connection, run_id: str) -> dict[str, int]:
@@ -51,7 +52,8 @@ def sized(db: Database, run_id: str) -> int:
     )
     with db.read() as connection:
         require(connection, run_id)
-        return int(connection.execute(query).scalar_one())
+        rows = int(connection.execute(query).scalar_one())
+    return rows + sum(one.summary.attributions for one in parts.summaries(db, run_id))
 
 
 def strongest(db: Database, run_id: str, count: int) -> list[str]:
@@ -60,12 +62,22 @@ def strongest(db: Database, run_id: str, count: int) -> list[str]:
     Among equals, those that come first in the dataset.
     """
     query = (
-        select(item.c.item_id)
+        select(attribution.c.size, attribution.c.item, attribution.c.ordinal, item.c.item_id)
         .select_from(attribution.join(item))
         .where(attribution.c.run_id == run_id, attribution.c.size.is_not(None))
         .order_by(attribution.c.size.desc(), attribution.c.item, attribution.c.ordinal)
     )
-    return list(dict.fromkeys(_names(db, query.limit(count))))
+
+    def ranked(part: Part) -> list[_Ranked]:
+        of, rows = part.explained.of.tolist(), part.rows.tolist()
+        sizes = enumerate(part.sizes().tolist())
+        return [(-size, rows[of[n]], n, part.ids[of[n]]) for n, size in sizes]
+
+    return _best(db, run_id, count, query, _largest, ranked)
+
+
+def _largest(one: PartSummary) -> float | None:
+    return one.largest if one.attributions else None
 
 
 def wrong(db: Database, run_id: str, count: int) -> list[str]:
@@ -74,36 +86,77 @@ def wrong(db: Database, run_id: str, count: int) -> list[str]:
     Among equals, those that come first in the dataset.
     """
     query = (
-        select(item.c.item_id)
+        select(item.c.margin, item.c.index, item.c.index, item.c.item_id)
         .where(item.c.run_id == run_id, item.c.margin.is_not(None))
         .order_by(item.c.margin.desc(), item.c.index)
     )
-    return _names(db, query.limit(count))
+    with db.read() as connection:
+        places = places_of(connection, run_id)
+
+    def ranked(part: Part) -> list[_Ranked]:
+        margins = ((one, margin_of(one, places)) for one in part.outcomes)
+        return [
+            (-margin, one.index, 0, one.item_id) for one, margin in margins if margin is not None
+        ]
+
+    return _best(db, run_id, count, query, lambda one: one.margin, ranked)
+
+
+def _best(
+    db: Database,
+    run_id: str,
+    count: int,
+    query: Select[Any],
+    highest: Callable[[PartSummary], float | None],
+    ranked: Callable[[Part], list[_Ranked]],
+) -> list[str]:
+    """The best `count` of the rows of `query` and of what `ranked` gives of the parts."""
+    with db.read() as connection:
+        rows = connection.execute(query.limit(count)).all()
+    found: list[_Ranked] = [(-one[0], one[1], one[2], one[3]) for one in rows]
+    bounds = [(highest(one.summary), one.key) for one in parts.summaries(db, run_id)]
+    known = [(bound, key) for bound, key in bounds if bound is not None]
+    for bound, key in sorted(known, key=lambda one: -one[0]):
+        if len(found) >= count and (not count or bound < -found[-1][0]):
+            break
+        for more in parts.read(db, run_id, ranked, [key]):
+            found = heapq.nsmallest(count, [*found, *more])
+    return list(dict.fromkeys(name for *_, name in found))
 
 
 def first(db: Database, run_id: str, count: int) -> list[str]:
     """The first `count` items of the dataset that have a result."""
-    query = (
-        select(item.c.item_id)
-        .where(item.c.run_id == run_id, item.c.error_kind.is_(None))
-        .order_by(item.c.index)
-    )
-    return _names(db, query.limit(count))
+    found: Iterator[str] = (one.item_id for one in explained_items(db, run_id))
+    return [name for _, name in zip(range(count), found, strict=False)]
 
 
 def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | None:
-    """The size that `above` explanations reach or exceed, and the largest; None: there are none."""
-    sizes = (
-        select(attribution.c.size)
-        .where(attribution.c.run_id == run_id, attribution.c.size.is_not(None))
-        .order_by(attribution.c.size.desc())
-        .limit(1)
+    """The size that `above` explanations reach or exceed, and the largest; None: there are none.
+
+    The first is exact to 1 %: it lies in the right one of the bins of `types.bins`.
+    """
+    counts: dict[int, int] = {}
+    largest: float | None = None
+    query = select(attribution.c.size).where(
+        attribution.c.run_id == run_id, attribution.c.size.is_not(None)
     )
     with db.read() as connection:
-        largest = connection.execute(sizes).scalar_one_or_none()
-        if largest is None:
-            return None
-        return connection.execute(sizes.offset(max(0, above - 1))).scalar_one(), largest
+        for size in connection.execute(query).scalars():
+            counts[bin_of(size)] = counts.get(bin_of(size), 0) + 1
+            largest = size if largest is None else max(largest, size)
+    for held in parts.summaries(db, run_id):
+        for place, many in held.summary.sizes:
+            counts[place] = counts.get(place, 0) + many
+        if held.summary.attributions:
+            largest = max(largest or 0.0, held.summary.largest)
+    if largest is None:
+        return None
+    left = max(1, above)
+    for place in sorted(counts, reverse=True):
+        left -= counts[place]
+        if left <= 0:
+            return min(middle(place), largest), largest
+    raise IndexError(f"run {run_id} has fewer than {above} explanations")
 
 
 def failure_examples(
@@ -130,8 +183,3 @@ def failure_examples(
 def _failed() -> ColumnElement[bool]:
     """As the index of failures is made, so that it is used."""
     return item.c.error_kind.is_not(None)
-
-
-def _names(db: Database, query: Select[Any]) -> list[str]:
-    with db.read() as connection:
-        return [str(name) for name in connection.execute(query).scalars()]

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _NARROW = (np.int8, np.int16, np.int32)
@@ -82,11 +81,11 @@ def names(values: Sequence[str | None]) -> pa.Array:
     known: dict[str | None, int] = {}
     places = [known.setdefault(one, len(known)) for one in values]
     missing = known.get(None)
-    held = pa.array(
-        [b"" if one is None else encoded(one) for one in known], type=pa.binary()
-    )
+    held = pa.array([b"" if one is None else encoded(one) for one in known], type=pa.binary())
     at = np.asarray(places, dtype=np.int64)
-    return pa.DictionaryArray.from_arrays(ints(at, None if missing is None else at == missing), held)
+    return pa.DictionaryArray.from_arrays(
+        ints(at, None if missing is None else at == missing), held
+    )
 
 
 def text_list(column: pa.Array) -> list[Any]:

@@ -1,6 +1,6 @@
 """Reads a part: the columns of an Arrow batch, and the records in them when somebody asks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -18,11 +18,14 @@ from transexplain.types.scores import MetricScore
 from transexplain.types.tokens import Tokens
 from transexplain.types.words import sizes_of
 
+Key = tuple[int, int]  #: shard, and part of it
+
 
 class Part:
     """The items of one part, by ascending row. A damaged payload raises ValueError or its like."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, key: Key, payload: bytes) -> None:
+        self.key = key
         with pa.ipc.open_stream(col.unsqueezed(payload)) as reader:
             self._use(reader.read_next_batch())
 
@@ -38,6 +41,7 @@ class Part:
             pa.array(np.zeros(len(self), dtype=np.int64)),
         ).take(pa.array(places))
         found = Part.__new__(Part)
+        found.key = self.key
         found._use(batch)
         found.__dict__["rows"] = self.rows[places]
         return found
@@ -49,6 +53,12 @@ class Part:
     def ids(self) -> list[str]:
         """(N,) ids of the items."""
         return col.text_list(self._columns["id"])
+
+    def places_of(self, item_ids: Collection[str]) -> Ints:
+        """Where those of these items stand that it has."""
+        return np.array(
+            [place for place, one in enumerate(self.ids) if one in item_ids], dtype=np.int64
+        )
 
     @cached_property
     def rows(self) -> Ints:
@@ -94,6 +104,14 @@ class Part:
             targets = self.explained.words("target")
             places = [place for place, one in enumerate(targets) if one == target]
         return self.explained.records(self.ids, self.texts, self.features, places)
+
+    def classes(self, target: str) -> Iterator[tuple[int, tuple[str, str]]]:
+        """(place of its item, (id, explained class)) of every attribution of a target."""
+        explained = self.explained
+        words = zip(explained.words("target"), explained.words("class_name"), strict=True)
+        for item, (asked, name) in zip(explained.of.tolist(), words, strict=True):
+            if asked == target:
+                yield item, (self.ids[item], name)
 
     def sizes(self) -> NDArray[np.float64]:
         """Of each attribution the size, as `types.words.size_of`."""

@@ -18,6 +18,7 @@ Rows = NDArray[np.int64]
 class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
     """The ledgers of a part added up."""
 
+    items: int  #: that have one or more
     count: int
     worst: float  #: the largest relative gap
     row: int  #: of the item that has it, the first among equals
@@ -161,6 +162,7 @@ def _ledgers(
     worst = int(gaps.argmax())  # the first among equals
     item = outcomes[int(ledgered[worst])]
     return LedgerSums(
+        items=len(np.unique(ledgered)),
         count=len(gaps),
         worst=float(gaps[worst]),
         row=int(item.index),

@@ -6,7 +6,7 @@ A row of a batch is an item; its positions, attributions, mentions and scores ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa

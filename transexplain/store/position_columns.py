@@ -52,9 +52,7 @@ def _grid_text(one: PatchGrid) -> str:
     return json.dumps([*map(int, numbers), *map(float, one.box)], separators=(",", ":"))
 
 
-def _token_columns(
-    features: Sequence[Tokens], stored: Sequence[str | None]
-) -> dict[str, pa.Array]:
+def _token_columns(features: Sequence[Tokens], stored: Sequence[str | None]) -> dict[str, pa.Array]:
     """Offsets and words as differences; spellings where the text has others."""
     counts = np.array([len(one) for one in features], dtype=np.int64)
     starts, ends, words = (

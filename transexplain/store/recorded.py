@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
 from typing import Any
 
 from sqlalchemy import case, func, select
 
+from transexplain.store import parts
 from transexplain.store.database import Database
+from transexplain.store.part_reading import Part
 from transexplain.store.runs import require
 from transexplain.store.schema import item, run, shard
-
-_TOGETHER = 4096  #: rows that are fetched together
+from transexplain.store.stored_rows import pages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +74,7 @@ def failure_kinds(db: Database, run_id: str) -> dict[str, int]:
 
 
 def stored_counts(db: Database, run_id: str) -> dict[int, tuple[int, int]]:
-    """Shard -> its rows in the table of items: explained, and failed."""
+    """Shard -> its items: explained, and failed."""
     failed = func.sum(case((item.c.error_kind.is_not(None), 1), else_=0))
     query = (
         select(item.c.shard, func.count(), failed)
@@ -80,19 +82,25 @@ def stored_counts(db: Database, run_id: str) -> dict[int, tuple[int, int]]:
         .group_by(item.c.shard)
     )
     with db.read() as connection:
-        return {
-            index: (int(count) - int(wrong), int(wrong))
-            for index, count, wrong in connection.execute(query)
-        }
+        rows = connection.execute(query).all()
+    found = {index: (int(count) - int(wrong), int(wrong)) for index, count, wrong in rows}
+    for index, count in parts.explained(db, run_id).items():
+        explained, wrong = found.get(index, (0, 0))
+        found[index] = (explained + count, wrong)
+    return found
 
 
 def stored_rows(db: Database, run_id: str, start: int, stop: int) -> set[int]:
-    """Rows of the dataset, from `start` to `stop`, that have an item."""
+    """Rows of the dataset, from `start` to `stop`, that have an item.
+
+    Raises DamagedRowError where a part of them cannot be read.
+    """
     query = select(item.c.index).where(
         item.c.run_id == run_id, item.c.index >= start, item.c.index < stop
     )
     with db.read() as connection:
-        return set(connection.execute(query).scalars())
+        found = set(connection.execute(query).scalars())
+    return found | {row for row, _ in _of_parts(db, run_id, range(start, stop))}
 
 
 def explained_rows(
@@ -102,17 +110,24 @@ def explained_rows(
 
     Read as the iterator advances, never all at once.
     """
-    query = (
-        select(item.c.index, item.c.item_id)
-        .where(item.c.run_id == run_id, item.c.error_kind.is_(None))
-        .order_by(item.c.index)
-        .execution_options(yield_per=_TOGETHER)
+    query = select(item.c.index, item.c.item_id).where(
+        item.c.run_id == run_id, item.c.error_kind.is_(None)
     )
     if rows is not None:
         query = query.where(item.c.index >= rows.start, item.c.index < rows.stop)
-    with db.read() as connection:
-        for row, name in connection.execute(query):
-            yield int(row), str(name)
+    old = ((row._mapping["index"], row.item_id) for row in pages(db, query, (item.c.index,)))
+    return merge(old, _of_parts(db, run_id, rows))
+
+
+def _of_parts(db: Database, run_id: str, rows: range | None) -> Iterator[tuple[int, str]]:
+    """(row, item id) of what lies in parts."""
+
+    def named(part: Part) -> list[tuple[int, str]]:
+        every = zip(part.rows.tolist(), part.ids, strict=True)
+        return [(row, name) for row, name in every if rows is None or row in rows]
+
+    for some in parts.read(db, run_id, named, rows=rows):
+        yield from some
 
 
 def workers_of(shards: Collection[RecordedShard]) -> int:

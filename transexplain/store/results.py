@@ -13,6 +13,7 @@ from transexplain.environment import saved_here
 from transexplain.errors import FencedError
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.noteworthy import places_of
+from transexplain.store.part_writing import part_rows
 from transexplain.store.readers import (
     failures,
     iter_answers,
@@ -22,10 +23,17 @@ from transexplain.store.readers import (
     iter_mentions,
     iter_scores,
 )
-from transexplain.store.rows import ResultRows, rows_of
+from transexplain.store.rows import Row, failure_rows
 from transexplain.store.run_totals import accuracy, aggregate, aggregates, conservation
 from transexplain.store.runs import Claim, require
-from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
+from transexplain.store.schema import (
+    attribution,
+    item,
+    mention,
+    result_part,
+    score,
+    shard_aggregate,
+)
 from transexplain.store.shards import held
 from transexplain.types.plans import ShardResult
 
@@ -76,6 +84,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]
         ) from error
 
 
+#: what a digest covers, in this order; the middle ones have rows of versions before alone
 _TABLES: tuple[tuple[Table, tuple[str, ...]], ...] = (
     (item, ("index",)),
     (attribution, ("item", "ordinal")),
@@ -84,13 +93,11 @@ _TABLES: tuple[tuple[Table, tuple[str, ...]], ...] = (
 )
 
 
-def digest_of(rows: ResultRows, aggregate: Mapping[str, Any]) -> str:
-    """The digest of what is about to be written."""
+def digest_of(failed: Sequence[Row], explained: Sequence[Row], aggregate: Mapping[str, Any]) -> str:
+    """The digest of what is about to be written: rows of `item` and of `result_part`."""
     digest = _Digest()
-    given = (rows.items, rows.attributions, rows.mentions, rows.scores)
-    for (table, key), some in zip(_TABLES, given, strict=True):
-        ordered = sorted(some, key=lambda row: tuple(row[name] for name in key))
-        digest.add(table.name, ordered)
+    digest.add(item.name, sorted(failed, key=lambda row: int(row["index"])))
+    digest.add(result_part.name, explained)
     digest.add(shard_aggregate.name, [{"payload": dict(aggregate)}])
     return digest.hexdigest()
 
@@ -107,6 +114,10 @@ def stored_digest(db: Database, run_id: str, index: int, start: int, stop: int) 
             row = table.c[key[0]]
             query = select(table).where(table.c.run_id == run_id, row >= start, row < stop)
             digest.add(table.name, _rows(connection, query.order_by(*(table.c[k] for k in key))))
+        found = select(result_part).where(
+            result_part.c.run_id == run_id, result_part.c.shard == index
+        )
+        digest.add(result_part.name, _rows(connection, found.order_by(result_part.c.part)))
         payload = select(shard_aggregate.c.payload).where(
             shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
         )
@@ -163,7 +174,7 @@ __all__ = [
 def save(db: Database, claim: Claim, result: ShardResult) -> None:
     """Write everything `result` holds and mark the shard done, in one transaction.
 
-    Rows that an earlier attempt left are replaced. Raises FencedError, with nothing written, where
+    What an earlier attempt left is replaced. Raises FencedError, with nothing written, where
     the claim is void (re-claimed, given back, saved already, cancelled); ValueError where the
     result does not cover the shard; ItemError where a number is not finite.
     """
@@ -172,7 +183,8 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
     with db.read() as connection:
         payload = require(connection, claim.run_id).payload
         places = places_of(connection, claim.run_id) if _any_wrong(result) else {}
-    rows = rows_of(claim.run_id, result, payload, places)
+    explained = part_rows(claim.run_id, result, payload, places)
+    failed = failure_rows(claim.run_id, result)
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -180,7 +192,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
-        digest=digest_of(rows, result.aggregate),
+        digest=digest_of(failed, explained, result.aggregate),
         environment=saved_here(result.steps),
     )
     with db.begin() as connection:
@@ -193,13 +205,8 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         plan_for_any_run(connection)
         if claim.token > 1:  # the first claim of a shard finds nothing
             _forget(connection, claim)
-        for table, batch in (
-            (item, rows.items),
-            (attribution, rows.attributions),
-            (mention, rows.mentions),
-            (score, rows.scores),
-        ):
-            write_rows(connection, table, batch)
+        write_rows(connection, item, failed)
+        write_rows(connection, result_part, explained)
         connection.execute(
             insert(shard_aggregate).values(
                 run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)
@@ -213,7 +220,7 @@ def _any_wrong(result: ShardResult) -> bool:
 
 
 def _forget(connection: Connection, claim: Claim) -> None:
-    """Delete the rows of an earlier attempt; rows that belong to items go with them."""
+    """Delete what an earlier attempt left; rows that belong to items go with them."""
     connection.execute(
         delete(item).where(
             item.c.run_id == claim.run_id,
@@ -221,9 +228,7 @@ def _forget(connection: Connection, claim: Claim) -> None:
             item.c.index < claim.shard.stop,
         )
     )
-    connection.execute(
-        delete(shard_aggregate).where(
-            shard_aggregate.c.run_id == claim.run_id,
-            shard_aggregate.c.shard == claim.shard.index,
+    for table in (result_part, shard_aggregate):
+        connection.execute(
+            delete(table).where(table.c.run_id == claim.run_id, table.c.shard == claim.shard.index)
         )
-    )

@@ -9,9 +9,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
-from transexplain.errors import DatabaseError
+from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store.database import Database
 from transexplain.store.schema import schedule
 
@@ -66,8 +67,14 @@ def upgrade(database: Database, revision: str = "head") -> None:
 
 
 def downgrade(database: Database, revision: str) -> None:
-    """Run the migrations back to `revision` (`base`: no tables, all results lost)."""
-    _run(database, lambda config: command.downgrade(config, revision))
+    """Run the migrations back to `revision` (`base`: no tables, all results lost).
+
+    Raises ConfigurationError where the tables there could not hold the results.
+    """
+    try:
+        _run(database, lambda config: command.downgrade(config, revision))
+    except CommandError as error:
+        raise ConfigurationError(f"database {database.name}: {error}") from None
 
 
 def check(database: Database) -> None:

@@ -58,7 +58,8 @@ def check_cover(result: ShardResult) -> None:
             f"the result of shard {shard.index} must have one outcome or failure for each of the "
             f"rows {shard.start} to {shard.stop - 1}: {', '.join(wrong_rows)}"
         )
-    refuse_twice("item id", [one.item_id for one in (*result.outcomes, *result.failures)])
+    names = [one.item_id for one in result.outcomes]
+    refuse_twice("item id", names + [one.item_id for one in result.failures])
 
 
 def refuse_twice(what: str, keys: Sequence[Hashable]) -> None:

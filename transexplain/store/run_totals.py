@@ -2,33 +2,31 @@
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from math import inf
+from math import fsum, inf
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    Select,
-    Table,
-    case,
-    func,
-    literal,
-    select,
-    type_coerce,
-)
+import numpy as np
+from sqlalchemy import LargeBinary, func, select, type_coerce
 
-from transexplain.errors import DamagedRowError
+from transexplain.store import parts, row_totals
 from transexplain.store.columns import read_json
 from transexplain.store.database import Database
+from transexplain.store.part_columns import decoded, encoded
+from transexplain.store.part_reading import Key, Part
+from transexplain.store.part_summary import LedgerSums, relative_gaps
+from transexplain.store.readers import iter_pairs
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
-from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
+from transexplain.store.schema import item, shard_aggregate
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
 _BEGINNING = 1024  #: bytes, packed: the version comes first
+_PAGE = 500  #: items
+ALL = row_totals.ALL  #: stands for every item; no group is called so
 _VERSION = re.compile(rb'\{"version":(\d+)')
 
 
@@ -87,30 +85,14 @@ def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
 
     Raises ConfigurationError for an unknown run.
     """
-    right = func.sum(case((item.c.label == item.c.predicted, 1), else_=0))
-    query = select(right, func.count()).where(
-        item.c.run_id == run_id, item.c.label.is_not(None), item.c.error_kind.is_(None)
-    )
-    with db.read() as connection:
-        require(connection, run_id)
-        correct, labelled = connection.execute(query).one()
-    return (int(correct), labelled) if labelled else None
+    found = list(by_positions(db, run_id))
+    labelled = sum(known for _, _, known, _, _ in found)
+    return (sum(right for _, _, _, right, _ in found), labelled) if labelled else None
 
 
-def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]:
-    """Of explained items by their label in the dataset: (label, class or None, items).
-
-    The most frequent first. Raises ConfigurationError for an unknown run.
-    """
-    query = (
-        select(item.c.raw_label, item.c.label, func.count())
-        .where(item.c.run_id == run_id, item.c.error_kind.is_(None), item.c.raw_label.is_not(None))
-        .group_by(item.c.raw_label, item.c.label)
-        .order_by(func.count().desc(), item.c.raw_label)
-    )
-    with db.read() as connection:
-        require(connection, run_id)
-        return [(raw, name, count) for raw, name, count in connection.execute(query)]
+def truncated(db: Database, run_id: str) -> int:
+    """Items that were longer than the model reads; raises ConfigurationError for an unknown run."""
+    return sum(cut for *_, cut in by_positions(db, run_id))
 
 
 def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int, int]]:
@@ -118,30 +100,34 @@ def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int
 
     Shortest first, a row for each length. Raises ConfigurationError for an unknown run.
     """
-    query = (
-        select(
-            item.c.positions,
-            func.count(),
-            func.count(item.c.label),
-            func.sum(case((item.c.label == item.c.predicted, 1), else_=0)),
-            func.sum(case((item.c.truncated, 1), else_=0)),
-        )
-        .where(item.c.run_id == run_id, item.c.error_kind.is_(None), item.c.positions.is_not(None))
-        .group_by(item.c.positions)
-        .order_by(item.c.positions)
-    )
     with db.read() as connection:
         require(connection, run_id)
-        rows = connection.execute(query).all()
-    return ((length, many, known, int(right), int(cut)) for length, many, known, right, cut in rows)
+        rows = row_totals.lengths(connection, run_id)
+    found: dict[int, list[int]] = {}
+    inside = (row for one in parts.summaries(db, run_id) for row in one.summary.lengths)
+    for length, *counts in (*rows, *inside):
+        found[length] = list(map(add, found.get(length, [0] * 4), counts))
+    for length in sorted(found):
+        many, known, right, cut = found[length]
+        yield length, many, known, right, cut
 
 
-def truncated(db: Database, run_id: str) -> int:
-    """Items that were longer than the model reads; raises ConfigurationError for an unknown run."""
-    query = select(func.count()).where(item.c.run_id == run_id, item.c.truncated)
+def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]:
+    """Of explained items by their label in the dataset: (label, class or None, items).
+
+    The most frequent first. Raises ConfigurationError for an unknown run.
+    """
     with db.read() as connection:
         require(connection, run_id)
-        return int(connection.execute(query).scalar_one())
+        rows = row_totals.raw_labels(connection, run_id)
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for raw, name, many in rows:
+        counts[raw, name] += many
+    for one in parts.summaries(db, run_id):
+        for packed, known, many in one.summary.raw_labels:
+            counts[decoded(packed) or "", decoded(known)] += many
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0][0]))
+    return [(raw, name, many) for (raw, name), many in ordered]
 
 
 def other_predictions(db: Database, before: str, after: str, *, same_data: bool) -> tuple[int, int]:
@@ -150,21 +136,13 @@ def other_predictions(db: Database, before: str, after: str, *, same_data: bool)
     Items are the same where their ids are and, unless both runs have the `same_data`, their
     stored texts, too. Raises ConfigurationError for an unknown run.
     """
-    old, new = item.alias("old"), item.alias("new")
-    different = func.coalesce(func.sum(case((old.c.predicted != new.c.predicted, 1), else_=0)), 0)
-    query = (
-        select(func.count(), different)
-        .select_from(new)
-        .join(old, (old.c.item_id == new.c.item_id) & (old.c.run_id == before))
-        .where(new.c.run_id == after, new.c.error_kind.is_(None), old.c.error_kind.is_(None))
-    )
-    if not same_data:
-        query = query.where(old.c.text == new.c.text)  # false where one is not stored
-    with db.read() as connection:
-        require(connection, before)
-        require(connection, after)
-        common, other = connection.execute(query).one()
-    return int(common), int(other)
+    common = other = 0
+    for page in iter_pairs(db, before, after):
+        for pair in page:
+            if same_data or (pair.text is not None and pair.text == pair.text_before):
+                common += 1
+                other += pair.before.predicted != pair.after.predicted
+    return common, other
 
 
 def conservation(
@@ -174,55 +152,45 @@ def conservation(
 
     Raises ConfigurationError for an unknown run.
     """
-    entries = [attribution.c[name] for name in LEDGER_ENTRIES]
-    query = select(
-        func.count().label("n"),
-        func.max(RELATIVE_GAP).label("worst"),
-        func.avg(RELATIVE_GAP).label("mean"),
-        func.sum(case(((inf if tolerance is None else tolerance) < RELATIVE_GAP, 1), else_=0)),
-        *(func.sum(entry) for entry in entries),
-        *(func.sum(func.abs(entry)) for entry in entries),
-    ).where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
     with db.read() as connection:
         require(connection, run_id)
-        n, worst, mean, above, *sums = connection.execute(query).one()
-        if not n:
-            return None
-        worst_item = _worst_item(connection, run_id)
-    width = len(LEDGER_ENTRIES)
+        rows = row_totals.ledgers(connection, run_id, tolerance)
+        place = row_totals.worst_ledger(connection, run_id) if rows else (0, "")
+    sums = []
+    if rows is not None:
+        count, worst_gap, gaps, _, *added = rows
+        item_id = encoded(place[1]) or b""
+        sums.append(LedgerSums(0, count, worst_gap, place[0], item_id, gaps, *added))
+    open_parts = []
+    for one in parts.summaries(db, run_id):
+        if one.summary.ledgers is not None:
+            sums.append(one.summary.ledgers)
+            if tolerance is not None and one.summary.ledgers.worst > tolerance:
+                open_parts.append(one.key)
+    if not sums:
+        return None
+    above = rows[3] if rows else 0
+    above += sum(parts.read(db, run_id, lambda part: _above(part, tolerance), open_parts))
+    worst = min(sums, key=lambda one: (-one.worst, one.row))
+    count = sum(one.count for one in sums)
     return ConservationSummary(
-        n=n,
-        max_relative_gap=worst,
-        mean_relative_gap=mean,
-        above=int(above),
-        worst_item=worst_item,
-        sums=dict(zip(LEDGER_ENTRIES, sums[:width], strict=True)),
-        absolute=dict(zip(LEDGER_ENTRIES, sums[width:], strict=True)),
+        n=count,
+        max_relative_gap=worst.worst,
+        mean_relative_gap=fsum(one.gaps for one in sums) / count,
+        above=above,
+        worst_item=decoded(worst.item) or "",
+        sums=_added([one.sums for one in sums]),
+        absolute=_added([one.absolute for one in sums]),
     )
 
 
-#: as `Ledger.relative_gap`
-RELATIVE_GAP = case(
-    (attribution.c.magnitude == 0, func.abs(attribution.c.gap)),
-    else_=func.abs(attribution.c.gap) / func.nullif(attribution.c.magnitude, 0),
-)
+def _added(rows: Sequence[Sequence[float]]) -> dict[str, float]:
+    return dict(zip(LEDGER_ENTRIES, map(fsum, zip(*rows, strict=True)), strict=True))
 
 
-def _worst_item(connection: Connection, run_id: str) -> str:
-    query = (
-        select(item.c.item_id)
-        .join(attribution)
-        .where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
-        .order_by(RELATIVE_GAP.desc(), attribution.c.item)
-        .limit(1)
-    )
-    found = connection.execute(query).scalar_one_or_none()
-    if found is None:
-        raise DamagedRowError(
-            f"run {run_id}: its attributions belong to no item; rows of the table item were "
-            "deleted by hand. Run the audit again"
-        )
-    return str(found)
+def _above(part: Part, tolerance: float | None) -> int:
+    gaps = relative_gaps(part.explained.ledger_entries())[part.explained.ledgered]
+    return int((gaps > (inf if tolerance is None else tolerance)).sum())
 
 
 def aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
@@ -237,10 +205,6 @@ def aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
     return payload
 
 
-_PAGE = 500  # items
-ALL = ""  #: stands for every item; no group is called so
-
-
 class MeanOfItems(NamedTuple):
     """A mean, and how many different items it is of."""
 
@@ -253,17 +217,23 @@ def mean_gaps(db: Database, run_id: str) -> dict[str, MeanOfItems]:
 
     An item that mentions a group twice counts once. Raises ConfigurationError for an unknown run.
     """
-    wanted = (func.count(attribution.c.item.distinct()), func.avg(RELATIVE_GAP))
     with db.read() as connection:
         require(connection, run_id)
-        return {
-            group: MeanOfItems(count, mean)
-            for query in _queries(attribution, run_id, wanted, ())
-            for group, count, mean in connection.execute(
-                query.where(attribution.c.total.is_not(None))
-            )
-            if count
-        }
+        found = row_totals.gap_sums(connection, run_id)
+    for one in parts.summaries(db, run_id):
+        ledgers, groups = one.summary.ledgers, one.summary.groups
+        if ledgers is not None:
+            found.append((ALL, ledgers.items, ledgers.count, ledgers.gaps))
+        found += [(g.name, g.with_ledger, g.ledgers, g.gaps) for g in groups]
+    sums: dict[str, list[list[float]]] = {}
+    for group, *row in found:
+        sums.setdefault(group, []).append(row)
+    added = {group: [fsum(one) for one in zip(*rows, strict=True)] for group, rows in sums.items()}
+    return {
+        group: MeanOfItems(int(items), gaps / count)
+        for group, (items, count, gaps) in added.items()
+        if items
+    }
 
 
 def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, str], MeanOfItems]:
@@ -271,16 +241,26 @@ def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, 
 
     Scores that could not be computed do not count. Raises ConfigurationError for an unknown run.
     """
-    wanted, by = (func.count(), func.avg(score.c.value)), (score.c.target, score.c.metric)
     with db.read() as connection:
         require(connection, run_id)
-        return {
-            (group, target, metric): MeanOfItems(count, mean)
-            for query in _queries(score, run_id, wanted, by)
-            for group, count, mean, target, metric in connection.execute(
-                query.where(score.c.method == method, score.c.value.is_not(None))
-            )
-        }
+        rows = row_totals.score_sums(connection, run_id, method)
+    found: dict[tuple[str, str, str], list[float]] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for *key, count, summed in rows:
+        found.setdefault((key[0], key[1], key[2]), []).append(summed)
+        counts[key[0], key[1], key[2]] += count
+    for held in parts.summaries(db, run_id):
+        if not held.summary.scores:
+            continue
+        inside = {g.name: set(g.places(held.items).tolist()) for g in held.summary.groups}
+        for scores in parts.read(db, run_id, lambda part: list(part.scores()), [held.key]):
+            for place, one in scores:
+                if one.method != method or one.value is None:
+                    continue
+                for group in (ALL, *(name for name, some in inside.items() if place in some)):
+                    found.setdefault((group, one.target, one.metric), []).append(one.value)
+                    counts[group, one.target, one.metric] += 1
+    return {key: MeanOfItems(counts[key], fsum(some) / counts[key]) for key, some in found.items()}
 
 
 def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> list[str]:
@@ -289,43 +269,48 @@ def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> lis
     Of more than `most` those that lie as far apart as they can. Raises ConfigurationError for an
     unknown run.
     """
-    places = (
-        select(mention.c.item)
-        .where(mention.c.run_id == run_id, mention.c.group.in_(groups))
-        .distinct()
-        .order_by(mention.c.item)
-    )
     with db.read() as connection:
         require(connection, run_id)
-        found = list(connection.scalars(places))
-        step = max(len(found) / most, 1.0)
-        kept = [found[int(place * step)] for place in range(min(len(found), most))]
-        ids: list[str] = []
-        for start in range(0, len(kept), _PAGE):
-            page = kept[start : start + _PAGE]
-            query = select(item.c.item_id).where(item.c.run_id == run_id, item.c.index.in_(page))
-            ids += connection.scalars(query.order_by(item.c.index))
-        return ids
+        old = row_totals.mentioning(connection, run_id, groups)
+    stretches: list[tuple[int, Key | None, list[int]]] = [(row, None, [row]) for row in old]
+    for one in parts.summaries(db, run_id):
+        named = [group for group in one.summary.groups if group.name in groups]
+        if named:
+            places = np.unique(np.concatenate([group.places(one.items) for group in named]))
+            stretches.append((one.first, one.key, places.tolist()))
+    return _ids_of(db, run_id, _spread(sorted(stretches, key=itemgetter(0)), most))
 
 
-def _queries(
-    table: Table,
-    run_id: str,
-    wanted: tuple[ColumnElement[Any], ...],
-    by: tuple[ColumnElement[Any], ...],
-) -> tuple[Select[Any], Select[Any]]:
-    """Rows (group, *wanted, *by) of a table: over all items, and of those that mention a group."""
-    every = select(literal(ALL), *wanted, *by).where(table.c.run_id == run_id)
-    mentions = (
-        select(mention.c.item, mention.c.group)
-        .where(mention.c.run_id == run_id)
-        .distinct()
-        .subquery()
-    )
-    some = (
-        select(mentions.c.group, *wanted, *by)
-        .select_from(table.join(mentions, mentions.c.item == table.c.item))
-        .where(table.c.run_id == run_id)
-        .group_by(mentions.c.group, *by)
-    )
-    return (every.group_by(*by) if by else every), some
+def _spread(
+    stretches: Sequence[tuple[int, Key | None, list[int]]], most: int
+) -> dict[Key | None, list[int]]:
+    """Of all places in the stretches at most `most`, as far apart as they can lie, by key."""
+    total = sum(len(places) for *_, places in stretches)
+    step = max(total / most, 1.0)
+    wanted = [int(place * step) for place in range(min(total, most))]
+    found: dict[Key | None, list[int]] = {}
+    before = taken = 0
+    for _, key, places in stretches:
+        while taken < len(wanted) and wanted[taken] < before + len(places):
+            found.setdefault(key, []).append(places[wanted[taken] - before])
+            taken += 1
+        before += len(places)
+    return found
+
+
+def _ids_of(db: Database, run_id: str, chosen: Mapping[Key | None, list[int]]) -> list[str]:
+    """Ids, in the order of the data, of rows (key None) and of places in parts."""
+    rows = chosen.get(None, [])
+    found: list[tuple[int, str]] = []
+    with db.read() as connection:
+        for start in range(0, len(rows), _PAGE):
+            page = item.c.index.in_(rows[start : start + _PAGE])
+            query = select(item.c.index, item.c.item_id).where(item.c.run_id == run_id, page)
+            found += [(row._mapping["index"], row.item_id) for row in connection.execute(query)]
+
+    def named(part: Part) -> list[tuple[int, str]]:
+        return [(int(part.rows[place]), part.ids[place]) for place in chosen[part.key]]
+
+    for some in parts.read(db, run_id, named, [key for key in chosen if key is not None]):
+        found += some
+    return [name for _, name in sorted(found)]

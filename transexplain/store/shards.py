@@ -13,6 +13,7 @@ from sqlalchemy import (
     update,
 )
 
+from transexplain.store import parts
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
@@ -42,10 +43,16 @@ _GIVEN_UP = shard.c.state.in_(("dead", "cancelled"))
 def redrive(db: Database, run_id: str) -> int:
     """Queue the dead and the cancelled shards again, attempts forgotten; returns how many.
 
-    The run is reopened. A cancelled run stays cancelled: 0. Raises ConfigurationError for an
-    unknown run.
+    So are those of which a part is damaged. The run is reopened. A cancelled run stays cancelled:
+    0. Raises ConfigurationError for an unknown run.
     """
-    return _again(db, run_id, _GIVEN_UP)
+    return _again(db, run_id, or_(_GIVEN_UP, _damaged(db, run_id)))
+
+
+def _damaged(db: Database, run_id: str) -> ColumnElement[bool]:
+    """Saved shards with a damaged part."""
+    found = sorted({one.shard for one in parts.damaged(db, run_id)})
+    return (shard.c.state == "done") & shard.c.index.in_(found)
 
 
 def retry_failed(db: Database, run_id: str) -> int:
@@ -57,7 +64,7 @@ def retry_failed(db: Database, run_id: str) -> int:
         item.c.run_id == run_id, item.c.error_kind.in_(PASSING_KINDS)
     )
     failed = (shard.c.state == "done") & shard.c.index.in_(holding)
-    return _again(db, run_id, or_(_GIVEN_UP, failed))
+    return _again(db, run_id, or_(_GIVEN_UP, failed, _damaged(db, run_id)))
 
 
 def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:

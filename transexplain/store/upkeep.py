@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Connection, Select, delete, func, select, text, union, update
+from sqlalchemy import Column, Connection, Select, Table, delete, func, select, text, union, update
 
 from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError, DatabaseError
@@ -16,9 +16,10 @@ from transexplain.store import partitions
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.partitions import Month
-from transexplain.store.schema import item, run, schedule, schedule_fire, shard
+from transexplain.store.schema import item, result_part, run, schedule, schedule_fire, shard
 
 _ROWS = 5_000  # items of one transaction: SQLite has one writer, and workers wait for it
+_SHARDS = 20  # whose parts one transaction deletes
 _IDS = 500  # of one statement: databases limit its parameters
 
 
@@ -183,20 +184,25 @@ def _delete(db: Database, old: OldRun) -> bool:
         )
         if taken.rowcount == 0:
             return False
-        last = select(func.max(shard.c.stop)).where(shard.c.run_id == old.id)
-        stop = connection.execute(last).scalar_one() or 0
+        last = select(func.max(shard.c.stop), func.max(shard.c.index) + 1).where(
+            shard.c.run_id == old.id
+        )
+        stop, shards = connection.execute(last).one()
     # by their key: following the shards' keys would search all of the run's items for each
-    for start in range(0, stop, _ROWS):
-        with db.begin() as connection:
-            plan_for_any_run(connection)
-            connection.execute(
-                delete(item).where(
-                    item.c.run_id == old.id, item.c.index >= start, item.c.index < start + _ROWS
-                )
-            )
+    _delete_by(db, old.id, item, item.c.index, range(0, stop or 0, _ROWS))
+    _delete_by(db, old.id, result_part, result_part.c.shard, range(0, shards or 0, _SHARDS))
     with db.begin() as connection:
         plan_for_any_run(connection)
         return connection.execute(delete(run).where(run.c.id == old.id)).rowcount == 1
+
+
+def _delete_by(db: Database, run_id: str, table: Table, column: Column[int], starts: range) -> None:
+    """Delete a run's rows of a table, a step of `starts` at a time."""
+    for start in starts:
+        with db.begin() as connection:
+            plan_for_any_run(connection)
+            inside = (column >= start) & (column < start + starts.step)
+            connection.execute(delete(table).where(table.c.run_id == run_id, inside))
 
 
 _TABLES = tuple(schedule.metadata.tables)  # those of `schema`, too

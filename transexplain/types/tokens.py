@@ -106,9 +106,7 @@ class Tokens(Sequence[Token]):
                 pieces[place] = text[starts[place] : ends[place]]
         for place, piece in odd.items():
             pieces[place] = piece
-        return cls(
-            starts=starts, ends=ends, words=words, special=special, pieces=pieces, text=held
-        )
+        return cls(starts=starts, ends=ends, words=words, special=special, pieces=pieces, text=held)
 
     def unlike(self, text: str | None) -> dict[int, str]:
         """Position -> how it is spelled, where that is not what `text` has there.

@@ -1,0 +1,225 @@
+"""Finds and reads the parts of a run; a damaged one is named, with what mends it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Row, func, literal, or_, select, tuple_
+
+from transexplain.errors import DamagedRowError, DatabaseError
+from transexplain.store import part_columns as col
+from transexplain.store.database import Database
+from transexplain.store.part_reading import Key, Part
+from transexplain.store.part_summary import PartSummary, summary_of
+from transexplain.store.part_writing import FORMAT
+from transexplain.store.schema import result_part
+
+_PAYLOADS = 4  #: that are fetched together, of at most some megabytes each
+_SMALL = 512  #: rows that are fetched together without their payload
+_FEW = 8  #: ids that the database looks for itself
+_Value = TypeVar("_Value")
+
+_SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
+#: what reading a damaged payload may raise; pyarrow's errors are among them
+_DAMAGE = (ValueError, TypeError, LookupError, OverflowError, NotImplementedError, OSError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DamagedPart:
+    """A part whose bytes are not those that were written."""
+
+    shard: int
+    part: int
+    first: int  #: row of its first item
+    last: int
+    items: int
+
+    def __str__(self) -> str:
+        return f"part {self.part} of shard {self.shard} (rows {self.first} to {self.last})"
+
+
+class Summarised(NamedTuple):
+    """A part without its payload."""
+
+    key: Key
+    first: int  #: row of its first item
+    items: int
+    summary: PartSummary
+
+
+@contextmanager
+def sparing() -> Iterator[None]:
+    """Pass over damaged parts in here, and only lose their items; `damaged` says which."""
+    before = _SPARING.set(True)
+    try:
+        yield
+    finally:
+        _SPARING.reset(before)
+
+
+def damaged(db: Database, run_id: str, shard: int | None = None) -> list[DamagedPart]:
+    """The damaged parts of a run, or of one of its shards; every byte of them is read."""
+    which = None if shard is None else result_part.c.shard == shard
+    columns = [result_part.c[name] for name in ("first", "last", "items")]
+    sealed = [result_part.c[name] for name in ("ids", "summary", "payload")]
+    return [
+        DamagedPart(shard=row.shard, part=row.part, first=row.first, last=row.last, items=row.items)
+        for row in _stored(db, run_id, (*columns, *sealed), _PAYLOADS, which)
+        if not all(map(_whole, (row.ids, row.summary, row.payload)))
+    ]
+
+
+def _whole(sealed: bytes) -> bool:
+    try:
+        col.unsealed(sealed)
+    except ValueError:
+        return False
+    return True
+
+
+def explained(db: Database, run_id: str) -> dict[int, int]:
+    """Shard -> how many explained items its parts hold."""
+    query = (
+        select(result_part.c.shard, func.sum(result_part.c["items"]))
+        .where(result_part.c.run_id == run_id)
+        .group_by(result_part.c.shard)
+    )
+    with db.read() as connection:
+        return {index: int(count) for index, count in connection.execute(query)}
+
+
+def summaries(db: Database, run_id: str) -> Iterator[Summarised]:
+    """What is said of each part, in the order of the data.
+
+    Raises DamagedRowError for a damaged one.
+    """
+    columns = [result_part.c[name] for name in ("first", "last", "items", "summary")]
+    for row in _stored(db, run_id, columns, _SMALL):
+        found: list[PartSummary] = []
+        with _reading(run_id, row):
+            found.append(summary_of(row.summary))
+        for one in found:
+            yield Summarised((row.shard, row.part), row.first, row._mapping["items"], one)
+
+
+def read(
+    db: Database,
+    run_id: str,
+    work: Callable[[Part], _Value],
+    keys: Iterable[Key] | None = None,
+    *,
+    rows: range | None = None,
+) -> Iterator[_Value]:
+    """What `work` gives of each part, or of those with these `keys`, in the order of the data.
+
+    Of `rows` of the dataset only the parts that may hold some. Raises DamagedRowError for a
+    damaged one, DatabaseError for one in a layout that this version does not know.
+    """
+    which = None
+    if rows is not None:
+        which = (result_part.c.first < rows.stop) & (result_part.c.last >= rows.start)
+    if keys is None:
+        yield from _worked(db, run_id, work, which)
+        return
+    wanted = sorted(keys)
+    for start in range(0, len(wanted), _PAYLOADS):
+        some = tuple_(result_part.c.shard, result_part.c.part).in_(
+            wanted[start : start + _PAYLOADS]
+        )
+        yield from _worked(db, run_id, work, some)
+
+
+def _worked(
+    db: Database,
+    run_id: str,
+    work: Callable[[Part], _Value],
+    which: ColumnElement[bool] | None,
+) -> Iterator[_Value]:
+    columns = [result_part.c[name] for name in ("first", "last", "format", "payload")]
+    for row in _stored(db, run_id, columns, _PAYLOADS, which):
+        if row.format != FORMAT:
+            raise DatabaseError(
+                f"run {run_id}: {_named(row)} is in the layout {row.format!r}, which this version "
+                "does not know: a newer TransExplain wrote it; install that version"
+            )
+        found: list[_Value] = []
+        with _reading(run_id, row):
+            found.append(work(Part((row.shard, row.part), row.payload)))
+        yield from found
+
+
+def hashes(
+    db: Database, run_id: str, which: ColumnElement[bool] | None = None
+) -> Iterator[tuple[Key, NDArray[np.uint32]]]:
+    """Shard and part -> `part_columns.hashes_of` of its items, part after part."""
+    columns = [result_part.c[name] for name in ("first", "last", "ids")]
+    for row in _stored(db, run_id, columns, _SMALL, which):
+        found: list[NDArray[np.uint32]] = []
+        with _reading(run_id, row):
+            found.append(np.frombuffer(col.unsealed(row.ids), dtype="<u4"))
+        for one in found:
+            yield (row.shard, row.part), one
+
+
+def holding(db: Database, run_id: str, item_ids: Sequence[str]) -> list[Key]:
+    """The parts that may hold one of these items; few of them do not."""
+    wanted = np.unique(col.hashes_of(item_ids))
+    if not len(wanted):
+        return []
+    which = _holds(db, wanted) if len(wanted) <= _FEW else None
+    found = hashes(db, run_id, which)
+    return [key for key, some in found if np.isin(some, wanted).any()]
+
+
+def _holds(db: Database, wanted: Any) -> ColumnElement[bool]:
+    """Whether the bytes of any of these numbers are among the ids, wherever they begin."""
+    ids = result_part.c["ids"]
+    numbers = [literal(one.tobytes()) for one in wanted]
+    if db.engine.name == "postgresql":
+        return or_(*(func.pg_catalog.position(ids, one) > 0 for one in numbers))
+    return or_(*(func.instr(ids, one) > 0 for one in numbers))
+
+
+def _stored(
+    db: Database,
+    run_id: str,
+    columns: Sequence[ColumnElement[Any]],
+    together: int,
+    which: ColumnElement[bool] | None = None,
+) -> Iterator[Row[Any]]:
+    """Rows with these columns by shard and part; no connection is held between two pages."""
+    key = (result_part.c.shard, result_part.c.part)
+    query = select(*key, *columns).where(result_part.c.run_id == run_id)
+    if which is not None:
+        query = query.where(which)
+    page = query.order_by(*key).limit(together)
+    after = page
+    while True:
+        with db.read() as connection:
+            rows = connection.execute(after).all()
+        yield from rows
+        if len(rows) < together:
+            return
+        after = page.where(tuple_(*key) > (rows[-1].shard, rows[-1].part))
+
+
+def _named(row: Row[Any]) -> str:
+    return f"part {row.part} of shard {row.shard} (rows {row.first} to {row.last})"
+
+
+@contextmanager
+def _reading(run_id: str, row: Row[Any]) -> Iterator[None]:
+    """Errors about a part's bytes name the part, or pass it over; see `sparing`."""
+    try:
+        yield
+    except _DAMAGE as error:
+        if _SPARING.get():
+            return
+        raise DamagedRowError(
+            f"run {run_id}: {_named(row)} cannot be read: {error}; "
+            f"`transexplain resume {run_id}` computes that shard again"
+        ) from None
