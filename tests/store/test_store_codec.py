@@ -1,14 +1,17 @@
 """Relevance and features survive their encoding."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from old_rows import encode, pack
 
 from transexplain.errors import ItemError
 from transexplain.store import codec
-from transexplain.store.codec import decode, encode
+from transexplain.store.codec import decode, decode_all, encode_all
 from transexplain.types.items import PatchGrid
 from transexplain.types.tokens import Token
 
@@ -75,19 +78,19 @@ TOKENS = st.builds(
 
 @given(st.lists(TOKENS, max_size=30).map(tuple))
 def test_tokens_come_back(tokens: tuple[Token, ...]) -> None:
-    assert codec.unpack(codec.pack(tokens)) == tokens
+    assert codec.unpack(pack(tokens)) == tokens
     assert codec.count(tokens) == len(tokens)
 
 
 def test_a_grid_comes_back() -> None:
     grid = PatchGrid(rows=3, cols=5, height=48, width=80, prefix=2)
-    assert codec.unpack(codec.pack(grid)) == grid
+    assert codec.unpack(pack(grid)) == grid
     assert codec.count(grid) == 15
 
 
 def test_tokens_with_surrogates_and_nul_come_back() -> None:
     odd = (Token(text="\ud800\x00\n", start=2, end=5, word=0),)
-    assert codec.unpack(codec.pack(odd)) == odd
+    assert codec.unpack(pack(odd)) == odd
 
 
 def test_tokens_take_a_few_bytes_each() -> None:
@@ -112,4 +115,30 @@ def test_tokens_take_a_few_bytes_each() -> None:
         Token(text=word, start=start, end=start + len(word), word=number)
         for number, (word, start) in enumerate(zip(words, starts, strict=True))
     )
-    assert len(codec.pack(tokens)) < 8 * len(tokens)
+    assert len(pack(tokens)) < 8 * len(tokens)
+
+
+@pytest.mark.parametrize("payload", ["float16", "float32"])
+@given(
+    st.lists(hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=8), elements=FLOATS)),
+    st.integers(0, 3),
+)
+def test_many_together_are_what_each_is_alone(
+    payload: Any, relevance: list[np.ndarray], empty: int
+) -> None:
+    relevance = [*relevance, *[np.zeros(0, dtype=np.float32)] * empty]
+    counts = np.array([one.size for one in relevance], dtype=np.int64)
+    together = encode_all(relevance, payload, [""] * len(relevance))
+    alone = [encode(one, payload) for one in relevance]
+    assert together.values.tobytes() == b"".join(one.blob for one in alone)
+    assert together.scales.tolist() == [one.scale for one in alone]
+    flat = decode_all(together.values, together.scales, counts)
+    each = [decode(one) for one in alone]
+    assert flat.tobytes() == b"".join(one.tobytes() for one in each)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_the_item_is_named_whose_relevance_is_refused(bad: float) -> None:
+    with pytest.raises(ItemError, match="item 'b': relevance is NaN, infinite or beyond") as caught:
+        encode_all([np.ones(2), np.array([0.5, bad])], "float16", ["a", "b"])
+    assert caught.value.kind == "not-finite"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from old_rows import save_as_rows
 from sqlalchemy.dialects import sqlite
 from store_samples import make_plan, make_result, make_shards
 
@@ -82,7 +83,7 @@ def test_relevance_of_another_length_than_the_positions(db: Database) -> None:
     run_id = runs.create(db, make_plan(4), make_shards(4))
     held = claim(db, run_id, "w", 60.0)
     assert held is not None
-    results.save(db, held, make_result(held.shard))
+    save_as_rows(db, held, make_result(held.shard))
     with db.begin() as connection:
         connection.execute(attribution.update().values(relevance=b"\x00" * 4, dtype="float32"))
     with pytest.raises(DatabaseError, match=r"relevance that cannot be read: 1 values for \d+"):
@@ -95,7 +96,7 @@ def test_attributions_of_no_item(tmp_path: Path) -> None:
         run_id = runs.create(db, make_plan(rows=4), make_shards(4))
         held = claim(db, run_id, "w", 60.0)
         assert held is not None
-        results.save(db, held, make_result(held.shard))
+        save_as_rows(db, held, make_result(held.shard))
         with closing(sqlite3.connect(path)) as by_hand:  # which knows no foreign keys
             by_hand.execute("DELETE FROM item")
             by_hand.commit()

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from old_rows import save_mixed
 from sqlalchemy import Connection, Table, text
 from store_samples import make_plan, make_result, make_shards
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.postgres
 
 def work(db: Database, run_id: str) -> None:
     while (claim := shards.claim(db, run_id, "w", 60)) is not None:
-        results.save(db, claim, make_result(claim.shard))
+        save_mixed(db, claim, make_result(claim.shard))
     runs.finalise(db, run_id)
 
 
@@ -86,7 +87,7 @@ def test_months_are_made_ahead_and_once(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     assert run_id.startswith(now.name)
     work(db, run_id)
-    for table in ("item", "attribution", "mention", "shard_aggregate"):
+    for table in ("item", "attribution", "mention", "result_part", "shard_aggregate"):
         assert where(db, table, run_id).keys() == {f"{table}_{now.name}"}
     revisions.check(db)
 
@@ -111,7 +112,7 @@ def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(
     }
     for run_id, home in homes.items():
         run_of(db, run_id)
-        for table in ("item", "attribution", "mention", "shard_aggregate"):
+        for table in ("item", "attribution", "mention", "result_part", "shard_aggregate"):
             assert where(db, table, run_id).keys() == {f"{table}_{home}"}
 
 
@@ -126,10 +127,11 @@ def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) ->
     assert [month.name for month in made][1:] == ["203101", "203102"]
     for one in (late, neighbour):
         assert content(db, one) == before[one]
-        assert where(db, "attribution", one) == {"attribution_203101": 24}
+        assert where(db, "attribution", one) == {"attribution_203101": 8}
+        assert where(db, "result_part", one) == {"result_part_203101": 2}
     assert claim is not None
     results.save(db, claim, make_result(claim.shard))
-    assert where(db, "item", other) == {"item_203102": 4}
+    assert where(db, "result_part", other) == {"result_part_203102": 1}
     revisions.check(db)
 
 
@@ -141,6 +143,7 @@ def test_keys_hold_in_new_months(db: Database) -> None:
         "UPDATE attribution SET item = 1000000 + item",
         "UPDATE item SET shard = 77",
         "UPDATE mention SET item = 1000000 + item",
+        "UPDATE result_part SET shard = 77",
     ):
         with pytest.raises(Exception, match="foreign key"), db.begin() as connection:
             connection.execute(text(orphaned))
@@ -169,7 +172,7 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
             one.result()
     for year, run_id in enumerate(ids):
         assert len(list(results.iter_attributions(db, run_id))) == 24
-        assert where(db, "item", run_id) == {f"item_203{year}01": 12}
+        assert where(db, "result_part", run_id) == {f"result_part_203{year}01": 3}
 
 
 def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
@@ -217,7 +220,8 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
         with Database(postgres_url.replace("postgres@", f"{name}@")) as other:
             run_id = runs.create(other, make_plan(), make_shards())
             work(other, run_id)
-            assert where(other, "attribution", run_id) == {f"attribution_{month}": 24}
+            assert where(other, "attribution", run_id) == {f"attribution_{month}": 8}
+            assert where(other, "result_part", run_id) == {f"result_part_{month}": 2}
             assert partitions.maintain(other, ahead=0) == []
             with pytest.raises(ConfigurationError, match="belong to the role 'postgres'"):
                 partitions.maintain(other, ahead=1)
@@ -228,12 +232,12 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
 
 
 @pytest.mark.exhaustive
-def test_checks_of_keys_read_one_item_each_whatever_the_statistics_say(db: Database) -> None:
-    """Planned for an id that no statistics know, they would read all items of the run."""
-    pieces = make_shards(2000, 1000)
+def test_checks_of_keys_read_one_shard_each_whatever_the_statistics_say(db: Database) -> None:
+    """Planned for an id that no statistics know, they would read all shards of the run."""
+    pieces = make_shards(800, 2)
     for day in ("20310105", "20310205", "20310106"):
         with mock.patch.object(runs, "_new_id", return_value=f"{day}-00000000"):
-            new = runs.create(db, make_plan(2000), pieces)
+            new = runs.create(db, make_plan(800), pieces)
         if day != "20310106":
             work(db, new)
             partitions.maintain(db, ahead=0)
@@ -242,21 +246,21 @@ def test_checks_of_keys_read_one_item_each_whatever_the_statistics_say(db: Datab
     db.close()  # plans are kept by connection
     fetched: list[int] = []
     write = results.write_rows
+    count = text(
+        "SELECT sum(idx_tup_fetch + seq_tup_read) FROM pg_stat_xact_user_tables "
+        "WHERE relname = 'shard'"
+    )
 
     def counting(connection: Connection, table: Table, rows: Any) -> None:
+        before = int(connection.execute(count).scalar_one())
         write(connection, table, rows)
-        count = text(
-            "SELECT sum(idx_tup_fetch + seq_tup_read) FROM pg_stat_xact_user_tables "
-            "WHERE relname ~ '^item'"
-        )
-        fetched.append(int(connection.execute(count).scalar_one()))
+        fetched.append(int(connection.execute(count).scalar_one()) - before)
 
     with mock.patch.object(results, "write_rows", counting):
-        work(db, new)
-    items, attributions, mentions, scores = fetched[-4:]
-    assert attributions - items == 2000
-    assert mentions - attributions == 1000
-    assert scores == mentions
+        claim = shards.claim(db, new, "w", 60, shard_index=300)
+        assert claim is not None
+        results.save(db, claim, make_result(claim.shard))
+    assert fetched == [0, 1], "no failed item, and one part"
 
 
 @pytest.mark.exhaustive

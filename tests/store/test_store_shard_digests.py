@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from old_rows import save_as_rows
 from sqlalchemy import text, update
 from store_samples import make_attribution, make_image, make_outcome, make_plan, make_shards
 from store_samples import make_result as sample
@@ -20,12 +21,14 @@ from transexplain.types.scores import MetricScore
 ODD = "Zoë \x00 \x10 \ud800 \U0001f600 'quoted' \\"
 
 
-def saved(db: Database, result: ShardResult, **plan: Any) -> tuple[str, RecordedShard]:
+def saved(
+    db: Database, result: ShardResult, save: Any = results.save, **plan: Any
+) -> tuple[str, RecordedShard]:
     """A run whose first shard holds `result`."""
     run_id = runs.create(db, make_plan(**plan), make_shards())
     claim = shards.claim(db, run_id, "w", 60, shard_index=0)
     assert claim is not None
-    results.save(db, claim, result)
+    save(db, claim, result)
     return run_id, recorded_shards(db, run_id)[0]
 
 
@@ -80,7 +83,7 @@ def test_a_digest_depends_on_the_results_and_not_on_the_run(db: Database) -> Non
     assert saved(db, replace(odd_result(), seconds=9.0))[1].digest == first.digest
 
 
-CHANGES = (
+CHANGES_OF_ROWS = (
     "UPDATE item SET text = 'x' WHERE \"index\" = 2",
     'UPDATE item SET truncated = NOT truncated WHERE "index" = 2',
     "UPDATE item SET label = '' WHERE \"index\" = 0",
@@ -94,18 +97,39 @@ CHANGES = (
     "UPDATE score SET value = 0 WHERE value IS NULL",
     "DELETE FROM shard_aggregate",
 )
+CHANGES = (
+    "UPDATE item SET error = 'other' WHERE \"index\" = 3",
+    'DELETE FROM item WHERE "index" = 3',
+    "UPDATE result_part SET payload = summary",
+    "UPDATE result_part SET summary = payload",
+    "UPDATE result_part SET ids = payload",
+    "UPDATE result_part SET format = 'arrow-2'",
+    "UPDATE result_part SET part = 1",
+    "UPDATE result_part SET first = 1",
+    "UPDATE result_part SET last = 1",
+    "UPDATE result_part SET items = 1",
+    "DELETE FROM result_part",
+    "DELETE FROM shard_aggregate",
+)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_of_a_row_shows(db: Database, change: str) -> None:
-    run_id, one = saved(db, odd_result())
+@pytest.mark.parametrize(
+    ("save", "change"),
+    [
+        *((results.save, change) for change in CHANGES),
+        *((save_as_rows, change) for change in CHANGES_OF_ROWS),
+    ],
+)
+def test_every_change_of_a_row_shows(db: Database, save: Any, change: str) -> None:
+    run_id, one = saved(db, odd_result(), save=save)
+    assert again(db, run_id, one) == one.digest
     with db.begin() as connection:
         assert connection.execute(text(change)).rowcount >= 1
     assert again(db, run_id, one) != one.digest
 
 
 def test_a_row_that_moved_to_another_item_shows(db: Database) -> None:
-    run_id, one = saved(db, odd_result())
+    run_id, one = saved(db, odd_result(), save=save_as_rows)
     with db.begin() as connection:
         for place, name in ((0, "x"), (1, "id-0"), (0, "id-1")):
             connection.execute(update(item).where(item.c.index == place).values(item_id=name))

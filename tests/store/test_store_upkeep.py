@@ -44,14 +44,13 @@ def finish_restored(db: Database, run_id: str) -> None:
 
 def test_vacuum_keeps_the_rows_and_gives_back_the_room(db: Database) -> None:
     run_id = half_done(db)
+    change = text("UPDATE result_part SET payload = :payload")
     with db.begin() as connection:
-        connection.execute(
-            text("UPDATE item SET text = :long WHERE run_id = :run"),
-            {"long": os.urandom(500_000).hex(), "run": run_id},
-        )
+        before = connection.execute(text("SELECT payload FROM result_part")).scalar_one()
+        connection.execute(change, {"payload": os.urandom(2_000_000)})
     full = upkeep.size(db)
     with db.begin() as connection:
-        connection.execute(text("UPDATE item SET text = 'short'"))
+        connection.execute(change, {"payload": bytes(before)})
     upkeep.vacuum(db)
     assert upkeep.size(db) < full - 1_000_000
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]

@@ -17,7 +17,7 @@ from sqlalchemy import delete, insert, update
 
 from transexplain.environment import saved_here
 from transexplain.errors import ItemError
-from transexplain.store import codec, schema
+from transexplain.store import codec, results, schema
 from transexplain.store.codec import EncodedRelevance, Features, decode
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import margin_of, places_of
@@ -85,6 +85,11 @@ def save_as_rows(db: Database, claim: Claim, result: ShardResult) -> None:
                 run_id=mine[0], shard=mine[1], payload=dict(result.aggregate)
             )
         )
+
+
+def save_mixed(db: Database, claim: Claim, result: ShardResult) -> None:
+    """A run's first shard as the version before saved it, the others as this one does."""
+    (results.save if claim.shard.index else save_as_rows)(db, claim, result)
 
 
 def stored_size(attribution: Attribution, encoded: EncodedRelevance, text: str | None) -> float:

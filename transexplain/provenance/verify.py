@@ -27,7 +27,7 @@ from transexplain.provenance.verification import (
     note,
 )
 from transexplain.randomness import keyed_number
-from transexplain.store import runs
+from transexplain.store import parts, runs
 from transexplain.store.database import Database
 from transexplain.store.recorded import (
     RecordedRun,
@@ -248,9 +248,16 @@ def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Che
         elif found != one.digest:
             faults.append(
                 f"{_named(one)} is not what was saved (sha256 {found[:12]}, saved "
-                f"{one.digest[:12]})"
+                f"{one.digest[:12]}{_damaged(db, run.id, one.index)})"
             )
     return judged(name, faults, f"every byte of {len(taken):,} of {len(done):,} shards as saved")
+
+
+def _damaged(db: Database, run_id: str, index: int) -> str:
+    """Which parts of a shard are damaged; "": none is, something else has changed."""
+    found = parts.damaged(db, run_id, index)
+    names = ", ".join(f"part {one.part}, rows {one.first} to {one.last}" for one in found)
+    return f"; damaged: {names}; `transexplain resume {run_id}` mends it" if found else ""
 
 
 def _named(one: RecordedShard) -> str:

@@ -36,7 +36,7 @@ from transexplain.reports.sections.measured_faithfulness import (
 from transexplain.reports.sections.mixed_section import mixed_of
 from transexplain.reports.sections.previous_run import compared
 from transexplain.reports.survey import choose, survey
-from transexplain.store import runs
+from transexplain.store import parts, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 
@@ -55,7 +55,8 @@ def summarise(
     """Everything a report says about a run, finished or not.
 
     Totals are merged from those of the shards and examples found by index; what an older version
-    saved is walked. Memory grows with the vocabulary and `gallery`, not the run.
+    saved is walked. Memory grows with the vocabulary and `gallery`, not the run. Items that are
+    damaged in the store are left out, and the report says so.
 
     Args:
         db: the store.
@@ -68,7 +69,7 @@ def summarise(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    with uncollected():
+    with uncollected(), parts.sparing():
         found = _measured(db, run, gallery, precisions)
     return with_sentences(found)
 

@@ -97,13 +97,14 @@ def _sorted(result: ShardResult) -> _Some:
     place = {one.item_id: number for number, one in enumerate(outcomes)}
     attributions = _listed(result.attributions, place)
     scores = _listed(result.scores, place)
+    features = _features(attributions, len(outcomes))
     refuse_twice(
         "attribution", [(a.item_id, a.method, a.target, a.rank) for a in attributions.records]
     )
     refuse_twice("score", [(s.item_id, s.method, s.target, s.metric) for s in scores.records])
     return _Some(
         outcomes=outcomes,
-        features=_features(attributions, len(outcomes)),
+        features=features,
         attributions=attributions,
         mentions=_listed(result.mentions, place),
         scores=scores,
@@ -219,7 +220,7 @@ def _summary(some: _Some, relevance: EncodedMany, places: Mapping[str, int]) -> 
         some.outcomes,
         counts=(len(counts), len(some.mentions.records), len(some.scores.records)),
         sizes=sizes,
-        margin=max((one for one in margins if one is not None), default=None),
+        margin=max((float(one) for one in margins if one is not None), default=None),
         ledgers=ledger_table(attributions.records)[there],
         ledgered=attributions.of[there],
         mentioned=mentioned,

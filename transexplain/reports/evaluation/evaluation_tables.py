@@ -30,7 +30,8 @@ from transexplain.reports.evaluation.score_statistics import (
     minus,
     wholes,
 )
-from transexplain.store import results, runs
+from transexplain.reports.sections.unreadable_items import unreadable, unreadable_statement
+from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.scores import ORACLE, RANDOM, EvaluationPlan, MetricScore, MetricSpec
@@ -204,11 +205,11 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
             f"run {run.id} measured no explanations, so there is nothing to tabulate; "
             "evaluate the model, or let its audit evaluate a sample"
         )
-    tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
-    evaluated = _evaluated(db, run, plan, gathered)
-    return EvaluationSummary(
-        headline=headline(evaluated, tables), evaluated=evaluated, tables=tables
-    )
+    with parts.sparing():
+        tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
+    evaluated, damaged = _evaluated(db, run, plan, gathered), unreadable(db, run.id)
+    lines = (*headline(evaluated, tables), *([unreadable_statement(damaged)] if damaged else []))
+    return EvaluationSummary(headline=lines, evaluated=evaluated, tables=tables)
 
 
 def tables_of(

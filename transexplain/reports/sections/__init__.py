@@ -21,6 +21,7 @@ SECTIONS = Registry(
         "impact": "transexplain.reports.sections.impact_by_category:SECTION",
         "previous": "transexplain.reports.sections.previous_run:SECTION",
         "examples": "transexplain.reports.sections.gallery_items:SECTION",
+        "unreadable": "transexplain.reports.sections.unreadable_items:SECTION",
         "failures": "transexplain.reports.sections.failed_items:SECTION",
         "about": "transexplain.reports.sections.audited_run:SECTION",
         "manifest": "transexplain.reports.sections.manifest_section:SECTION",

@@ -1,0 +1,484 @@
+"""Parts: what is read is what was written, from parts, from rows, and from both in one run."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from old_rows import save_as_rows, save_mixed
+from sqlalchemy import select, text
+from store_samples import (
+    CLASSES,
+    make_attribution,
+    make_contrast,
+    make_image,
+    make_ledger,
+    make_mention,
+    make_outcome,
+    make_plan,
+    make_result,
+    make_shards,
+    same,
+)
+
+from transexplain.errors import ConfigurationError, FencedError, ItemError
+from transexplain.store import (
+    noteworthy,
+    part_writing,
+    parts,
+    recorded,
+    results,
+    run_totals,
+    runs,
+    shards,
+)
+from transexplain.store.database import Database
+from transexplain.store.part_reading import Part
+from transexplain.store.part_writing import part_rows
+from transexplain.store.schema import result_part
+from transexplain.types.items import Attribution
+from transexplain.types.plans import Shard, ShardResult
+from transexplain.types.scores import MetricScore
+from transexplain.types.tokens import Token, Tokens
+
+ODD = "nul \x00 surrogate \udc80 \x10 end \U0001f600"
+PLACES = {name: place for place, name in enumerate(CLASSES)}
+
+
+def read_back(result: ShardResult, payload: Any = "float32") -> list[Part]:
+    """The parts of a shard, without a database."""
+    rows = part_rows("run", result, payload, PLACES)
+    return [Part((0, row["part"]), row["payload"]) for row in rows]
+
+
+def of_item(outcome: Any, *attributions: Attribution, **changes: Any) -> ShardResult:
+    """A result of one row."""
+    shard = Shard(index=0, start=int(outcome.index), stop=int(outcome.index) + 1)
+    empty = make_result(shard, failing=frozenset({int(outcome.index)}))
+    given = {"outcomes": (outcome,), "failures": (), "attributions": attributions}
+    return replace(empty, **given, **{"mentions": (), **changes})
+
+
+OUTCOME = make_outcome(0, text="w0 Ann w1 Zo\u00eb", raw_label="1")
+ODD_TOKENS = (
+    Token(text="[CLS]", start=0, end=0, special=True),
+    Token(text="w0", start=0, end=2, word=0),
+    Token(text="ann", start=3, end=6, word=1),
+    Token(text="\udc80\x00", start=6, end=6, word=None),
+    Token(text="", start=40, end=50, special=True, word=7),
+)
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no ledger": {"ledger": None},
+    "contrast": {"class_index": None, "class_name": "positive-negative", "logit": 0.1 + 0.2},
+    "notes": {"notes": ("one", ODD, "")},
+    "kinds": {
+        "ledger": replace(
+            make_ledger(),
+            biases_by_kind={"linear": 0.1, "norm": 0.2, ODD: 0.3},
+            rules_by_kind={"softmax": -0.1},
+            biases=0.6,
+            rules=-0.1,
+            total=0.1,
+        )
+    },
+    "odd ledger": {
+        "ledger": replace(make_ledger(), total=-0.0, gap=5e-324, biases=1e300, special=-0.0)
+    },
+    "minus zero": {"logit": -0.0, "relevance": np.array([0.0, -0.0, 1e-45, -1e30, 1.0])},
+    "zeros": {"relevance": np.zeros(5)},
+    "other classes": {"class_index": 99, "rank": 300, "unit": "score", "at": "words"},
+    "odd tokens": {"features": ODD_TOKENS},
+    "float64": {"relevance": np.random.default_rng(0).normal(size=5)},
+}
+
+
+@pytest.mark.parametrize("payload", ["float16", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_attribution_comes_back(kind: str, payload: Any) -> None:
+    one = make_attribution(OUTCOME, **KINDS[kind])
+    [part] = read_back(of_item(OUTCOME, one), payload)
+    [(place, found)] = part.attributions()
+    assert place == 0
+    assert part.outcomes == [OUTCOME]
+    assert isinstance(found.features, Tokens)
+    if payload == "float32":
+        assert same(found, replace(one, relevance=one.relevance.astype(np.float32)))
+        assert np.signbit(found.relevance).tolist() == np.signbit(one.relevance).tolist()
+    assert str(found.logit) == str(one.logit), "the sign of a zero, too"
+    assert repr(found.ledger) == repr(one.ledger)
+    assert found.ledger == one.ledger
+
+
+@pytest.mark.parametrize("stored", [None, "", "w0 Ann", ODD])
+def test_positions_whatever_is_stored_of_the_text(stored: str | None) -> None:
+    """Texts that are not stored, hashed words, and tokens that have their text or not."""
+    outcome = replace(OUTCOME, text=stored, source="a/b.png", meta={ODD: ODD, "b": ""})
+    own = Tokens.of(ODD_TOKENS)
+    held = Tokens(
+        starts=own.starts,
+        ends=own.ends,
+        words=own.words,
+        special=own.special,
+        pieces=own.texts,
+        text="w0 Ann w1",
+    )
+    for tokens in (ODD_TOKENS, own, held, own.spelled(["a3f1", "", "77", ODD, ""])):
+        one = make_attribution(outcome, features=tokens, text=stored)
+        [part] = read_back(of_item(outcome, one))
+        [(_, found)] = part.attributions()
+        assert found.features == tokens
+        assert list(found.features) == list(tokens)
+        assert part.outcomes == [outcome]
+
+
+def test_pictures_and_texts_of_no_positions_in_one_part() -> None:
+    picture, bare, alone = (make_outcome(row, text=None) for row in range(3))
+    image = make_image(picture)
+    nothing = make_attribution(bare, features=(), relevance=np.zeros(0), text=None)
+    shard = Shard(index=0, start=0, stop=3)
+    given = replace(
+        make_result(shard), outcomes=(alone, picture, bare), attributions=(nothing, image)
+    )
+    [part] = read_back(replace(given, mentions=()))
+    found = [one for _, one in part.attributions()]
+    assert same(found[0], image)
+    assert found[0].relevance.shape == (2, 3)
+    assert (len(found[1].features), found[1].relevance.shape) == (0, (0,))
+    assert part.outcomes == [picture, bare, alone]
+    assert [one.item_id for _, one in part.only(np.array([1])).attributions()] == ["id-1"]
+
+
+def test_several_targets_mentions_and_scores_keep_their_order() -> None:
+    shard = Shard(index=0, start=5, stop=9)
+    made = make_result(shard)
+    turned = replace(
+        made,
+        outcomes=made.outcomes[::-1],
+        attributions=made.attributions[::-1],
+        mentions=tuple(
+            replace(one, start=start, surface=surface, relevance=0.1 * start)
+            for one in made.mentions[::-1]
+            for start, surface in ((3, "Ann"), (0, "no such"), (900, ODD), (4, ""))
+        ),
+        scores=tuple(
+            MetricScore(item_id=one.item_id, method="m", target="t", metric=name, **values)
+            for one in made.outcomes[::-1]
+            for name, values in SCORES
+        ),
+    )
+    [part] = read_back(turned)
+    place = {one.item_id: number for number, one in enumerate(made.outcomes)}
+    for found, written in (
+        (part.mentions(), turned.mentions),
+        (part.scores(), turned.scores),
+    ):
+        wanted = sorted(written, key=lambda one: place[one.item_id])
+        assert list(found) == [(place[one.item_id], one) for one in wanted]
+    wanted = sorted(turned.attributions, key=lambda one: place[one.item_id])
+    assert all(map(same, (one for _, one in part.attributions()), wanted))
+    assert [one.target for _, one in part.attributions("predicted")] == ["predicted"] * 4
+
+
+SCORES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("a", {"value": -0.0, "curve": (0.1, 1e-310)}),
+    ("b", {"value": None, "reason": ODD}),
+    ("c", {"value": 0.1, "detail": {"n": [1, 2.5, None], ODD: {"x": 2**60}}}),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=12),
+            st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans()), max_size=6),
+            st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+@settings(max_examples=60)
+def test_any_items_come_back(items: list[Any]) -> None:
+    outcomes, attributions = [], []
+    for row, (words, spans, number) in enumerate(items):
+        outcome = make_outcome(row, text=words, logits=(number, 0.1))
+        tokens = tuple(
+            Token(
+                text=words[start:end] if plain else words[::-1],
+                start=start,
+                end=end,
+                special=not plain,
+                word=end if plain else None,
+            )
+            for start, end, plain in spans
+        )
+        relevance = np.linspace(-1.0, 1.0, len(tokens), dtype=np.float32)
+        outcomes.append(outcome)
+        attributions.append(
+            make_attribution(
+                outcome, features=tokens, relevance=relevance, logit=number, class_index=0
+            )
+        )
+    shard = Shard(index=0, start=0, stop=len(items))
+    made = replace(
+        make_result(shard),
+        outcomes=tuple(outcomes),
+        attributions=tuple(attributions),
+        mentions=(),
+    )
+    [part] = read_back(made)
+    assert part.outcomes == outcomes
+    assert all(map(same, (one for _, one in part.attributions()), attributions))
+
+
+def test_parts_have_a_limit_of_items_and_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = make_result(Shard(index=0, start=0, stop=2500))
+    assert [len(part) for part in read_back(many)] == [1024, 1024, 452]
+    rows = part_rows("run", many, "float16", PLACES)
+    assert [(row["part"], row["first"], row["last"]) for row in rows] == [
+        (0, 0, 1023),
+        (1, 1024, 2047),
+        (2, 2048, 2499),
+    ]
+    long = tuple(replace(one, text="x" * 1_500_000) for one in many.outcomes[:5])
+    shard = Shard(index=0, start=0, stop=5)
+    few = replace(make_result(shard), outcomes=long)
+    assert [len(part) for part in read_back(few)] == [2, 2, 1]
+    monkeypatch.setattr(part_writing, "MOST_BYTES", 10)
+    assert [len(part) for part in read_back(few)] == [1] * 5, "an item is never cut"
+
+
+def test_a_result_is_given_once() -> None:
+    made = make_result(Shard(index=0, start=0, stop=4), failing=frozenset({1}))
+    named = replace(made.failures[0], item_id="id-0")
+    for twice, what in (
+        ({"outcomes": (*made.outcomes[:2], replace(made.outcomes[2], item_id="id-0"))}, "item id"),
+        ({"failures": (named,)}, "item id 'id-0'"),
+        ({"attributions": made.attributions * 2}, "attribution"),
+    ):
+        with pytest.raises(ValueError, match=f"{what}.* is not unique in its shard"):
+            read_back(replace(made, **twice))  # type: ignore[arg-type]
+
+
+def test_numbers_that_are_none_name_their_item() -> None:
+    made = make_result(Shard(index=0, start=0, stop=4))
+    nan = float("nan")
+    score = MetricScore(item_id="id-2", method="m", target="t", metric="a", value=nan)
+    curve = replace(score, value=1.0, curve=(0.0, nan))
+    first, second, third, last = made.outcomes
+    broken: tuple[dict[str, Any], ...] = (
+        {"outcomes": (first, second, replace(third, logits=(nan,)), last)},
+        {"mentions": (replace(made.mentions[2], relevance=nan),)},
+        {"scores": (score,)},
+        {"scores": (curve,)},
+    )
+    for change in broken:
+        with pytest.raises(ItemError, match="item 'id-2'"):
+            read_back(replace(made, **change))
+
+
+def save_all(db: Database, save: Callable[..., None], results_: list[ShardResult]) -> str:
+    run_id = runs.create(db, make_plan(payload="float16"), [one.shard for one in results_])
+    for one in results_:
+        claim = shards.claim(db, run_id, "w", 60, one.shard.index)
+        assert claim is not None
+        save(db, claim, one)
+    runs.finalise(db, run_id)
+    return run_id
+
+
+def varied(shard: Shard) -> ShardResult:
+    """A shard with failures, scores, groups, ledgers, wrong answers and several targets."""
+    made = make_result(shard, failing=frozenset({shard.start + 1}))
+    outcomes = tuple(
+        replace(
+            one,
+            label=(None, "positive", "negative", "sideways")[one.index % 4],
+            raw_label=(None, "1", "x")[one.index % 3],
+            positions=5 + one.index % 3,
+        )
+        for one in made.outcomes
+    )
+    mentions = [
+        make_mention(one, group=group)
+        for one in outcomes
+        for group in ("names", "names", "places")[: 1 + one.index % 3]
+    ]
+    scores = [
+        MetricScore(
+            item_id=one.item_id,
+            method="lrp",
+            target="predicted",
+            metric=("a", "b")[one.index % 2],
+            value=None if one.index % 5 == 0 else 0.25 * one.index,
+        )
+        for one in outcomes
+    ]
+    return replace(made, outcomes=outcomes, mentions=tuple(mentions), scores=tuple(scores))
+
+
+def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
+    """What every public reader gives of a run."""
+    ids = ["id-9", "id-2", "id-3", "nobody", "id-1"]
+    attributions = list(results.iter_attributions(db, run_id))
+    found: dict[str, Any] = {
+        "items": list(results.iter_items(db, run_id)),
+        "failed": results.failures(db, run_id),
+        "some items": list(results.iter_items(db, run_id, item_ids=ids)),
+        "answers": list(results.iter_answers(db, run_id)),
+        "relevance": [one.relevance.tobytes() for one in attributions],
+        "attributions": [
+            [getattr(one, name) for name in Attribution.__dataclass_fields__ if name != "relevance"]
+            for one in attributions
+        ],
+        "of one target": [
+            (one.item_id, one.logit)
+            for one in results.iter_attributions(db, run_id, item_ids=ids, target="predicted")
+        ],
+        "explained": list(results.iter_explained(db, run_id, target="predicted")),
+        "mentions": list(results.iter_mentions(db, run_id)),
+        "some mentions": list(results.iter_mentions(db, run_id, item_ids=ids)),
+        "scores": list(results.iter_scores(db, run_id)),
+        "pairs": [pair for page in results_pairs(db, run_id, other) for pair in page],
+        "accuracy": results.accuracy(db, run_id),
+        "lengths": list(run_totals.by_positions(db, run_id)),
+        "labels": sorted(run_totals.by_raw_label(db, run_id), key=str),
+        "truncated": run_totals.truncated(db, run_id),
+        "others": run_totals.other_predictions(db, run_id, other, same_data=False),
+        "conservation": results.conservation(db, run_id, 2e-7),
+        "gaps": run_totals.mean_gaps(db, run_id),
+        "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
+        "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
+        "sized": noteworthy.sized(db, run_id),
+        "strongest": [noteworthy.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
+        "wrong": [noteworthy.wrong(db, run_id, count) for count in (0, 2, 99)],
+        "first": [noteworthy.first(db, run_id, count) for count in (0, 3, 99)],
+        "sizes": [noteworthy.sizes_at(db, run_id, above) for above in (1, 5, 18)],
+        "failures": noteworthy.failure_examples(db, run_id, 2),
+        "kinds": recorded.failure_kinds(db, run_id),
+        "counts": recorded.stored_counts(db, run_id),
+        "rows": recorded.stored_rows(db, run_id, 2, 9),
+        "explained rows": list(recorded.explained_rows(db, run_id)),
+        "some rows": list(recorded.explained_rows(db, run_id, range(3, 6))),
+        "aggregates": list(results.aggregates(db, run_id)),
+    }
+    return found
+
+
+def results_pairs(db: Database, before: str, after: str) -> Any:
+    from transexplain.store.readers import iter_pairs
+
+    return iter_pairs(db, before, after)
+
+
+def test_old_mixed_and_new_runs_read_alike(db: Database) -> None:
+    made = [varied(shard) for shard in make_shards()]
+    old = save_all(db, save_as_rows, made)
+    other = save_all(db, save_mixed, [make_result(shard) for shard in make_shards()])
+    wanted = everything(db, old, other)
+    assert wanted["conservation"].above == 6
+    assert wanted["strongest"][1] and wanted["wrong"][1] and wanted["mean scores"]
+    for save in (results.save, save_mixed):
+        found = everything(db, save_all(db, save, made), other)
+        for name, value in wanted.items():
+            assert value == found[name] or _near(value, found[name]), name
+
+
+def _near(one: Any, other: Any) -> bool:
+    """Means are added in another order."""
+    if isinstance(one, dict) and one and isinstance(next(iter(one.values())), tuple):
+        return one.keys() == other.keys() and all(
+            a == pytest.approx(other[key], rel=1e-14) for key, a in one.items()
+        )
+    if hasattr(one, "sums"):
+        return all(
+            getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-14)
+            if name != "worst_item"
+            else one.worst_item == other.worst_item
+            for name in one.__dataclass_fields__
+        )
+    return False
+
+
+def test_one_id_is_found_in_one_part(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = save_all(db, results.save, [make_result(one) for one in make_shards(400, 4)])
+    read: list[tuple[int, int]] = []
+    original = Part.__init__
+
+    def counted(self: Part, key: tuple[int, int], payload: bytes) -> None:
+        read.append(key)
+        original(self, key, payload)
+
+    monkeypatch.setattr(Part, "__init__", counted)
+    [found] = results.iter_items(db, run_id, item_ids=["id-217"])
+    assert found.item_id == "id-217"
+    assert read == [(54, 0)]
+    many = [f"id-{row}" for row in range(0, 400, 40)]
+    assert [one.item_id for one in results.iter_items(db, run_id, item_ids=many)] == many
+    assert len(read) == 11
+    assert list(results.iter_items(db, run_id, item_ids=["id-400"])) == []
+    assert len(read) == 11
+
+
+def test_ids_of_equal_hashes_are_told_apart(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    same_for_all = lambda ids: np.zeros(len(ids), dtype="<u4")  # noqa: E731
+    monkeypatch.setattr("transexplain.store.part_columns.hashes_of", same_for_all)
+    run_id = save_all(db, results.save, [make_result(one) for one in make_shards()])
+    for chosen in (["id-5"], [f"id-{n}" for n in (0, 3, 4, 11)], ["nobody"]):
+        wanted = [one for one in chosen if one != "nobody"]
+        found = [one.item_id for one in results.iter_items(db, run_id, item_ids=chosen)]
+        assert found == wanted
+    [page] = results_pairs(db, run_id, run_id)
+    assert len(page) == 12
+
+
+def test_a_void_claim_leaves_the_parts_of_who_holds_it(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    first = shards.claim(db, run_id, "a", -1.0, shard_index=0)
+    second = shards.claim(db, run_id, "b", 60.0, shard_index=0)
+    assert first is not None and second is not None
+    results.save(db, second, make_result(second.shard, failing=frozenset({2}), note="b"))
+    with pytest.raises(FencedError):
+        results.save(db, first, make_result(first.shard, note="a"))
+    with db.read() as connection:
+        [row] = connection.execute(select(result_part)).all()
+    assert (row.shard, row.part, row._mapping["items"]) == (0, 0, 3)
+    assert len(results.failures(db, run_id)) == 1
+
+
+def test_a_shard_that_is_done_again_replaces_rows_and_parts(db: Database) -> None:
+    for save in (save_as_rows, results.save):
+        run_id = save_all(db, save, [make_result(one) for one in make_shards()])
+        with db.begin() as connection:
+            connection.execute(text("UPDATE shard SET state = 'queued' WHERE \"index\" = 1"))
+            connection.execute(text("UPDATE run SET state = 'running'"))
+        claim = shards.claim(db, run_id, "w", 60)
+        assert claim is not None
+        results.save(db, claim, make_result(claim.shard, failing=frozenset({5, 6})))
+        found = list(results.iter_attributions(db, run_id))
+        assert len(found) == 20
+        assert recorded.stored_counts(db, run_id) == {0: (4, 0), 1: (2, 2), 2: (4, 0)}
+        assert len(list(results.iter_mentions(db, run_id))) == 10
+
+
+def test_a_run_without_results_has_no_totals(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert noteworthy.sizes_at(db, run_id, 1) is None
+    assert noteworthy.strongest(db, run_id, 5) == noteworthy.first(db, run_id, 5) == []
+    assert results.conservation(db, run_id) is None
+    assert run_totals.mean_gaps(db, run_id) == run_totals.mean_scores(db, run_id, "lrp") == {}
+    assert run_totals.items_of(db, run_id, ["names"], 5) == []
+    assert parts.damaged(db, run_id) == []
+    with pytest.raises(ConfigurationError, match="no run 'gone'"):
+        results.accuracy(db, "gone")
+
+
+def test_contrasts_without_ledger_have_sizes(db: Database) -> None:
+    outcome = make_outcome(0)
+    run_id = save_all(db, results.save, [of_item(outcome, make_contrast(outcome))])
+    assert noteworthy.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
+    assert results.conservation(db, run_id) is None
