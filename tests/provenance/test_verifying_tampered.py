@@ -1,13 +1,17 @@
 """Every way to tamper with a run is found, and the line that fails says where."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rewritten_parts import rewrite, with_attributions, with_failures, with_outcome
 from typer.testing import CliRunner
 from verified_runs import Run, audited, change_plan, execute, failed, flipped, rows, tampered
 
 from orchestrator.cli.command_line import app
+from transexplain.types.items import Attribution
+from transexplain.types.plans import ShardResult
 
 
 @pytest.fixture(scope="module")
@@ -68,43 +72,69 @@ def test_a_file_that_joined_the_model(run: Run) -> None:
     assert "added_tokens.json is new" in found["model files"].text
 
 
-def one_relevance_byte(url: str, run_id: str) -> None:
-    """Of the item in row 8, target `predicted`: the lowest bit of its first value."""
-    where = "run_id = :id AND item = 8 AND ordinal = 0"
-    ((blob,),) = rows(url, f"SELECT relevance FROM attribution WHERE {where}", id=run_id)
-    statement = f"UPDATE attribution SET relevance = :blob WHERE {where}"
-    assert execute(url, statement, blob=flipped(blob, 0), id=run_id) == 1
+PART = "run_id = :id AND shard = 1 AND part = 0"
 
 
-def relevance_by_chance(url: str, run_id: str) -> None:
-    where = "run_id = :id AND item = 8 AND ordinal = 0"
-    assert execute(url, f"UPDATE attribution SET scale = scale * 2 WHERE {where}", id=run_id) == 1
+def one_byte_of_a_part(url: str, run_id: str) -> None:
+    """The lowest bit of a byte in its middle."""
+    ((blob,),) = rows(url, f"SELECT payload FROM result_part WHERE {PART}", id=run_id)
+    statement = f"UPDATE result_part SET payload = :blob WHERE {PART}"
+    assert execute(url, statement, blob=flipped(blob, len(blob) // 2), id=run_id) == 1
 
 
-def relevance_cut_short(url: str, run_id: str) -> None:
-    where = "run_id = :id AND item = 8 AND ordinal = 0"
-    cut = f"UPDATE attribution SET relevance = substr(relevance, 1, 3) WHERE {where}"
+def one_byte_of_a_summary(url: str, run_id: str) -> None:
+    ((blob,),) = rows(url, f"SELECT summary FROM result_part WHERE {PART}", id=run_id)
+    statement = f"UPDATE result_part SET summary = :blob WHERE {PART}"
+    assert execute(url, statement, blob=flipped(blob), id=run_id) == 1
+
+
+def a_part_cut_short(url: str, run_id: str) -> None:
+    cut = f"UPDATE result_part SET payload = substr(payload, 1, 300) WHERE {PART}"
     assert execute(url, cut, id=run_id) == 1
 
 
+def a_part_that_is_gone(url: str, run_id: str) -> None:
+    assert execute(url, f"DELETE FROM result_part WHERE {PART}", id=run_id) == 1
+
+
+def another_layout(url: str, run_id: str) -> None:
+    changed = f"UPDATE result_part SET format = 'arrow-9' WHERE {PART}"
+    assert execute(url, changed, id=run_id) == 1
+
+
+def relevance_by_chance(url: str, run_id: str) -> None:
+    def doubled(one: Attribution) -> Attribution:
+        return replace(one, relevance=2 * one.relevance)
+
+    rewrite(url, run_id, 1, lambda result: with_attributions(result, doubled, 8))
+
+
 def a_ledger(url: str, run_id: str) -> None:
-    where = "run_id = :id AND item = 8 AND ordinal = 0"
-    assert execute(url, f"UPDATE attribution SET biases = biases + 1 WHERE {where}", id=run_id) == 1
+    def changed(one: Attribution) -> Attribution:
+        assert one.ledger is not None
+        return replace(one, ledger=replace(one.ledger, biases=one.ledger.biases + 1))
+
+    rewrite(url, run_id, 1, lambda result: with_attributions(result, changed, 8))
 
 
 def an_item(url: str, run_id: str) -> None:
-    assert execute(url, 'DELETE FROM item WHERE run_id = :id AND "index" = 9', id=run_id) == 1
+    def without(result: ShardResult) -> ShardResult:
+        kept = tuple(one for one in result.outcomes if one.index != 9)
+        return with_failures(replace(result, outcomes=kept))
+
+    rewrite(url, run_id, 1, without)
 
 
 def a_label(url: str, run_id: str) -> None:
-    turned = "UPDATE item SET label = 'bad' WHERE run_id = :id AND \"index\" = 11"
-    assert execute(url, turned, id=run_id) == 1
+    rewrite(url, run_id, 1, lambda result: with_outcome(result, 11, label="bad"))
 
 
 def a_mention(url: str, run_id: str) -> None:
-    where = "run_id = :id AND item = (SELECT min(item) FROM mention WHERE item >= 8)"
-    moved = f"UPDATE mention SET relevance = relevance + 1e-6 WHERE {where} AND ordinal = 0"
-    assert execute(url, moved, id=run_id) == 1
+    def moved(result: ShardResult) -> ShardResult:
+        first, *others = result.mentions
+        return replace(result, mentions=(replace(first, relevance=first.relevance + 1e-6), *others))
+
+    rewrite(url, run_id, 1, moved)
 
 
 def an_aggregate(url: str, run_id: str) -> None:
@@ -132,16 +162,25 @@ def a_plan(url: str, run_id: str) -> None:
 @pytest.mark.parametrize(
     ("tamper", "checks", "named"),
     [
-        (one_relevance_byte, {"stored results"}, "shard 1 (rows 8 to 15)"),
+        (
+            one_byte_of_a_part,
+            {"stored results", "stored relevance"},
+            "shard 1 (rows 8 to 15) is not what was saved",
+        ),
+        (one_byte_of_a_part, {"stored results"}, "damaged: part 0, rows 8 to 15;"),
+        (one_byte_of_a_part, {"stored relevance"}, "part 0 of shard 1 (rows 8 to 15) cannot be"),
+        (one_byte_of_a_summary, {"stored results"}, "damaged: part 0, rows 8 to 15;"),
+        (
+            a_part_cut_short,
+            {"stored results", "stored relevance"},
+            "`transexplain resume",
+        ),
+        (a_part_that_is_gone, {"items", "stored results"}, "holds 0 explained"),
+        (another_layout, {"stored results", "stored relevance"}, "newer TransExplain wrote it"),
         (
             relevance_by_chance,
             {"stored results", "stored relevance", "aggregates", "explained again"},
             "item '8'",
-        ),
-        (
-            relevance_cut_short,
-            {"stored results", "stored relevance", "aggregates", "explained again"},
-            "cannot be decoded",
         ),
         (a_ledger, {"stored results", "stored relevance"}, "its ledger adds up to"),
         (an_item, {"items", "stored results", "aggregates"}, "missing: row 9"),
@@ -173,13 +212,12 @@ def forge(url: str, run_id: str) -> None:
 
     Sums of ledgers are left out, so that only the model can tell.
     """
-    execute(
-        url,
-        "UPDATE attribution SET scale = -scale, inputs = NULL, special = NULL, embeddings = NULL, "
-        "biases = NULL, rules = NULL, total = NULL, gap = NULL, magnitude = NULL, kinds = NULL "
-        "WHERE run_id = :id",
-        id=run_id,
-    )
+
+    def turned(one: Attribution) -> Attribution:
+        return replace(one, relevance=-one.relevance, ledger=None)
+
+    for index in digests_of(url, run_id):
+        rewrite(url, run_id, index, lambda result: with_attributions(result, turned))
     forged = {int(i): text for i, text in digests_of(url, run_id).items()}
     for index, digest in forged.items():
         execute(

@@ -291,8 +291,10 @@ def verify(
     except TransExplainError as error:
         yield judged("plan's content", [str(error)], "")
         return
-    sample = drawn(explained_rows(db, run_id), request.items, request.seed)
-    yield from consistency_checks(db, run_id, _shards_of(db, run_id, shards, sample))
+    with parts.sparing():  # damaged ones are named above and below
+        sample = drawn(explained_rows(db, run_id), request.items, request.seed)
+        chosen = _shards_of(db, run_id, shards, sample)
+    yield from consistency_checks(db, run_id, chosen)
     yield from input_checks(plan, request)
     yield _software(run, shards)
     if sample:

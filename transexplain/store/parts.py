@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Row, func, literal, or_, select, tuple_
 
-from transexplain.errors import DamagedRowError, DatabaseError
+from transexplain.errors import DamagedRowError
 from transexplain.store import part_columns as col
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Key, Part
@@ -30,7 +30,7 @@ _DAMAGE = (ValueError, TypeError, LookupError, OverflowError, NotImplementedErro
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DamagedPart:
-    """A part whose bytes are not those that were written."""
+    """A part whose bytes are not those that were written, or of a layout not known here."""
 
     shard: int
     part: int
@@ -64,12 +64,12 @@ def sparing() -> Iterator[None]:
 def damaged(db: Database, run_id: str, shard: int | None = None) -> list[DamagedPart]:
     """The damaged parts of a run, or of one of its shards; every byte of them is read."""
     which = None if shard is None else result_part.c.shard == shard
-    columns = [result_part.c[name] for name in ("first", "last", "items")]
+    columns = [result_part.c[name] for name in ("first", "last", "items", "format")]
     sealed = [result_part.c[name] for name in ("ids", "summary", "payload")]
     return [
         DamagedPart(shard=row.shard, part=row.part, first=row.first, last=row.last, items=row.items)
         for row in _stored(db, run_id, (*columns, *sealed), _PAYLOADS, which)
-        if not all(map(_whole, (row.ids, row.summary, row.payload)))
+        if row.format != FORMAT or not all(map(_whole, (row.ids, row.summary, row.payload)))
     ]
 
 
@@ -117,7 +117,7 @@ def read(
     """What `work` gives of each part, or of those with these `keys`, in the order of the data.
 
     Of `rows` of the dataset only the parts that may hold some. Raises DamagedRowError for a
-    damaged one, DatabaseError for one in a layout that this version does not know.
+    damaged one, and for one in a layout that this version does not know.
     """
     which = None
     if rows is not None:
@@ -142,7 +142,9 @@ def _worked(
     columns = [result_part.c[name] for name in ("first", "last", "format", "payload")]
     for row in _stored(db, run_id, columns, _PAYLOADS, which):
         if row.format != FORMAT:
-            raise DatabaseError(
+            if _SPARING.get():
+                continue
+            raise DamagedRowError(
                 f"run {run_id}: {_named(row)} is in the layout {row.format!r}, which this version "
                 "does not know: a newer TransExplain wrote it; install that version"
             )
