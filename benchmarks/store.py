@@ -1,10 +1,11 @@
-"""How fast results are stored: items/s of INSERT, COPY, and COPY into a temporary table + upsert.
+"""How fast results are stored, as parts: building them, committing them, and bytes an item.
 
     python -m benchmarks.store [--database URL] [--items N] [--shards N] [--positions N]
 
-Each round saves one run's shards by every contender, in turning order, then saves them again as a
-retry does (rows of an earlier attempt are there); printed are the medians over the rounds. Without
-a database it measures SQLite in a temporary file. On PostgreSQL the URL's database gets the tables
+Each round saves one run's shards, then saves them again as a retry does (those of an earlier
+attempt are there); printed are the medians over the rounds. Building the parts from a shard's
+records is apart from committing them, which is the fenced transaction with its digest. Without a
+database it measures SQLite in a temporary file. On PostgreSQL the URL's database gets the tables
 and keeps the rows: give an empty one and drop it afterwards.
 """
 
@@ -12,64 +13,42 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
-from sqlalchemy import Column, Connection, Table, insert, text, update
+from sqlalchemy import func, select, update
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.results import write_rows
+from transexplain.store.part_writing import part_rows
 from transexplain.store.revisions import open_database
+from transexplain.store.rows import Row
+from transexplain.store.schema import result_part
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec
-from transexplain.types.tokens import Token
+from transexplain.types.tokens import Token, Tokens
 
-Rows = Sequence[Mapping[str, Any]]
-Write = Callable[[Connection, Table, Rows], None]
 CLASSES = ("negative", "positive")
-
-
-def by_insert(connection: Connection, table: Table, rows: Rows) -> None:
-    """INSERT with many rows of parameters."""
-    if rows:
-        connection.execute(insert(table), list(rows))
-
-
-def by_upsert(connection: Connection, table: Table, rows: Rows) -> None:
-    """COPY into a temporary table, then INSERT ... SELECT ... ON CONFLICT DO UPDATE."""
-    if not rows:
-        return
-    beside = Table(
-        f"fresh_{table.name}",
-        type(table.metadata)(),
-        *(Column(c.name, c.type, primary_key=c.primary_key) for c in table.c),
-    )
-    connection.execute(
-        text(f'CREATE TEMP TABLE "{beside.name}" (LIKE "{table.name}") ON COMMIT DROP')
-    )
-    write_rows(connection, beside, rows)
-    names = [f'"{name}"' for name in rows[0]]
-    keys = [f'"{column.name}"' for column in table.primary_key]
-    changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name not in keys)
-    connection.execute(
-        text(
-            f'INSERT INTO "{table.name}" ({", ".join(names)}) SELECT {", ".join(names)} '
-            f'FROM "{beside.name}" ON CONFLICT ({", ".join(keys)}) DO UPDATE SET {changed}'
-        )
-    )
 
 
 def result_of(shard: Shard, positions: int) -> ShardResult:
     """One outcome, two attributions and one mention per row, of `positions` positions."""
     generator = np.random.default_rng(shard.index)
-    features = tuple(
-        Token(text=f"word{n}", start=6 * n, end=6 * n + 5, word=n) for n in range(positions)
+    plain = Tokens.of(
+        [Token(text=f"word{n}", start=6 * n, end=6 * n + 5, word=n) for n in range(positions)]
+    )
+    sentence = " ".join(plain.texts)
+    features = Tokens(
+        starts=plain.starts,
+        ends=plain.ends,
+        words=plain.words,
+        special=plain.special,
+        pieces=plain.texts,
+        text=sentence,
     )
     ledger = Ledger(
         inputs=0.5,
@@ -83,7 +62,6 @@ def result_of(shard: Shard, positions: int) -> ShardResult:
         biases_by_kind={"linear": 0.125},
         rules_by_kind={},
     )
-    sentence = " ".join(token.text for token in features)
     outcomes = tuple(
         ItemOutcome(
             item_id=f"item-{row}",
@@ -156,13 +134,24 @@ def plan_of(rows: int) -> AuditPlan:
     )
 
 
-def save_all(db: Database, run_id: str, made: Sequence[ShardResult], write: Write) -> float:
-    """Seconds in `results.save` for every shard of the run, written by `write`."""
+def build(made: Sequence[ShardResult]) -> tuple[float, list[list[Row]]]:
+    """Seconds in `part_rows` for all shards, and what it gives."""
+    places = {name: place for place, name in enumerate(CLASSES)}
+    begun = time.perf_counter()
+    rows = [part_rows("", one, "float16", places) for one in made]
+    return time.perf_counter() - begun, rows
+
+
+def commit(
+    db: Database, run_id: str, made: Sequence[ShardResult], rows: Sequence[Sequence[Row]]
+) -> float:
+    """Seconds in `results.save` for every shard of the run, whose parts are built already."""
     seconds = 0.0
-    with mock.patch.object(results, "write_rows", write):
-        for one in made:
-            claim = shards.claim(db, run_id, "benchmark", 600.0, one.shard.index)
-            assert claim is not None
+    for one, parts in zip(made, rows, strict=True):
+        claim = shards.claim(db, run_id, "benchmark", 600.0, one.shard.index)
+        assert claim is not None
+        own = [{**row, "run_id": run_id} for row in parts]
+        with mock.patch.object(results, "part_rows", lambda *_, own=own: own):
             begun = time.perf_counter()
             results.save(db, claim, one)
             seconds += time.perf_counter() - begun
@@ -170,53 +159,60 @@ def save_all(db: Database, run_id: str, made: Sequence[ShardResult], write: Writ
 
 
 def reopen(db: Database, run_id: str) -> None:
-    """Queue the saved shards again, so that the next save finds an earlier attempt's rows."""
+    """Queue the saved shards again, so that the next save finds what an earlier attempt left."""
     with db.begin() as connection:
         connection.execute(
             update(shard_table).where(shard_table.c.run_id == run_id).values(state="queued")
         )
 
 
-def measure(db: Database, options: argparse.Namespace) -> dict[str, tuple[float, float]]:
-    """Median items/s of each contender: saved for the first time, and over an earlier attempt."""
-    contenders: dict[str, Write] = {"INSERT": by_insert}
-    if db.engine.name == "postgresql":
-        contenders |= {"COPY": write_rows, "COPY + upsert": by_upsert}
+def size_of_parts(db: Database) -> tuple[int, int]:
+    """Items in parts, and bytes of the parts."""
+    held = [func.length(result_part.c[name]) for name in ("payload", "summary", "ids")]
+    query = select(func.sum(result_part.c["items"]), func.sum(held[0] + held[1] + held[2]))
+    with db.read() as connection:
+        items, size = connection.execute(query).one()
+    return int(items), int(size)
+
+
+def measure(db: Database, options: argparse.Namespace) -> tuple[float, float, float]:
+    """Median items/s of building, of committing, and of committing over an earlier attempt."""
     pieces = [
         Shard(index=n, start=n * options.items, stop=(n + 1) * options.items)
         for n in range(options.shards)
     ]
     made = [result_of(piece, options.positions) for piece in pieces]
     total = options.items * options.shards
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    order = list(contenders)
-    for turn in range(options.rounds):
-        for name in order[turn % len(order) :] + order[: turn % len(order)]:
-            run_id = runs.create(db, plan_of(total), pieces)
-            first = save_all(db, run_id, made, contenders[name])
-            reopen(db, run_id)
-            again = save_all(db, run_id, made, contenders[name])
-            rates[name].append((total / first, total / again))
-    return {
-        name: (statistics.median(a for a, _ in found), statistics.median(b for _, b in found))
-        for name, found in rates.items()
-    }
+    rates: list[tuple[float, float, float]] = []
+    for _ in range(options.rounds):
+        run_id = runs.create(db, plan_of(total), pieces)
+        built, rows = build(made)
+        first = commit(db, run_id, made, rows)
+        reopen(db, run_id)
+        again = commit(db, run_id, made, rows)
+        rates.append((total / built, total / first, total / again))
+    built, first, again = (statistics.median(column) for column in zip(*rates, strict=True))
+    return built, first, again
 
 
 def main() -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--database", help="URL of an empty database; default: SQLite in a file")
-    parser.add_argument("--items", type=int, default=500, help="items of a shard")
-    parser.add_argument("--shards", type=int, default=4, help="shards of a run")
-    parser.add_argument("--positions", type=int, default=40)
+    parser.add_argument("--items", type=int, default=256, help="items of a shard")
+    parser.add_argument("--shards", type=int, default=16, help="shards of a run")
+    parser.add_argument("--positions", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = options.database or f"sqlite:///{Path(folder) / 'store.db'}"
         with open_database(url, upgrade=True) as db:
-            for name, (first, again) in measure(db, options).items():
-                print(f"{db.engine.name} {name}: {first:,.0f} items/s, {again:,.0f} on a retry")
+            built, first, again = measure(db, options)
+            items, size = size_of_parts(db)
+            name = db.engine.name
+            print(f"building parts          {built:10,.0f} items/s")
+            print(f"{name} commits      {first:10,.0f} items/s, {again:,.0f} on a retry")
+            print(f"bytes an item           {size / items:10.1f}, its text among them")
 
 
 if __name__ == "__main__":
