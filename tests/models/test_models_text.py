@@ -1,5 +1,7 @@
 """Texts: offsets, words, special tokens, truncation, and every bad item."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 import transformers
@@ -30,8 +32,8 @@ def failed(model: LoadedModel, content: object, **options: object) -> ItemFailur
     return one
 
 
-def tokens(one: Encoded) -> tuple[Token, ...]:
-    assert isinstance(one.features, tuple)
+def tokens(one: Encoded) -> Sequence[Token]:
+    assert isinstance(one.features, Sequence)
     assert one.length == len(one.features) == one.inputs["input_ids"].shape[0]
     return one.features
 

@@ -132,6 +132,7 @@ def explain_shard(
         gathered.add(done)
         if done.outcome is not None:
             kept.consider(done.item)
+    gathered.count()
     aggregate = gathered.aggregate
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
     if gathered.checks is not None:
@@ -151,6 +152,9 @@ def explain_shard(
     )
 
 
+_COUNTED_TOGETHER = 1024  #: items
+
+
 class _Gathered:
     """The records of a shard's items, and their totals."""
 
@@ -163,6 +167,15 @@ class _Gathered:
         self.checks = ShardControls(plan, plan.check, model) if plan.check else None
         self.exact = ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
         self._mention_counter = MentionCounter(plan) if plan.groups else None
+        self._uncounted: list[Explained] = []
+
+    def count(self) -> None:
+        """Count the items that are not yet counted; call it after the last of them."""
+        self.aggregate.add_all(
+            [done.outcome for done in self._uncounted if done.outcome is not None],
+            [one for done in self._uncounted for one in done.attributions],
+        )
+        self._uncounted.clear()
 
     def add(self, done: Explained) -> None:
         """Take one item's end."""
@@ -172,7 +185,9 @@ class _Gathered:
             return
         self.outcomes.append(done.outcome)
         self.attributions.extend(done.attributions)
-        self.aggregate.add(done.outcome, done.attributions)
+        self._uncounted.append(done)
+        if len(self._uncounted) == _COUNTED_TOGETHER:
+            self.count()
         if self.exact is not None:
             self.exact.consider(done)
         if self._mention_counter is not None:

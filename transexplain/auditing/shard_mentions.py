@@ -21,6 +21,7 @@ from transexplain.types.items import (
     PatchGrid,
 )
 from transexplain.types.plans import AuditPlan
+from transexplain.types.tokens import NO_WORD, Tokens
 
 
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
@@ -37,11 +38,9 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
     """
     if isinstance(attribution.features, PatchGrid):
         return [None] * len(mentions)
-    words = np.array([-1 if t.word is None else t.word for t in attribution.features], np.int64)
-    plain = words >= 0
-    starts = np.array([token.start for token in attribution.features], np.int64)[plain]
-    ends = np.array([token.end for token in attribution.features], np.int64)[plain]
-    words = words[plain]
+    tokens = Tokens.of(attribution.features)
+    plain = tokens.words != NO_WORD
+    words, starts, ends = tokens.words[plain], tokens.starts[plain], tokens.ends[plain]
     relevance = np.asarray(attribution.relevance, dtype=np.float64)[plain]
     sizes, present = np.abs(np.bincount(words, weights=relevance)), np.bincount(words) > 0
     found: list[float | None] = []
