@@ -109,7 +109,7 @@ class MentionCounter:
             )
         if template and self._answers and len(outcome.logits) > 1:
             named = dict.fromkeys((one.group, one.entity) for one in mentions)
-            log_odds = tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+            log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
             aggregate.checked.observations += [
                 Observation(
                     document=template,

@@ -38,6 +38,12 @@ class Answer:
             found = found - _together(values, self.minus)
         return np.asarray(found)
 
+    def odds_of(self, logits: Sequence[float]) -> float:
+        """`log_odds` of one item, from its logits (C,)."""
+        if len(self.plus) == 1 and len(self.minus) == 1:
+            return logits[self.plus[0]] - logits[self.minus[0]]
+        return float(self.log_odds(logits))
+
 
 def _together(logits: NDArray[np.float64], classes: Sequence[int]) -> NDArray[np.float64]:
     """(...,) the logarithm of the sum of exponentials over some classes of logits (..., C)."""

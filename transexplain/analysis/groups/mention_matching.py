@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.name_cues import Cues
-from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.analysis.groups.word_pieces import Piece, holds_any, pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import (
     Ambiguity,
@@ -107,11 +107,13 @@ class Matcher:
 
     def search(self, text: str) -> Matches:
         """What `find` finds, and what it leaves out as ambiguous, each in that order."""
+        beginnings = self._root.glued
+        if not holds_any(text, beginnings.keys()):
+            return Matches()
         found = pieces(text)
         cues = Cues(text, found)
         free_from = [0] * len(self._names)
         hits: list[tuple[int, int, int, str, bool]] = []
-        beginnings = self._root.glued
         for position in [place for place, one in enumerate(found) if one.key in beginnings]:
             start = found[position].start
             for term, last in self._longest(found, position).values():

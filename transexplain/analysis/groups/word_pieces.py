@@ -9,6 +9,7 @@ apostrophe is a boundary.
 import re
 import sys
 import unicodedata
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import NamedTuple
 
@@ -39,6 +40,11 @@ def pieces(text: str) -> list[Piece]:
         found.append(Piece(key, capitals, start, end, start > before))
         before = end
     return found
+
+
+def holds_any(text: str, keys: AbstractSet[str]) -> bool:
+    """Whether a piece of `text` may have one of these keys; false means that none has."""
+    return not text.isascii() or not keys.isdisjoint(_ASCII.findall(text.lower()))
 
 
 _NONE: frozenset[int] = frozenset()
