@@ -186,15 +186,13 @@ class _Gathered:
         self.checks = ShardControls(plan, plan.check, model) if plan.check else None
         self.exact = ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
         self._mention_counter = MentionCounter(plan) if plan.groups else None
-        self._uncounted: list[Explained] = []
+        self._counted = (0, 0)  # outcomes and attributions that are in the aggregate
 
     def count(self) -> None:
         """Count the items that are not yet counted; call it after the last of them."""
-        self.aggregate.add_all(
-            [done.outcome for done in self._uncounted if done.outcome is not None],
-            [one for done in self._uncounted for one in done.attributions],
-        )
-        self._uncounted.clear()
+        outcomes, attributions = self._counted
+        self.aggregate.add_all(self.outcomes[outcomes:], self.attributions[attributions:])
+        self._counted = (len(self.outcomes), len(self.attributions))
 
     def add(self, done: Explained) -> None:
         """Take one item's end."""
@@ -204,8 +202,7 @@ class _Gathered:
             return
         self.outcomes.append(done.outcome)
         self.attributions.extend(done.attributions)
-        self._uncounted.append(done)
-        if len(self._uncounted) == _COUNTED_TOGETHER:
+        if len(self.outcomes) - self._counted[0] == _COUNTED_TOGETHER:
             self.count()
         if self.exact is not None:
             self.exact.consider(done)

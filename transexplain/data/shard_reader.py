@@ -18,6 +18,17 @@ from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
 
 
+def usual_shard_size(rows: int) -> int:
+    """Items per shard: 256, in larger data so many that about 256 shards are made, up to 4,096.
+
+    A power of two, so that a card's batches of 2^n items fill a shard.
+    """
+    return min(_MOST_ITEMS, max(_FEWEST_ITEMS, 1 << (rows // _SHARDS - 1).bit_length()))
+
+
+_SHARDS, _FEWEST_ITEMS, _MOST_ITEMS = 256, 256, 4096
+
+
 def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
     """Consecutive shards of `shard_size` rows, the last one shorter; none for 0 rows.
 
