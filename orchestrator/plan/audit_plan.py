@@ -85,8 +85,7 @@ def prepare_audit(
         EngineError: the model has an operator without a rule.
     """
     spec = spec.resolved()
-    # before anything is loaded
-    require_local_model(spec.model.source)
+    require_local_model(spec.model.source)  # before anything is loaded
     bound(spec.explained_by)
     lexicons, privacy, exact = spec.lexicon_groups(), spec.privacy_plan(), spec.exact_plan()
     dataset = spec.data.snapshot(settings)
@@ -97,8 +96,8 @@ def prepare_audit(
     _check_labels(spec, model, labels)
     plan = replace(_plan(spec, model, dataset, labels), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
-    size = _shard_size(spec, dataset.rows, task)
-    plan, shards = replace(plan, shard_size=size), make_shards(dataset.rows, size)
+    plan = replace(plan, shard_size=_shard_size(spec, dataset.rows, task))
+    shards = make_shards(dataset.rows, plan.shard_size)
     first = _first_item(plan, shards)
     warnings: list[str] = list(dataset.read_as)
     if task == "audit":

@@ -86,8 +86,8 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         ),
         settings.snapshot_dir,
     )
-    rows = read.dataset.rows
-    size = usual_shard_size(rows) if spec.shard_size == "auto" else spec.shard_size
+    rows, size = read.dataset.rows, spec.shard_size
+    size = usual_shard_size(rows) if size == "auto" else size
     plan = AuditPlan(
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
@@ -104,9 +104,10 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         **group_fields(spec.groups, spec.data, read.dataset, lexicons),
     )
     favourable_answers(plan)  # refused before a run is made
-    shards = make_shards(rows, size)
-    of_clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
-    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *of_clusters))
+    clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
+    return Imported(
+        plan=plan, shards=make_shards(rows, size), warnings=(*_warnings(plan, read), *clusters)
+    )
 
 
 def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
