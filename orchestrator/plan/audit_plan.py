@@ -13,7 +13,7 @@ from orchestrator.spec.method_section import approximation_of, method_warnings
 from orchestrator.spec.model_section import require_local_model
 from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
-from transexplain.data.shard_reader import labels_of, make_shards, read_shard, usual_shard_size
+from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
 from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
 from transexplain.methods import bound, cost_of
 from transexplain.settings import Settings
@@ -173,10 +173,9 @@ _USUAL_ITEMS = 256
 
 def _shard_size(spec: AuditSpec, rows: int, task: Task) -> int:
     """Items per shard; where every item takes many passes, the fewer to lose the better."""
-    if spec.shard_size != "auto":
-        return spec.shard_size
     passes = sum(cost_of(spec.explained_by, 128).of(len(spec.targets)))
-    return _USUAL_ITEMS if task == "evaluation" or passes > _FEW_PASSES else usual_shard_size(rows)
+    slow = task == "evaluation" or passes > _FEW_PASSES
+    return items_per_shard(spec.shard_size, min(rows, _USUAL_ITEMS) if slow else rows)
 
 
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import AttributionColumns
-from transexplain.data.shard_reader import make_shards, usual_shard_size
+from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.items import Unit
@@ -86,8 +86,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         ),
         settings.snapshot_dir,
     )
-    rows, size = read.dataset.rows, spec.shard_size
-    size = usual_shard_size(rows) if size == "auto" else size
+    size = items_per_shard(spec.shard_size, read.dataset.rows)
     plan = AuditPlan(
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
@@ -105,9 +104,8 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
     )
     favourable_answers(plan)  # refused before a run is made
     clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
-    return Imported(
-        plan=plan, shards=make_shards(rows, size), warnings=(*_warnings(plan, read), *clusters)
-    )
+    shards = make_shards(read.dataset.rows, size)
+    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *clusters))
 
 
 def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
