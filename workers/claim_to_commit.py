@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
@@ -39,17 +38,17 @@ from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
-from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
+from workers.read_ahead import ReadAhead
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
     from transexplain.auditing.explained_shard import Given
-    from transexplain.models.loaded_model import Encoded, LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 
 def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
@@ -111,48 +110,6 @@ def _computed(
 
 def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
     return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
-
-
-class ReadAhead:
-    """The items of a shard, read and encoded in a thread one chunk ahead of who takes them.
-
-    Chunks are those that `explain_items` reads together, so the batches, and with them every bit
-    of the result, are the same as without.
-    """
-
-    def __init__(
-        self, reader: ThreadPoolExecutor, plan: AuditPlan, shard: Shard, model: "LoadedModel"
-    ) -> None:
-        self._reader = reader
-        self._plan = plan
-        self._model = model
-        self._items: Iterator[Item | ItemFailure] = iter(())
-        self._next = reader.submit(self._open, shard)
-
-    def __iter__(self) -> "Iterator[Item | ItemFailure | Encoded]":
-        while chunk := self._next.result():
-            self._next = self._reader.submit(self._chunk)
-            yield from chunk
-
-    def close(self) -> None:
-        """Read no further; a chunk that is begun is waited for."""
-        if not self._next.cancel():
-            self._next.exception()
-
-    def _open(self, shard: Shard) -> "Sequence[Item | ItemFailure | Encoded]":
-        self._items = iter(read_shard(self._plan.dataset, shard))
-        return self._chunk()
-
-    def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
-        from transexplain.explaining import Request
-        from transexplain.explaining.item_loop import read_together
-
-        given = list(islice(self._items, read_together(self._model)))
-        if self._plan.task == "evaluation":  # measures encode perturbed items themselves
-            return given
-        readable = [one for one in given if isinstance(one, Item)]
-        encoded = iter(Request.from_plan(self._plan).encode(self._model, readable))
-        return [next(encoded) if isinstance(one, Item) else one for one in given]
 
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
@@ -331,7 +288,7 @@ class Workbench:
         try:
             with keeper:
                 result = self._computed(claim, keeper)
-                with self.device.committing():
+                with self.device.committing(), self.meter.committing():
                     keeper.touch()
                     self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
@@ -344,20 +301,26 @@ class Workbench:
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
         plan = self.plan(claim.run_id)
-        model = model_for(plan, self.models)
+        with self.meter.loading():
+            model = model_for(plan, self.models)
         items = None  # read one by one when their turn comes, as caution asks
         if model is not None and claim.caution == NO_CAUTION:
-            items = ReadAhead(self.reader, plan, claim.shard, model)
+            items = ReadAhead(self.reader, plan, claim.shard, model, self.meter)
 
         def call(watch: Watch) -> ShardResult:
-            return compute(
-                plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
-            )
+            self.meter.shard_begun(claim.run_id)
+            try:
+                made = compute(
+                    plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
+                )
+            finally:
+                self.meter.shard_ended()
+                spent = self.meter.device_seconds()
+            return replace(made, device=spent)
 
         try:
             return self.device.compute(claim, keeper, call)
         finally:
-            self.meter.shard_ended()
             if items is not None:
                 items.close()
 
