@@ -34,8 +34,8 @@ class DeviceTime:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As JSON values: `seconds` by what for, rounded to milliseconds, and `waited`."""
-        seconds = {name: round(self.seconds.get(name, 0.0), 3) for name in (BUSY, *STAGES, NO_WORK)}
+        """As JSON values: `seconds` by what for, rounded to microseconds, and `waited`."""
+        seconds = {name: round(self.seconds.get(name, 0.0), 6) for name in (BUSY, *STAGES, NO_WORK)}
         share = None if self.waited is None else round(self.waited, 4)
         named = {} if self.worker is None else {"worker": self.worker}
         return {**named, "seconds": seconds, "waited": share}
