@@ -1,7 +1,8 @@
 """What the host costs for each item, beside a device that costs nothing: the whole path by stage.
 
     python -m benchmarks.host [--rate 6000] [--parts texts pictures] [--tokens 24 128]
-        [--lexicons without with] [--databases sqlite postgresql] [--json FILE]
+        [--lexicons without with] [--databases sqlite postgresql] [--host-processes 1]
+        [--json FILE]
 
 Claim, read, encode, batch, records, totals, mentions, rows, digest and commit are those of a run;
 in the place of the model a stand-in returns prepared arrays, as fast as asked or at `--rate` items
@@ -106,14 +107,14 @@ def _run(
 
 
 def _processor_seconds() -> float:
-    """Processor time so far of this process, and of those below it that live (Linux)."""
+    """Processor time so far of this process and of those below it, ended ones too (Linux)."""
     found = time.process_time()
     for pid in _below(os.getpid()):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        found += (int(fields[11]) + int(fields[12])) / _TICKS
+        found += sum(int(ticks) for ticks in fields[11:15]) / _TICKS
     return found
 
 
@@ -174,7 +175,9 @@ def measure(options: argparse.Namespace) -> Iterator[Figures]:
                         continue
                 data = options.images if case.tokens is None else options.data
                 prepared = host_data.prepared(case, model=options.model, data=data, folder=folder)
-                settings = Settings(database_url=url, snapshot_dir=folder)
+                settings = Settings(
+                    database_url=url, snapshot_dir=folder, host_processes=options.host_processes
+                )
                 found = measured(case, prepared, device, url, settings)
                 if case.tokens is None:
                     files = [folder / one for one in host_data.picture_files(data, folder)]
@@ -191,7 +194,10 @@ def main(words: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     rate = "as fast as asked" if options.rate is None else f"{options.rate:g} items/s"
     load = ", ".join(f"{one:.2f}" for one in os.getloadavg())
-    print(f"stand-in: {rate}; {os.cpu_count()} cores, load before {load}")
+    print(
+        f"stand-in: {rate}; {options.host_processes} host processes, {os.cpu_count()} cores, "
+        f"load before {load}"
+    )
     rows = []
     for found in measure(options):
         rows.append(found)
@@ -211,6 +217,7 @@ def _parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lexicons", nargs="+", choices=names, default=list(names))
     databases = ("sqlite", "postgresql")
     parser.add_argument("--databases", nargs="+", choices=databases, default=list(databases))
+    parser.add_argument("--host-processes", type=int, default=0, help="that read and encode")
     parser.add_argument("--items", type=int, default=8192, help="texts; fewer of longer ones")
     parser.add_argument("--pictures", type=int, default=512)
     parser.add_argument("--shard-size", type=int, default=1024)

@@ -20,7 +20,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "transexplain.data.shard_reader:_rows",
         "transexplain.data.shard_reader:_item",
     ),
-    "encode": ("transexplain.models.loaded_model:LoadedModel.encode",),
+    "encode": ("transexplain.explaining.explain_request:Request.encode",),
     "batch": (
         "transexplain.explaining.item_loop:batches_of",
         "transexplain.models.loaded_model:LoadedModel.collate",

@@ -6,7 +6,8 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 2. `Workbench.work` claims that very shard; the local executor claims any. A claim is a lease and
    a token. A shard that is over, or that a living lease holds, ends the call: "nothing".
 3. From claim to commit a `LeaseKeeper` renews the lease, as long as the work moves.
-4. Another thread reads and encodes the items, a chunk ahead of who computes.
+4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
+   or hangs fails the shard, and what it had in its hand is tried alone.
 5. The `Device` computes one shard at a time, in one thread. When three quarters of its items are
    done there is room for the next shard: the pool then takes one message more, whose shard is
    claimed and read meanwhile. A shard that died before gets nobody to wait behind it: it may take
@@ -18,20 +19,15 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
    back, uncounted.
 """
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.auditing.text_guard import guard_of
 from transexplain.data.attribution_files import read_attributions
-from transexplain.data.shard_reader import read_shard
+from transexplain.data.shard_reader import ids_of, read_shard
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
 from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
@@ -41,9 +37,11 @@ from transexplain.store.runs import Claim
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
+from workers.device_turns import Device, Watch
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
-from workers.read_ahead import ReadAhead
+from workers.read_ahead import ReadAhead, Waiting
+from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
@@ -113,118 +111,12 @@ def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterabl
 
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
-#: share of a shard's items after which the next is claimed: earlier would keep it from others
-NEAR_END = 0.75
+#: seconds in which a signal for a whole group of processes reaches this one, too
+_SIGNALS = 0.5
 
 
 def _never() -> bool:
     return False
-
-
-class Device:
-    """What computes one shard at a time, while the next is read and the last is committed.
-
-    Without an `executor` of one thread the caller's thread computes. `on_room` is called, from any
-    thread, when `room` may have changed.
-    """
-
-    def __init__(
-        self, executor: Executor | None = None, on_room: Callable[[], None] | None = None
-    ) -> None:
-        self._executor = executor
-        self.on_room = on_room or (lambda: None)
-        self._waiting: list[LeaseKeeper] = []
-        self._near_end = False
-        self._committing = 0
-        self._lock = threading.Lock()
-
-    @property
-    def room(self) -> int:
-        """How many shards the process may hold now, at least one."""
-        return 1 + self._committing + self._near_end
-
-    def compute(
-        self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], ShardResult]
-    ) -> ShardResult:
-        """What `call` returns, when it is this shard's turn; raises as it does."""
-        watch = Watch(self, claim, keeper)
-        if self._executor is None:
-            return self._compute(watch, call)
-        self._waiting.append(keeper)
-        return self._executor.submit(
-            copy_context().run, self._compute, watch, call, keeper
-        ).result()
-
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """A block in which a shard is written that the device is through with."""
-        self._change(committing=1)
-        try:
-            yield
-        finally:
-            self._change(committing=-1)
-
-    def moved(self) -> None:
-        """The device makes progress: who waits for it does not hang."""
-        for keeper in tuple(self._waiting):
-            keeper.touch()
-
-    def nears_end(self) -> None:
-        """The shard that is computed is nearly through."""
-        self._change(near_end=True)
-
-    def _compute(
-        self,
-        watch: "Watch",
-        call: Callable[["Watch"], ShardResult],
-        waited: LeaseKeeper | None = None,
-    ) -> ShardResult:
-        if waited is not None:
-            self._waiting.remove(waited)
-            waited.touch()
-        try:
-            return call(watch)
-        finally:
-            self._change(near_end=False)
-
-    def _change(self, *, committing: int = 0, near_end: bool | None = None) -> None:
-        with self._lock:
-            self._committing += committing
-            if near_end is not None:
-                self._near_end = near_end
-        self.on_room()
-
-
-class Watch:
-    """Observer of the shard that is computed: its lease keeper, and the device's progress."""
-
-    def __init__(self, device: Device, claim: Claim, keeper: LeaseKeeper) -> None:
-        self._device = device
-        self._keeper = keeper
-        items = claim.shard.stop - claim.shard.start
-        # a shard that died before may take the process along, and one that waits with it
-        self._left: float = math.ceil(items * NEAR_END) if claim.attempt == 1 else math.inf
-
-    def batch_started(self, item_ids: Sequence[str]) -> None:
-        """Progress; a shard that waits does not hang either."""
-        self._keeper.batch_started(item_ids)
-        self._device.moved()
-
-    def check_started(self, item_ids: Sequence[str]) -> None:
-        """As `batch_started`."""
-        self._keeper.check_started(item_ids)
-        self._device.moved()
-
-    def item_done(self, item_id: str) -> None:
-        """Progress, and after enough of it there is room for the next shard."""
-        self._keeper.item_done(item_id)
-        self._left -= 1
-        if self._left == 0:
-            self._device.nears_end()
-
-    def should_stop(self) -> bool:
-        """As the keeper says."""
-        return self._keeper.should_stop()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -239,10 +131,10 @@ class Workbench:
     meter: WorkMeter = field(default_factory=WorkMeter)
     on_hang: Callable[[str], None] = end_process
     device: Device = field(default_factory=Device)
-    reader: ThreadPoolExecutor = field(
-        default_factory=partial(ThreadPoolExecutor, 1, "shard-reader")
-    )
+    devices: int = 1  #: that share the cores of this machine with this process
     _plan: tuple[str, AuditPlan] | None = None
+    _readers: ReaderPool | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def work(
         self,
@@ -271,11 +163,22 @@ class Workbench:
             return self._explain_and_save(claim, revoked)
         except FencedError:
             return "fenced"
+        except ReaderDiedError as died:
+            return self._blamed(claim, died)
         except DatabaseError:
             raise  # nothing can be written down now
         except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
             shards.fail(self.db, claim, f"{type(error).__name__}: {error}")
             return "failed"
+
+    def _blamed(self, claim: Claim, died: ReaderDiedError) -> End:
+        """The end of a shard whose items killed the process that read them, or were with it."""
+        if self.stop.wait(_SIGNALS):  # whoever ends this process may have ended that one first
+            shards.give_back(self.db, claim)
+            return "stopped"
+        ids = ids_of(self.plan(claim.run_id).dataset, died.rows)
+        shards.hang(self.db, claim, ids, f"attempt {claim.attempt}: {died.cause}")
+        return "failed"
 
     def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
         lease = self.settings.lease_seconds
@@ -302,10 +205,11 @@ class Workbench:
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
         plan = self.plan(claim.run_id)
         with self.meter.loading():
+            readers = None if plan.task == "imported" else self.readers(plan)
             model = model_for(plan, self.models)
         items = None  # read one by one when their turn comes, as caution asks
-        if model is not None and claim.caution == NO_CAUTION:
-            items = ReadAhead(self.reader, plan, claim.shard, model, self.meter)
+        if model is not None and readers is not None:
+            items = self._read_ahead(plan, claim, keeper, model, readers)
 
         def call(watch: Watch) -> ShardResult:
             self.meter.shard_begun(claim.run_id)
@@ -323,6 +227,43 @@ class Workbench:
         finally:
             if items is not None:
                 items.close()
+
+    def _read_ahead(
+        self,
+        plan: AuditPlan,
+        claim: Claim,
+        keeper: LeaseKeeper,
+        model: "LoadedModel",
+        readers: ReaderPool,
+    ) -> ReadAhead | None:
+        def moved() -> None:
+            keeper.touch()
+            self.device.moved()
+
+        if claim.caution != NO_CAUTION and not readers.processes:
+            return None  # a thread that reads ahead would be blamed on the batch in hand
+        return ReadAhead(
+            readers,
+            claim,
+            plan,
+            model,
+            self.meter,
+            waiting=Waiting(should_stop=keeper.should_stop, moved=moved),
+        )
+
+    def readers(self, plan: AuditPlan) -> ReaderPool:
+        """Who reads and encodes for this process; begun at the first call."""
+        with self._lock:
+            if self._readers is None:
+                device = self.models.device_of(plan.model)
+                count = host_processes(self.settings.host_processes, device, self.devices)
+                self._readers = ReaderPool(count, self.settings.item_deadline)
+            return self._readers
+
+    def close(self) -> None:
+        """End the processes that this one began."""
+        if self._readers is not None:
+            self._readers.close()
 
     def _commit(self, claim: Claim, result: ShardResult) -> None:
         results.save(self.db, claim, result)

@@ -71,6 +71,7 @@ def worker(
     device: Device = None,
     devices: Devices = None,
     threads: Threads = None,
+    host_processes: opt.HostProcesses = None,
     max_shards: MaxShards = None,
     modality: Modalities = None,
     log_format: LogFormat = "text",
@@ -86,7 +87,7 @@ def worker(
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     check_broker(settings, must_answer=False)
     options = WorkerOptions(
         device=device,
