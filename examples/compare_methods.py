@@ -69,7 +69,7 @@ def main() -> None:
 def _ranks(one: Any) -> np.ndarray[Any, Any]:
     """Centred ranks of the item's own positions, of length 1; zeros where all are equal."""
     values = one.relevance.ravel()
-    if isinstance(one.features, tuple):
+    if not isinstance(one.features, te.PatchGrid):
         values = values[[not token.special for token in one.features]]
     ranks = rankdata(values) - (len(values) + 1) / 2
     length = float(np.linalg.norm(ranks))

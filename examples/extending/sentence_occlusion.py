@@ -12,6 +12,7 @@ from transexplain.methods.method_table import Cost, Parameters
 from transexplain.methods.perturbation import Estimate, explain_presence
 from transexplain.methods.presence import Baseline, Presence
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.items import PatchGrid
 
 _SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
@@ -61,7 +62,7 @@ def _estimate(presence: Presence, row: int) -> Estimate:
 def sentences_of(encoded: Encoded) -> NDArray[np.int64]:
     """(F,) the number of the sentence that each token of the text stands in."""
     text = encoded.item.content
-    if not isinstance(text, str) or not isinstance(encoded.features, tuple):
+    if not isinstance(text, str) or isinstance(encoded.features, PatchGrid):
         raise ItemError("no-text", f"item {encoded.item.id} is not a text: it has no sentences")
     begins = [found.start() for found in _SENTENCE.finditer(text)]
     places = [token.start for token in encoded.features if not token.special]

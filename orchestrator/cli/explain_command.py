@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -55,10 +55,8 @@ def as_json(found: "Sequence[Compared]") -> str:
     """All that was found, as JSON."""
     document = []
     for one in found:
-        plain = asdict(one)
-        for attribution, original in zip(plain["attributions"], one.attributions, strict=True):
-            attribution["relevance"] = original.relevance.tolist()
-        document.append(plain)
+        plain = asdict(replace(one, attributions=()))
+        document.append({**plain, "attributions": [_plain(each) for each in one.attributions]})
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
@@ -242,10 +240,10 @@ def _emit(text: str, output: Path | None) -> None:
 
 
 def _plain(one: "Attribution") -> dict[str, Any]:
-    from dataclasses import asdict
-
     document = asdict(one)
     document["relevance"] = one.relevance.tolist()
+    if isinstance(one.features, Sequence):
+        document["features"] = [asdict(token) for token in one.features]
     return document
 
 

@@ -13,9 +13,9 @@ from orchestrator.spec.method_section import approximation_of, method_warnings
 from orchestrator.spec.model_section import require_local_model
 from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
-from transexplain.data.shard_reader import labels_of, make_shards, read_shard
+from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
 from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
-from transexplain.methods import bound
+from transexplain.methods import bound, cost_of
 from transexplain.settings import Settings
 from transexplain.types.items import Item
 from transexplain.types.plans import (
@@ -85,8 +85,7 @@ def prepare_audit(
         EngineError: the model has an operator without a rule.
     """
     spec = spec.resolved()
-    # before anything is loaded
-    require_local_model(spec.model.source)
+    require_local_model(spec.model.source)  # before anything is loaded
     bound(spec.explained_by)
     lexicons, privacy, exact = spec.lexicon_groups(), spec.privacy_plan(), spec.exact_plan()
     dataset = spec.data.snapshot(settings)
@@ -97,7 +96,8 @@ def prepare_audit(
     _check_labels(spec, model, labels)
     plan = replace(_plan(spec, model, dataset, labels), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
-    shards = make_shards(dataset.rows, spec.shard_size)
+    plan = replace(plan, shard_size=_shard_size(spec, dataset.rows, task))
+    shards = make_shards(dataset.rows, plan.shard_size)
     first = _first_item(plan, shards)
     warnings: list[str] = list(dataset.read_as)
     if task == "audit":
@@ -160,12 +160,22 @@ def _plan(
         long_text_join=spec.long_text_join,
         batch_tokens=USUAL_BATCH if spec.batch_tokens == "auto" else spec.batch_tokens,
         batch_fixed=spec.batch_tokens == USUAL_BATCH,
-        shard_size=spec.shard_size,
         payload=spec.payload,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
         approximates=approximation_of(spec.explained_by),
     )
+
+
+_FEW_PASSES = 20  #: of an item of 128 positions
+_USUAL_ITEMS = 256
+
+
+def _shard_size(spec: AuditSpec, rows: int, task: Task) -> int:
+    """Items per shard; where every item takes many passes, the fewer to lose the better."""
+    passes = sum(cost_of(spec.explained_by, 128).of(len(spec.targets)))
+    slow = task == "evaluation" or passes > _FEW_PASSES
+    return items_per_shard(spec.shard_size, min(rows, _USUAL_ITEMS) if slow else rows)
 
 
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:

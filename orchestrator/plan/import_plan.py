@@ -11,7 +11,7 @@ from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import AttributionColumns
-from transexplain.data.shard_reader import make_shards
+from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.items import Unit
@@ -86,6 +86,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         ),
         settings.snapshot_dir,
     )
+    size = items_per_shard(spec.shard_size, read.dataset.rows)
     plan = AuditPlan(
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
@@ -93,7 +94,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         method=MethodSpec(name=request.method, params={"unit": request.unit}),
         targets=read.targets,
         labels=labels,
-        shard_size=spec.shard_size,
+        shard_size=size,
         payload=spec.payload,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
@@ -102,9 +103,9 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         **group_fields(spec.groups, spec.data, read.dataset, lexicons),
     )
     favourable_answers(plan)  # refused before a run is made
-    shards = make_shards(read.dataset.rows, spec.shard_size)
-    of_clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
-    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *of_clusters))
+    clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
+    shards = make_shards(read.dataset.rows, size)
+    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *clusters))
 
 
 def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:

@@ -146,7 +146,9 @@ class AuditSpec(Section):
         default="auto",
         description="positions per batch; auto: 2,048 on a CPU, what measuring finds on a card",
     )
-    shard_size: int = Field(default=256, ge=1, description="items per shard")
+    shard_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default="auto", description="items per shard; auto: 256, up to 4,096 in large data"
+    )
     payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
     store_text: StoreText = Field(default="full", description="what is stored of texts")
     redact: Annotated[RedactSection, from_text(RedactSection)] | None = Field(

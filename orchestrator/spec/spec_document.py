@@ -1,5 +1,6 @@
 """Reads specifications from YAML, applies `--set` overrides, and names every problem."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
@@ -130,9 +131,9 @@ def _assign(document: dict[str, Any], keys: list[str], value: Any, sections: Sec
 
 
 def _explain(error: ValidationError, spec: type[Section], sections: Sections) -> str:
-    lines = []
+    found: dict[str, list[str]] = {}
     for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"])
+        place = ".".join(str(part) for part in problem["loc"] if not _BRANCH.fullmatch(str(part)))
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "missing":
             message = "is missing"
@@ -140,8 +141,15 @@ def _explain(error: ValidationError, spec: type[Section], sections: Sections) ->
             section = _section_at(problem["loc"][:-1], spec, sections)
             near = did_you_mean(str(problem["loc"][-1]), section.model_fields)
             message = f"unknown key{near or ';'} known here: {', '.join(section.model_fields)}"
-        lines.append(f"  {place}: {message}" if place else f"  {message}")
-    return "\n".join(lines)
+        found.setdefault(place, []).append(message)
+    return "\n".join(
+        f"  {place}: {' or '.join(messages)}" if place else f"  {'; '.join(messages)}"
+        for place, messages in found.items()
+    )
+
+
+#: how pydantic names a way in which a value of several types may be read
+_BRANCH = re.compile(r"constrained-\w+|literal\[.*\]")
 
 
 def _section_at(

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from transexplain.data import source_files
-from transexplain.data.shard_reader import labels_of, make_shards, read_shard
+from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
@@ -119,3 +119,12 @@ def test_labels_of_a_dataset(ref, tmp_path: Path):
     assert labels_of(prepare(DatasetSpec(source=str(path)), tmp_path)) == ["p"]
     with pytest.raises(DataSourceError):
         labels_of(replace(ref, fingerprint="0" * 64))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [(0, 256), (872, 256), (66_000, 512), (140_000, 1024), (1_000_000, 4096), (10**9, 4096)],
+)
+def test_large_data_have_larger_shards(rows: int, size: int) -> None:
+    assert items_per_shard("auto", rows) == size
+    assert items_per_shard(7, rows) == 7

@@ -1,5 +1,6 @@
 """The ledger closes for every composite, and shows what a faulty engine would hide."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +8,8 @@ from torch.nn import functional as F
 from toy_networks import TinyEncoder, close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES
+from transexplain.engine.ledger import LedgerBook
+from transexplain.types.items import Ledger
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
 
@@ -137,3 +140,48 @@ def test_convolution_and_class_token_at_pixels() -> None:
         assert ledger.embeddings != 0
         assert ledger.biases_by_kind["convolution"] != 0
         assert ledger.relative_gap < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ledgers_of_a_batch_are_those_of_each_item(dtype: torch.dtype) -> None:
+    draw = np.random.default_rng(0)
+    for items, width, sites in ((1, 1, 0), (3, 17, 2), (40, 200, 90)):
+        values, own = draw.normal(size=(items, width)), draw.random((items, width)) < 0.8
+        booked = draw.normal(size=(sites, items))
+        keys = [(("embeddings", "biases", "rules")[n % 3], "abcd"[n % 4], n) for n in range(sites)]
+        book = LedgerBook(items)
+        for key, row in zip(keys, booked, strict=True):
+            book.add(*key, torch.from_numpy(row).to(dtype))
+        found = book.close(values * own, values * ~own, values.sum(axis=1))
+        for item, ledger in enumerate(found):
+            assert ledger == plain_ledger(
+                keys, booked[:, item].astype(str(dtype).split(".")[1]), values[item], own[item]
+            )
+
+
+def plain_ledger(keys, terms, values, own) -> Ledger:
+    """One item's ledger, entry by entry."""
+    sums = {"embeddings": {}, "biases": {}, "rules": {}}
+    for (entry, kind, _), term in zip(keys, terms, strict=True):
+        sums[entry][kind] = sums[entry].get(kind, 0.0) + float(term)
+    inputs, special = values * own, values * ~own
+    entries = {"inputs": float(inputs.sum()), "special": float(special.sum())}
+    entries |= {entry: added(kinds.values()) for entry, kinds in sums.items()}
+    total = added(entries.values())
+    sizes = [float(np.abs(part).sum()) for part in (inputs, special, terms)]
+    return Ledger(
+        **entries,
+        total=total,
+        gap=float(values.sum()) - total,
+        magnitude=sizes[0] + sizes[1] + sizes[2],
+        biases_by_kind=sums["biases"],
+        rules_by_kind=sums["rules"],
+    )
+
+
+def added(amounts) -> float:
+    """One after the other: `sum` corrects for rounding from Python 3.12 on."""
+    total = 0.0
+    for amount in amounts:
+        total += amount
+    return total

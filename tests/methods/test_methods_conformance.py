@@ -17,7 +17,7 @@ from explainer_samples import write_explainer
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods import METHODS, bound, cost_of, facts_of
-from transexplain.types.items import Attribution, Item, ResolvedTarget
+from transexplain.types.items import Attribution, Item, PatchGrid, ResolvedTarget
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target, resolve_target
 
@@ -140,8 +140,9 @@ def test_conformance(name: str, method: str) -> None:
         assert found.unit == facts.unit
         assert found.relevance.dtype == np.float64
         assert np.isfinite(found.relevance).all()
-        shape = (len(found.features),) if isinstance(found.features, tuple) else None
-        assert found.relevance.shape == (shape or (found.features.rows, found.features.cols))
+        grid = found.features if isinstance(found.features, PatchGrid) else None
+        shape = (grid.rows, grid.cols) if grid else (len(found.features),)
+        assert found.relevance.shape == shape
     assert max(np.abs(found.relevance).max() for found in together) > 1e-9
     first_classes = [found for found in together[::classes] for _ in range(classes)]
     same = all(

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -43,7 +44,7 @@ def test_sentiment_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
     assert sum(a == b for a, b in zip(reported, wanted, strict=True)) >= 80
     for one in model.encode(items):
         assert isinstance(one, Encoded)
-        assert isinstance(one.features, tuple)
+        assert isinstance(one.features, Sequence)
         for token in one.features[1:-1]:
             assert token.text == one.item.content[token.start : token.end]
 

@@ -1,5 +1,9 @@
 """Texts: offsets, words, special tokens, truncation, and every bad item."""
 
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 import torch
 import transformers
@@ -8,6 +12,7 @@ from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.text_encoder import tokens_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.tokens import Token
 
@@ -30,8 +35,8 @@ def failed(model: LoadedModel, content: object, **options: object) -> ItemFailur
     return one
 
 
-def tokens(one: Encoded) -> tuple[Token, ...]:
-    assert isinstance(one.features, tuple)
+def tokens(one: Encoded) -> Sequence[Token]:
+    assert isinstance(one.features, Sequence)
     assert one.length == len(one.features) == one.inputs["input_ids"].shape[0]
     return one.features
 
@@ -212,3 +217,35 @@ def test_a_tokenizer_without_offsets_is_refused() -> None:
 
     with pytest.raises(ModelLoadError, match="fast tokenizer"):
         wrap(bert(), modality="text", tokenizer=Slow())
+
+
+def one_by_one(text: str, encoding: Any) -> list[Token]:
+    """The positions of a text by its tokenizer, one after the other, as `tokens_of` says."""
+    found: list[Token] = []
+    word, last_word, last_end = -1, None, 0
+    columns = (encoding.tokens, encoding.offsets, encoding.special_tokens_mask, encoding.word_ids)
+    for piece, (begin, stop), special, named in zip(*columns, strict=True):
+        if special:
+            found.append(Token(text=piece, start=0, end=0, special=True))
+            continue
+        cut = text[begin:stop]
+        start = stop - len(cut.lstrip()) if cut.strip() else begin
+        end = begin + len(cut.rstrip()) if cut.strip() else stop
+        apart = any(character.isspace() for character in text[last_end:start])
+        word += word < 0 or named != last_word or apart
+        last_word, last_end = named, end
+        found.append(Token(text=text[start:end] or piece, start=start, end=end, word=word))
+    return found
+
+
+@pytest.mark.parametrize("made", [byte_level, wordpiece])
+def test_texts_together_have_the_tokens_of_each(made: Callable[[], Any]) -> None:
+    draw = random.Random(0)
+    letters = "ab G🎉é\u0301\u00a0\u3000\u2028\n\t.'-\u017f"
+    texts = ["", " ", "a", "film  good\u3000", " \u00a0a", "🎉" * 5, "un believably"]
+    texts += ["".join(draw.choices(letters, k=draw.randint(1, 40))) for _ in range(300)]
+    rows = made()(texts, return_special_tokens_mask=True, padding=False)
+    found = tokens_of(texts, rows.encodings)
+    for text, encoding, tokens in zip(texts, rows.encodings, found, strict=True):
+        assert tokens == one_by_one(text, encoding)
+    assert tokens_of([], []) == []

@@ -21,6 +21,7 @@ from transexplain.types.items import (
     PatchGrid,
 )
 from transexplain.types.plans import AuditPlan
+from transexplain.types.tokens import NO_WORD, Tokens
 
 
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
@@ -37,11 +38,9 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
     """
     if isinstance(attribution.features, PatchGrid):
         return [None] * len(mentions)
-    words = np.array([-1 if t.word is None else t.word for t in attribution.features], np.int64)
-    plain = words >= 0
-    starts = np.array([token.start for token in attribution.features], np.int64)[plain]
-    ends = np.array([token.end for token in attribution.features], np.int64)[plain]
-    words = words[plain]
+    tokens = Tokens.of(attribution.features)
+    plain = tokens.words != NO_WORD
+    words, starts, ends = tokens.words[plain], tokens.starts[plain], tokens.ends[plain]
     relevance = np.asarray(attribution.relevance, dtype=np.float64)[plain]
     sizes, present = np.abs(np.bincount(words, weights=relevance)), np.bincount(words) > 0
     found: list[float | None] = []
@@ -110,7 +109,7 @@ class MentionCounter:
             )
         if template and self._answers and len(outcome.logits) > 1:
             named = dict.fromkeys((one.group, one.entity) for one in mentions)
-            log_odds = tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+            log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
             aggregate.checked.observations += [
                 Observation(
                     document=template,

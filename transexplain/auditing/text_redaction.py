@@ -11,7 +11,7 @@ from typing import Protocol
 from transexplain.errors import ConfigurationError
 from transexplain.privacy import Hook, Span, spans_by
 from transexplain.settings import secret
-from transexplain.types.tokens import Token
+from transexplain.types.tokens import Token, Tokens
 
 TEXT_KEY = "TRANSEXPLAIN_TEXT_KEY"
 _FEWEST = 16  #: bytes
@@ -161,9 +161,8 @@ class Hashed:
 
     def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens with the hash of their word, special ones too."""
-        return tuple(
-            replace(token, text="" if word is None else self.key.word(word))
-            for token, word in zip(tokens, _words_once(text, tokens), strict=True)
+        return Tokens.of(tokens).spelled(
+            ["" if word is None else self.key.word(word) for word in _words_once(text, tokens)]
         )
 
     def surface(self, item_id: str, surface: str, place: Span) -> str:
@@ -196,7 +195,7 @@ class Nothing:
 
     def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens without their texts."""
-        return tuple(replace(token, text="") for token in tokens)
+        return Tokens.of(tokens).spelled([""] * len(tokens))
 
     def surface(self, item_id: str, surface: str, place: Span) -> str:
         """Nothing."""

@@ -83,7 +83,8 @@ def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
             if image.width * image.height > MAX_PIXELS:
                 raise ItemError("image-too-large", _too_large(shown))
             image.load()
-            return form(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)
+            return form(image)
     except ItemError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 
@@ -17,6 +17,19 @@ from transexplain.data.source_files import inside, verify
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
+
+
+def items_per_shard(wanted: int | Literal["auto"], rows: int) -> int:
+    """What is wanted; auto: 256, in larger data so many that there are about 256 shards, to 4,096.
+
+    A power of two, so that a card's batches of 2^n items fill a shard.
+    """
+    if wanted != "auto":
+        return wanted
+    return min(_MOST_ITEMS, max(_FEWEST_ITEMS, 1 << (rows // _SHARDS - 1).bit_length()))
+
+
+_SHARDS, _FEWEST_ITEMS, _MOST_ITEMS = 256, 256, 4096
 
 
 def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:

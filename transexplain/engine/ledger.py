@@ -1,5 +1,6 @@
 """The ledger: where all relevance of an explained logit went, by operator."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -80,38 +81,50 @@ class LedgerBook:
         # layers of a model may lie on several devices
         booked = [one.to(values[0].device) for one in values]
         table = torch.stack(booked).cpu().numpy() if booked else np.zeros((0, self.items))
-        return [
-            _close_item(keys, table[:, item], inputs[item], special[item], float(logits[item]))
-            for item in range(self.items)
-        ]
+        return _closed(keys, table, inputs, special, np.asarray(logits, dtype=np.float64))
 
 
-def _close_item(
+def _closed(
     keys: list[tuple[Entry, str, int]],
     terms: NDArray[np.float64],
     inputs: NDArray[np.float64],
     special: NDArray[np.float64],
-    logit: float,
-) -> Ledger:
-    sums: dict[Entry, dict[str, float]] = {"embeddings": {}, "biases": {}, "rules": {}}
+    logits: NDArray[np.float64],
+) -> list[Ledger]:
+    """The ledgers of B items from the terms (S, B) that S sites booked."""
+    sums: dict[Entry, dict[str, NDArray[np.float64]]] = {
+        "embeddings": {},
+        "biases": {},
+        "rules": {},
+    }
     for (entry, kind, _), term in zip(keys, terms, strict=True):
-        sums[entry][kind] = sums[entry].get(kind, 0.0) + float(term)
-    entries = [float(inputs.sum()), float(special.sum())]
-    entries += [sum(sums[entry].values()) for entry in ("embeddings", "biases", "rules")]
-    total = sum(entries)
-    magnitude = sum(float(np.abs(part).sum()) for part in (inputs, special, terms))
-    return Ledger(
-        inputs=entries[0],
-        special=entries[1],
-        embeddings=entries[2],
-        biases=entries[3],
-        rules=entries[4],
-        total=total,
-        gap=logit - total,
-        magnitude=magnitude,
-        biases_by_kind=sums["biases"],
-        rules_by_kind=sums["rules"],
-    )
+        sums[entry][kind] = sums[entry].get(kind, 0.0) + np.asarray(term, dtype=np.float64)
+    none = np.zeros(len(logits))
+    entries = [inputs.sum(axis=1), special.sum(axis=1)]
+    entries += [
+        functools.reduce(np.add, sums[entry].values(), none)
+        for entry in ("embeddings", "biases", "rules")
+    ]
+    total = functools.reduce(np.add, entries, none)
+    sizes = [np.abs(part).sum(axis=1) for part in (inputs, special, np.ascontiguousarray(terms.T))]
+    columns = [*entries, total, logits - total, functools.reduce(np.add, sizes, none)]
+    by_kind = [_by_kind(sums[entry], len(logits)) for entry in ("biases", "rules")]
+    rows = zip(*(column.tolist() for column in columns), *by_kind, strict=True)
+    return [Ledger(**dict(zip(_NAMES, row, strict=True))) for row in rows]
+
+
+_NAMES = (
+    *("inputs", "special", "embeddings", "biases", "rules", "total", "gap", "magnitude"),
+    *("biases_by_kind", "rules_by_kind"),
+)
+
+
+def _by_kind(sums: Mapping[str, NDArray[np.float64]], items: int) -> list[dict[str, float]]:
+    """Of each item, kind -> sum."""
+    if not sums:
+        return [{} for _ in range(items)]
+    rows = zip(*(column.tolist() for column in sums.values()), strict=True)
+    return [dict(zip(sums, row, strict=True)) for row in rows]
 
 
 _HALF = (torch.float16, torch.bfloat16)

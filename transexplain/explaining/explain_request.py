@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -171,5 +172,5 @@ def _is_finite(attribution: Attribution) -> bool:
     ledger = attribution.ledger
     return bool(
         np.isfinite(attribution.relevance).all()
-        and (ledger is None or np.isfinite([ledger.total, ledger.magnitude]).all())
+        and (ledger is None or (isfinite(ledger.total) and isfinite(ledger.magnitude)))
     )

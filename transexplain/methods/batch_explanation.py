@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from transexplain.types.items import (
     Unit,
     own_positions,
 )
-from transexplain.types.tokens import Token
+from transexplain.types.tokens import Token, Tokens
 
 #: (B, C) logits -> the targets of every item; a method calls it after its forward pass
 Resolve = Callable[[NDArray[np.floating[Any]]], list[list[ResolvedTarget]]]
@@ -35,6 +35,7 @@ class BatchExplanation:
 
 Array = NDArray[np.float64]
 Features = Sequence[Token] | PatchGrid
+Floating = TypeVar("Floating", bound=np.floating[Any])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,10 +85,12 @@ def explain_targets(
         seed = seed_of(row_targets, logits.shape)
         found = take(seed, number == rounds - 1)
         explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
+        kept = found.positions.astype(np.float64 if mark.double else np.float32)
         for row, target in enumerate(row_targets):
             if target is not None:
+                logit = float(explained_logits[row])
                 explained[row].append(
-                    _record(batch.encoded[row], target, found, row, explained_logits[row], mark)
+                    _record(batch.encoded[row], target, found, row, kept[row], logit, mark)
                 )
     return BatchExplanation(logits, explained)
 
@@ -106,11 +109,15 @@ def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], ND
 
     Padding is neither: what a model lets leak there shows in the ledger's gap.
     """
-    inputs = np.stack([own_positions(features, width) for features in places])
-    special = ~inputs
+    inputs = np.zeros((len(places), width), dtype=bool)
+    special = np.zeros((len(places), width), dtype=bool)
     for row, features in enumerate(places):
-        if not isinstance(features, PatchGrid):
-            special[row, len(features) :] = False
+        if isinstance(features, PatchGrid):
+            inputs[row] = own_positions(features, width)
+            special[row] = ~inputs[row]
+        else:
+            special[row, : len(features)] = Tokens.of(features).special
+            inputs[row, : len(features)] = ~special[row, : len(features)]
     return inputs, special
 
 
@@ -119,13 +126,14 @@ def _record(
     target: ResolvedTarget,
     found: SeedRelevance,
     row: int,
+    kept: NDArray[np.floating[Any]],
     logit: float,
     mark: CommonFields,
 ) -> Attribution:
+    """One item's record; `kept` (T,) is its relevance in the precision of the record."""
     features = encoded.features if found.features is None else found.features[row]
-    relevance, prefix = split(found.positions[row], features)
+    prefix = split(found.positions[row], features)[1] if isinstance(features, PatchGrid) else ()
     content = encoded.item.content
-    dtype: type[np.floating[Any]] = np.float64 if mark.double else np.float32
     return Attribution(
         item_id=encoded.item.id,
         method=mark.method,
@@ -133,8 +141,8 @@ def _record(
         rank=target.rank,
         class_index=target.class_index,
         class_name=target.class_name,
-        logit=float(logit),
-        relevance=relevance.astype(dtype),
+        logit=logit,
+        relevance=split(kept, features)[0].copy(),  # not a view of the whole batch
         unit=mark.unit,
         at=mark.at,
         features=features,
@@ -145,7 +153,9 @@ def _record(
     )
 
 
-def split(positions: Array, features: Features) -> tuple[Array, tuple[float, ...]]:
+def split(
+    positions: NDArray[Floating], features: Features
+) -> tuple[NDArray[Floating], tuple[float, ...]]:
     """(T,) as (T,) or (rows, cols), without padding, and the relevance of a prefix."""
     if not isinstance(features, PatchGrid):
         return positions[: len(features)], ()

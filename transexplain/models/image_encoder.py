@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ class ImageEncoder:
                 "bad-input",
                 f"pixel_values have shape {tuple(pixels.shape)}; the model takes {self.shape}",
             )
-        if not bool(torch.isfinite(pixels).all()):
+        if not isfinite(float(pixels.sum(dtype=torch.float64))):
             raise ItemError("bad-input", "pixel_values hold NaN or infinity")
         return Encoded(
             item=item,
@@ -195,7 +196,8 @@ def picture(content: Any) -> Image.Image:
 
 def _rgb(image: Image.Image) -> Image.Image:
     try:
-        return image.convert("RGB")
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB")
     except (OSError, ValueError, SyntaxError) as error:
         raise ItemError("bad-image", f"the picture cannot be read: {error}") from error
 

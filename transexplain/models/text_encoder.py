@@ -1,54 +1,116 @@
 """Encodes texts as model inputs, with the characters and words of every position."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
 from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure
 from transexplain.models.text_length import in_windows
-from transexplain.types.items import Item, ItemFailure, own_positions
-from transexplain.types.tokens import Token
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 
-def tokens_of(text: str, encoding: Any) -> Sequence[Token]:
-    """One token per position of `encoding` (a `tokenizers.Encoding` of `text`), (T,).
+def tokens_of(texts: Sequence[str], encodings: Sequence[Any]) -> list[Tokens]:
+    """The positions of every text by its `tokenizers.Encoding`, (T,) each.
 
     Offsets count characters (code points) of the original text, white space at either end of a
     token left out. A word ends where the tokenizer says so and at white space, so that
     tokenizers which never cut a text into words still give words.
     """
-    tokens: list[Token] = []
-    word, last_word, last_end = -1, None, 0
-    for piece, span, special, tokenizer_word in zip(
-        encoding.tokens,
-        encoding.offsets,
-        encoding.special_tokens_mask,
-        encoding.word_ids,
-        strict=True,
-    ):
-        if special:
-            tokens.append(Token(text=piece, start=0, end=0, special=True))
-            continue
-        start, end = _trimmed(text, *span)
-        apart = any(character.isspace() for character in text[last_end:start])
-        if word < 0 or tokenizer_word != last_word or apart:
-            word += 1
-        last_word, last_end = tokenizer_word, end
-        tokens.append(Token(text=text[start:end] or piece, start=start, end=end, word=word))
-    return tuple(tokens)
+    if not texts:
+        return []
+    rows = np.concatenate([[0], np.cumsum([len(one) for one in encodings])])
+    first = np.concatenate([[0], np.cumsum([len(one) for one in texts])])
+    special = _flat(one.special_tokens_mask for one in encodings).astype(bool)
+    spans = _flat(chain.from_iterable(one.offsets) for one in encodings).reshape(-1, 2)
+    named = _flat([NO_WORD if word is None else word for word in one.word_ids] for one in encodings)
+    row = np.repeat(np.arange(len(texts)), np.diff(rows))
+    blank = _blanks(texts)
+    starts, ends = _trimmed(blank, spans + first[row, None])
+    starts[special] = ends[special] = first[row[special]]
+    words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
+    columns = (starts - first[row], ends - first[row], words)
+    narrow = [one.astype(np.int32) for one in columns]
+    return [
+        Tokens(
+            starts=narrow[0][begin:end],
+            ends=narrow[1][begin:end],
+            words=narrow[2][begin:end],
+            special=special[begin:end],
+            pieces=encoding.tokens,
+            text=text,
+        )
+        for text, encoding, begin, end in zip(
+            texts, encodings, rows[:-1].tolist(), rows[1:].tolist(), strict=True
+        )
+    ]
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    cut = text[start:end]
-    if not cut.strip():
-        return start, end
-    return end - len(cut.lstrip()), start + len(cut.rstrip())
+def _flat(rows: Iterable[Iterable[int]]) -> NDArray[np.int64]:
+    return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+
+
+def _blanks(texts: Sequence[str]) -> NDArray[np.bool_]:
+    """(N,) which characters of all texts, one behind the other, are white space."""
+    codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
+    known = _white_space()
+    return known[np.minimum(codes, len(known) - 1)]
+
+
+@cache
+def _white_space() -> NDArray[np.bool_]:
+    """Whether each code point is white space, up to the last that is, and one for all others."""
+    return np.array([chr(code).isspace() for code in range(0x3002)])
+
+
+def _trimmed(
+    blank: NDArray[np.bool_], spans: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Spans (N, 2) without white space at their ends; those of nothing else stay as they are."""
+    places = np.arange(len(blank) + 1)
+    seen = np.append(~blank, True)
+    after = np.minimum.accumulate(np.where(seen, places, len(blank))[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(seen, places, -1))
+    starts, ends = spans.T
+    begin, last = after[starts], before[np.maximum(ends - 1, 0)]
+    visible = (begin < ends) & (starts < ends)
+    return np.where(visible, begin, starts), np.where(visible, last + 1, ends)
+
+
+def _words(
+    blank: NDArray[np.bool_],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    named: NDArray[np.int64],
+    plain: NDArray[np.int64],
+    row: NDArray[np.int64],
+    first: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """(N,) the number, within its text, of every position's word; `plain` are those with one."""
+    words = np.full(len(starts), NO_WORD)
+    if not len(plain):
+        return words
+    of = row[plain]
+    opens = np.append(True, of[1:] != of[:-1])
+    blanks = np.append(0, np.cumsum(blank))
+    last_end = np.append(0, ends[plain][:-1])
+    # what stands between this position and the one before; positions may overlap
+    between = blanks[starts[plain]] - blanks[np.minimum(last_end, starts[plain])]
+    begins = opens | np.append(True, named[plain][1:] != named[plain][:-1]) | (between > 0)
+    count = np.cumsum(begins)
+    words[plain] = count - np.maximum.accumulate(np.where(opens, count, 0))
+    return words
 
 
 def encode_given(
@@ -138,6 +200,16 @@ def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     )
 
 
+def _values_of(one: Encoded, name: str) -> Tensor:
+    """(T,) an input of an item; models read types that are not given as all of type 0."""
+    values = one.inputs.get(name)
+    if values is None:
+        if name != "token_type_ids":
+            raise ConfigurationError(f"item {one.item.id} has no {name!r}, others do")
+        return torch.zeros(one.length, dtype=torch.long)
+    return values
+
+
 class TextEncoder:
     """Encodes strings with a fast tokenizer, and inputs that are encoded already."""
 
@@ -195,9 +267,12 @@ class TextEncoder:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
-        longest = max(one.length for one in encoded)
         inputs = {
-            name: torch.stack([self._padded(one, name, longest) for one in encoded]).to(self.device)
+            name: pad_sequence(
+                [_values_of(one, name) for one in encoded],
+                batch_first=True,
+                padding_value=self.padding.get(name, 0),
+            ).to(self.device)
             for name in {name: None for one in encoded for name in one.inputs}
         }
         lengths = torch.tensor([one.length for one in encoded], device=self.device)
@@ -212,15 +287,6 @@ class TextEncoder:
             for name, values in batch.inputs.items()
         }
         return replace(batch, inputs=inputs)
-
-    def _padded(self, one: Encoded, name: str, longest: int) -> Tensor:
-        values = one.inputs.get(name)
-        if values is None:
-            if name != "token_type_ids":  # models read none as all of type 0
-                raise ConfigurationError(f"item {one.item.id} has no {name!r}, others do")
-            values = torch.zeros(one.length, dtype=torch.long)
-        missing = longest - values.shape[0]
-        return torch.nn.functional.pad(values, (0, missing), value=self.padding.get(name, 0))
 
     def _room(self, max_length: int | None) -> int | None:
         bounds = [bound for bound in (self.limit, max_length) if bound is not None]
@@ -292,34 +358,37 @@ class TextEncoder:
                 return_special_tokens_mask=True,
                 verbose=False,
             )
+        columns = {
+            name: torch.split(torch.from_numpy(_flat(values)), [len(one) for one in values])
+            for name, values in rows.items()
+            if name != "special_tokens_mask" and self.takes(name)
+        }
+        tokens = tokens_of([item.content for _, item in strings], rows.encodings)
         results: dict[int, Encoded | ItemFailure] = {}
         for row, (place, item) in enumerate(strings):
             try:
-                results[place] = self._one(item, rows, row, room, long_text)
+                self._check_tokens(item, rows.encodings[row], tokens[row], room, long_text)
+                encoded = Encoded(
+                    item=item,
+                    inputs={name: column[row] for name, column in columns.items()},
+                    features=tokens[row],
+                    length=len(tokens[row]),
+                    truncated=bool(rows.encodings[row].overflowing),
+                )
+                results[place] = in_windows(encoded, room, long_text)
             except ItemError as error:
                 results[place] = failure(item, error)
         return results
 
-    def _one(
-        self, item: Item, rows: Any, row: int, room: int | None, long_text: LongText
-    ) -> Encoded:
-        encoding = rows.encodings[row]
-        truncated = bool(encoding.overflowing)
-        if truncated and long_text == "error":
+    def _check_tokens(
+        self, item: Item, encoding: Any, tokens: Tokens, room: int | None, long_text: LongText
+    ) -> None:
+        """Raise ItemError `too-long` or `empty-text` where the text cannot be taken."""
+        if long_text == "error" and encoding.overflowing:
             raise ItemError(
                 "too-long",
                 f"the text of {len(item.content)} characters needs more than {room} positions; "
                 'shorten it or use long_text="window" or "truncate"',
             )
-        tokens = tokens_of(item.content, encoding)
-        if not own_positions(tokens).any():
+        if tokens.special.all():
             raise ItemError("empty-text", "the tokenizer found no token in this text")
-        inputs = {
-            name: torch.tensor(values[row], dtype=torch.long)
-            for name, values in rows.items()
-            if name != "special_tokens_mask" and self.takes(name)
-        }
-        encoded = Encoded(
-            item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=truncated
-        )
-        return in_windows(encoded, room, long_text)

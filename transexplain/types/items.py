@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.types.tokens import Token, Tokens
+from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 Unit = Literal["logits", "unit_relevance", "score"]
 TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
@@ -225,20 +225,23 @@ class Attribution(_Pictured):
         """Relevance summed over the word pieces of each word, in reading order."""
         if isinstance(self.features, PatchGrid):
             raise TypeError("words() is for texts; this attribution is of an image")
-        found: dict[int, Word] = {}
-        for token, value in zip(self.features, self.relevance, strict=True):
-            if token.word is None:
-                continue
-            old = found.get(token.word)
-            start = old.start if old else token.start
-            pieces = (old.text if old else "") + token.text
-            found[token.word] = Word(
-                text=pieces if self.text is None else self.text[start : token.end],
+        tokens = Tokens.of(self.features)
+        found: dict[int, tuple[str, int, int, float]] = {}
+        columns = (tokens.words, tokens.starts, tokens.ends, self.relevance)
+        rows = zip(tokens.texts, *(column.tolist() for column in columns), strict=True)
+        for piece, word, start, end, value in rows:
+            if word != NO_WORD:
+                text, begin, _, summed = found.get(word, ("", start, end, 0.0))
+                found[word] = (text + piece, begin, end, summed + value)
+        return [
+            Word(
+                text=text if self.text is None else self.text[start:end],
                 start=start,
-                end=token.end,
-                relevance=(old.relevance if old else 0.0) + float(value),
+                end=end,
+                relevance=relevance,
             )
-        return list(found.values())
+            for text, start, end, relevance in found.values()
+        ]
 
     def __repr__(self) -> str:
         if isinstance(self.features, PatchGrid):

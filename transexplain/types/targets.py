@@ -263,6 +263,8 @@ def _chosen(target: Target, logits: NDArray[np.floating[Any]], label: int | None
         if label is None:
             raise TargetError("the target `label` needs a label for every item")
         return [label]
+    if target.k == 1:
+        return [int(np.argmax(logits))]  # of equals the first, as below
     # a stable order, so that ties rank the same on every machine
     return [int(index) for index in np.argsort(-logits, kind="stable")[: target.k]]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Attribution, PatchGrid
-from transexplain.types.tokens import Token
+from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 UNKNOWN = "\N{BLACK VERTICAL RECTANGLE}"  #: stands for a word whose text is not stored
 
@@ -62,20 +62,59 @@ def sizes_of(
     texts: Sequence[str | None],
 ) -> NDArray[np.float64]:
     """(N,) `size_of` of N attributions by their positions, relevance and texts."""
-    return np.array(
-        [_size(*one) for one in zip(features, relevance, texts, strict=True)], dtype=np.float64
-    )
+    sizes = np.zeros(len(features), dtype=np.float64)
+    written: list[int] = []
+    for place, positions in enumerate(features):
+        if isinstance(positions, PatchGrid):
+            sizes[place] = np.abs(relevance[place]).max(initial=0.0)
+        else:
+            written.append(place)
+    if written:
+        tokens = [Tokens.of(features[place]) for place in written]  # type: ignore[arg-type]
+        values = [relevance[place] for place in written]
+        sizes[written] = _sizes(tokens, values, [texts[place] for place in written])
+    return sizes
 
 
-def _size(
-    features: Sequence[Token] | PatchGrid, relevance: NDArray[np.floating[Any]], text: str | None
-) -> float:
-    if isinstance(features, PatchGrid):
-        return float(np.abs(relevance).max(initial=0.0))
-    tokens = features
-    if text is None:
-        text, tokens = _side_by_side(features)
-    return largest(_spans(text, _words(tokens, relevance)))
+def _sizes(
+    tokens: Sequence[Tokens],
+    relevance: Sequence[NDArray[np.floating[Any]]],
+    texts: Sequence[str | None],
+) -> NDArray[np.float64]:
+    """`sizes_of` of texts: of all together where words neither overlap nor leave the text."""
+    of, words, starts, ends, values = _own_positions(tokens, relevance)
+    sizes = np.zeros(len(tokens))
+    if not len(of):
+        return sizes
+    apart = (of[1:] != of[:-1]) | (words[1:] != words[:-1]) | (words[1:] == NO_WORD)
+    first = np.flatnonzero(np.append(True, apart))
+    number = np.cumsum(np.append(False, apart))
+    sums = np.bincount(number, weights=values)
+    np.maximum.at(sizes, of[first], np.abs(sums))
+    start, end = np.minimum.reduceat(starts, first), np.maximum.reduceat(ends, first)
+    row = of[first]
+    lengths = np.array([-1 if text is None else len(text) for text in texts])[row]
+    overlaps = np.append(False, (row[1:] == row[:-1]) & (start[1:] < end[:-1]))
+    # without a text the words are put side by side, so that none of this can be
+    unplain = (lengths >= 0) & (overlaps | (end <= start) | (end > lengths) | (start < 0))
+    for place in np.unique(row[unplain]).tolist():
+        spans = _words(tokens[place], relevance[place])
+        sizes[place] = largest(_spans(texts[place] or "", spans))
+    return sizes
+
+
+def _own_positions(
+    tokens: Sequence[Tokens], relevance: Sequence[NDArray[np.floating[Any]]]
+) -> tuple[NDArray[Any], ...]:
+    """Of all positions that are not special (P,): text, word, start, end, relevance."""
+    own = ~np.concatenate([one.special for one in tokens])
+    of = np.repeat(np.arange(len(tokens)), [len(one) for one in tokens])
+    columns = [
+        np.concatenate([getattr(one, name) for one in tokens])
+        for name in ("words", "starts", "ends")
+    ]
+    values = np.concatenate(relevance, dtype=np.float64)
+    return tuple(column[own] for column in (of, *columns, values))
 
 
 def _words(tokens: Sequence[Token], relevance: NDArray[np.floating[Any]]) -> Iterator[Span]:

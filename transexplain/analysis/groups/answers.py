@@ -33,10 +33,23 @@ class Answer:
     def log_odds(self, logits: ArrayLike) -> NDArray[np.float64]:
         """(...,) log-odds, in logits, of `plus` against `minus`, from logits (..., C)."""
         values = np.asarray(logits, dtype=np.float64)
-        found = logsumexp(values[..., list(self.plus)], axis=-1)
+        found = _together(values, self.plus)
         if self.minus:
-            found = found - logsumexp(values[..., list(self.minus)], axis=-1)
+            found = found - _together(values, self.minus)
         return np.asarray(found)
+
+    def odds_of(self, logits: Sequence[float]) -> float:
+        """`log_odds` of one item, from its logits (C,)."""
+        if len(self.plus) == 1 and len(self.minus) == 1:
+            return logits[self.plus[0]] - logits[self.minus[0]]
+        return float(self.log_odds(logits))
+
+
+def _together(logits: NDArray[np.float64], classes: Sequence[int]) -> NDArray[np.float64]:
+    """(...,) the logarithm of the sum of exponentials over some classes of logits (..., C)."""
+    if len(classes) == 1:  # exactly what the sum would give, at a tenth of the time
+        return np.asarray(logits[..., classes[0]])
+    return np.asarray(logsumexp(logits[..., list(classes)], axis=-1))
 
 
 def probability(log_odds: ArrayLike) -> NDArray[np.float64]:

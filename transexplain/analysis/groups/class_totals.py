@@ -34,9 +34,9 @@ class HeatmapTotals:
     #: key -> [pictures, sum of every cell in turn, row by row]
     _sums: ExactTable[HeatmapKey] = field(default_factory=ExactTable)
 
-    def add(self, key: HeatmapKey, cells: Sequence[int]) -> None:
-        """Count one picture by its exact cells, row by row."""
-        self._sums.add(key, [1, *cells])
+    def add(self, key: HeatmapKey, pictures: int, cells: Sequence[int]) -> None:
+        """Count so many pictures by the exact sums of their cells, row by row."""
+        self._sums.add(key, [pictures, *cells])
 
     def merge(self, other: "HeatmapTotals") -> None:
         """Add the sums of `other` to these."""
@@ -110,20 +110,14 @@ class PositionTotals:
     #: key -> the numbers of all parts, one part after the other
     _sums: ExactTable[PositionKey] = field(default_factory=ExactTable)
 
-    def add(self, key: PositionKey, amounts: Sequence[int]) -> None:
-        """Count one text by the exact relevance of its positions, special ones left out.
+    def add(self, key: PositionKey, parts: list[int]) -> None:
+        """Count texts by the exact numbers of all their parts, one part after the other.
 
-        Position i of n belongs to the part that its middle lies in, floor(PARTS (i + 1/2) / n);
-        a text of fewer positions than parts leaves some parts empty.
+        Position i of the n of a text, special ones left out, belongs to the part that its middle
+        lies in, floor(PARTS (i + 1/2) / n); a text of fewer positions than parts leaves some
+        empty.
         """
-        row = [0] * (_WIDTH * PARTS)
-        for place, amount in enumerate(amounts):
-            first = _WIDTH * (PARTS * (2 * place + 1) // (2 * len(amounts)))
-            row[first] = 1
-            row[first + 1] += 1
-            row[first + 2] += amount
-            row[first + 3] += abs(amount)
-        self._sums.add(key, row)
+        self._sums.add(key, parts)
 
     def merge(self, other: "PositionTotals") -> None:
         """Add the sums of `other` to these."""

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transexplain.errors import ConfigurationError
 
 UNITS = 2**50  #: of 9e-16 in whatever is summed
@@ -24,6 +27,39 @@ def exact(value: float) -> int:
     if not math.isfinite(value):
         raise ValueError(f"{value} is not finite")
     return round(value * UNITS)
+
+
+_FITS = 2.0**12  #: numbers below it have units that fit 63 bits
+_HALF = 2**32
+_TOGETHER = 2**20  # numbers of 32 bits whose sum a float holds exactly
+
+
+def exact_sums(values: NDArray[np.floating[Any]], of: NDArray[np.intp], count: int) -> list[int]:
+    """The sums of `exact` over the values (N,) by `of` (N,), which of `count` sums each is in.
+
+    Raises ValueError where a value is not finite.
+    """
+    wide = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(wide).all():
+        raise ValueError("a value is not finite")
+    if not (np.abs(wide) < _FITS).all():
+        sums = [0] * count
+        for place, value in zip(of.tolist(), wide.tolist(), strict=True):
+            sums[place] += exact(value)
+        return sums
+    if len(wide) > _TOGETHER:
+        parts = [
+            exact_sums(wide[at : at + _TOGETHER], of[at : at + _TOGETHER], count)
+            for at in range(0, len(wide), _TOGETHER)
+        ]
+        return [sum(numbers) for numbers in zip(*parts, strict=True)]
+    units = np.rint(wide * UNITS).astype(np.int64)
+    low = np.bincount(of, weights=(units & (_HALF - 1)).astype(np.float64), minlength=count)
+    high = np.bincount(of, weights=(units >> 32).astype(np.float64), minlength=count)
+    return [
+        int(above) * _HALF + int(below)
+        for above, below in zip(high.tolist(), low.tolist(), strict=True)
+    ]
 
 
 class ExactTable(dict[Key, list[int]]):

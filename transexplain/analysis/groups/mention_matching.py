@@ -1,13 +1,13 @@
 """Finds the terms of a lexicon in a text, and sums the relevance of these mentions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.name_cues import Cues
-from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.analysis.groups.word_pieces import Piece, holds_any, pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import (
     Ambiguity,
@@ -19,6 +19,7 @@ from transexplain.types.items import (
     own_positions,
 )
 from transexplain.types.plans import CasePolicy, Matching
+from transexplain.types.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +107,14 @@ class Matcher:
 
     def search(self, text: str) -> Matches:
         """What `find` finds, and what it leaves out as ambiguous, each in that order."""
+        beginnings = self._root.glued
+        if not holds_any(text, beginnings.keys()):
+            return Matches()
         found = pieces(text)
         cues = Cues(text, found)
         free_from = [0] * len(self._names)
         hits: list[tuple[int, int, int, str, bool]] = []
-        for position in range(len(found)):
+        for position in [place for place, one in enumerate(found) if one.key in beginnings]:
             start = found[position].start
             for term, last in self._longest(found, position).values():
                 if start < free_from[term.group]:
@@ -188,7 +192,7 @@ def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
     if not hyphens:
         return None
     return [
-        replace(word, spaced=True) if i - 1 in hyphens else word
+        word._replace(spaced=True) if i - 1 in hyphens else word
         for i, word in enumerate(words)
         if i not in hyphens
     ]
@@ -209,9 +213,10 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     """
     if isinstance(attribution.features, PatchGrid):
         raise TypeError("mentions are found in texts; this attribution is of an image")
-    plain = own_positions(attribution.features)
-    starts = np.array([token.start for token in attribution.features], dtype=np.int64)
-    ends = np.array([token.end for token in attribution.features], dtype=np.int64)
+    if not matches:
+        return []
+    tokens = Tokens.of(attribution.features)
+    plain, starts, ends = ~tokens.special, tokens.starts, tokens.ends
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     found: list[Mention] = []
     for match in matches:

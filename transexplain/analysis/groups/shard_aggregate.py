@@ -4,8 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transexplain.analysis.groups.aggregate_form import check_form
 from transexplain.analysis.groups.class_totals import (
+    PARTS,
     ClassKey,
     GapTotals,
     HeatmapTotals,
@@ -19,7 +23,13 @@ from transexplain.analysis.groups.counterfactuals import (
     observations_to_json,
 )
 from transexplain.analysis.groups.entity_totals import EntityTotals
-from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
+from transexplain.analysis.groups.exact_totals import (
+    UNITS,
+    Counts,
+    ExactTable,
+    exact_sums,
+    merge_each,
+)
 from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
     regions_from_json,
@@ -29,8 +39,15 @@ from transexplain.analysis.groups.mention_ablation import MentionAblation, ablat
 from transexplain.analysis.groups.outcomes import OutcomeTotals
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.text_totals import (
+    TextBatch,
+    numbered,
+    part_rows,
+    word_rows,
+    words_of,
+)
 from transexplain.errors import ConfigurationError
-from transexplain.types.items import Attribution, ItemOutcome, PatchGrid, own_positions
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 
 
 @dataclass(slots=True)
@@ -124,21 +141,27 @@ class ShardAggregate:
     outcomes: OutcomeTotals | None = field(default_factory=OutcomeTotals)
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
-        """Count one item and all its attributions.
+        """Count one item and all its attributions; raises as `add_all`."""
+        self.add_all([outcome], attributions)
+
+    def add_all(self, outcomes: Sequence[ItemOutcome], attributions: Sequence[Attribution]) -> None:
+        """Count items and all their attributions; many at once are counted fastest.
 
         Raises:
             ValueError: a relevance or a logit is not finite.
         """
-        self.items += 1
-        self.truncated += outcome.truncated
-        self.predictions.add((outcome.label, outcome.predicted))
-        for attribution in attributions:
-            if self.seen is not None:
+        for outcome in outcomes:
+            self.items += 1
+            self.truncated += outcome.truncated
+            self.predictions.add((outcome.label, outcome.predicted))
+        if self.seen is not None:
+            for attribution in attributions:
                 self.seen.add(attribution)
-            if isinstance(attribution.features, PatchGrid):
-                self._add_image(attribution)
-            else:
-                self._add_text(attribution)
+        pictures = [one for one in attributions if isinstance(one.features, PatchGrid)]
+        texts = [one for one in attributions if not isinstance(one.features, PatchGrid)]
+        for added, some in ((self._add_images, pictures), (self._add_texts, texts)):
+            if some:
+                added(some)
 
     def add_sensitivity(self, value: float) -> None:
         """Count the class sensitivity of one item."""
@@ -258,26 +281,26 @@ class ShardAggregate:
             outcomes=_outcomes(content.get("outcomes")),
         )
 
-    def _add_text(self, attribution: Attribution) -> None:
-        key = (attribution.target, attribution.class_name)
-        totals = self._words.setdefault(key, ExactTable())
-        seen: set[str] = set()
-        for found in attribution.words():
-            word = found.text.lower()
-            if not word and attribution.text is None:
-                continue  # what the word was is not stored
-            amount = _exact(found.relevance, attribution.item_id)
-            new = word not in seen
-            seen.add(word)
-            totals.add(word, [int(new), 1, amount, abs(amount)])
-        self.positions.add(
-            key, [_exact(value, attribution.item_id) for value in _read(attribution)]
-        )
+    def _add_texts(self, attributions: Sequence[Attribution]) -> None:
+        keys, kinds = numbered([(one.target, one.class_name) for one in attributions])
+        batch = TextBatch.join(attributions)
+        _check_finite(batch.relevance, attributions)
+        tables = [self._words.setdefault(key, ExactTable()) for key in keys]
+        for kind, word, row in word_rows(words_of(batch), kinds):
+            tables[kind].add(word, row)
+        for key, parts in zip(keys, part_rows(batch, kinds, len(keys), PARTS), strict=True):
+            self.positions.add(key, parts)
 
-    def _add_image(self, attribution: Attribution) -> None:
-        rows, cols = attribution.relevance.shape
-        cells = [_exact(float(v), attribution.item_id) for v in attribution.relevance.flat]
-        self._heatmaps.add((attribution.target, attribution.class_name, rows, cols), cells)
+    def _add_images(self, attributions: Sequence[Attribution]) -> None:
+        keys, kinds = numbered(
+            [(one.target, one.class_name, *one.relevance.shape) for one in attributions]
+        )
+        for number, key in enumerate(keys):
+            chosen = np.flatnonzero(kinds == number).tolist()
+            cells = np.stack([attributions[place].relevance.ravel() for place in chosen])
+            _check_finite(cells, attributions)
+            of = np.tile(np.arange(cells.shape[1]), len(chosen))
+            self._heatmaps.add(key, len(chosen), exact_sums(cells.ravel(), of, cells.shape[1]))
 
 
 def version_of(content: Any) -> int | None:
@@ -308,16 +331,10 @@ def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
     return None if content is None else OutcomeTotals.from_json(content)
 
 
-def _read(attribution: Attribution) -> list[float]:
-    """The relevance of every position of a text but the special ones, in reading order."""
-    if isinstance(attribution.features, PatchGrid):
-        return []
-    own = own_positions(attribution.features)
-    return [float(value) for value in attribution.relevance[own]]
-
-
-def _exact(value: float, item_id: str) -> int:
-    try:
-        return exact(value)
-    except ValueError:
-        raise ValueError(f"item {item_id!r} has a relevance that is not finite") from None
+def _check_finite(
+    relevance: NDArray[np.floating[Any]], attributions: Sequence[Attribution]
+) -> None:
+    """Raise ValueError where a relevance, of all attributions together, is not finite."""
+    if not np.isfinite(relevance).all():
+        wrong = next(one for one in attributions if not np.isfinite(one.relevance).all())
+        raise ValueError(f"item {wrong.item_id!r} has a relevance that is not finite")

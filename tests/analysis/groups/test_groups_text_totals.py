@@ -1,0 +1,144 @@
+"""Totals of many texts at once, against the same totals word by word in plain Python."""
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from transexplain.analysis.groups.exact_totals import UNITS, exact, exact_sums
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.text_totals import TextBatch, part_rows, word_rows, words_of
+from transexplain.types.items import Attribution
+from transexplain.types.tokens import Token, Tokens
+
+PARTS = 20
+WORDS = ("Good", "good", "bad", "Straße", "ÜBER", "İz", "ΣΑΣ", "x" * 30)
+
+
+def made_up(number: int, dtype: type = np.float32) -> Attribution:
+    """A text of 0 to 30 words in up to 9 pieces, some of whose positions belong to no word."""
+    draw = random.Random(number)
+    text, tokens = "", [Token(text="[CLS]", start=0, end=0, special=True)]
+    for word in range(draw.randint(0, 30)):
+        text += " " * draw.randint(0, 2)
+        spelled = draw.choice(WORDS)
+        cuts = sorted({0, len(spelled), *draw.choices(range(len(spelled)), k=draw.randint(0, 9))})
+        for start, end in pairwise(cuts):
+            own = None if draw.random() < 0.1 else word
+            tokens.append(
+                Token(
+                    text=spelled[start:end],
+                    start=len(text) + start,
+                    end=len(text) + end,
+                    word=own,
+                )
+            )
+        text += spelled
+    tokens.append(Token(text="[SEP]", start=0, end=0, special=True))
+    if draw.random() < 0.2:  # its text is not stored, and some words are blanked
+        tokens = [*tokens[:2], *(Token(text="", start=0, end=0, word=99) for _ in range(2))]
+    relevance = np.random.default_rng(number).normal(size=len(tokens)).astype(dtype)
+    return Attribution(
+        item_id=f"row-{number}",
+        method="lrp",
+        target=draw.choice(["predicted", "class:no"]),
+        rank=0,
+        class_index=0,
+        class_name=draw.choice(["yes", "no"]),
+        logit=1.0,
+        relevance=relevance,
+        unit="logits",
+        at="encoder",
+        features=Tokens.of(tokens) if number % 2 else tuple(tokens),
+        ledger=None,
+        text=None if tokens[-1].word == 99 else text,
+    )
+
+
+def slow_words(attributions, kinds) -> dict[tuple[int, str], list[int]]:
+    """[texts, mentions, relevance, |relevance|] by kind and word."""
+    found: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for one, kind in zip(attributions, kinds, strict=True):
+        seen = set()
+        for word in one.words():
+            name = word.text.lower()
+            if not name and one.text is None:
+                continue
+            row, amount = found[kind, name], exact(word.relevance)
+            row[0] += name not in seen
+            seen.add(name)
+            row[1:] = [row[1] + 1, row[2] + amount, row[3] + abs(amount)]
+    return dict(found)
+
+
+def slow_parts(attributions, kinds, count) -> list[list[int]]:
+    found = [[0] * (4 * PARTS) for _ in range(count)]
+    for one, kind in zip(attributions, kinds, strict=True):
+        own = [v for v, t in zip(one.relevance, one.features, strict=True) if not t.special]
+        seen = set()
+        for place, value in enumerate(own):
+            part = PARTS * (2 * place + 1) // (2 * len(own))
+            amount, row = exact(float(value)), found[kind]
+            row[4 * part] += part not in seen
+            seen.add(part)
+            for at, more in ((1, 1), (2, amount), (3, abs(amount))):
+                row[4 * part + at] += more
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("texts", [1, 2, 200])
+def test_many_texts_give_the_totals_of_each(texts: int, dtype: type) -> None:
+    given = [made_up(number, dtype) for number in range(texts)]
+    kinds = np.array([len(one.item_id) % 3 for one in given])
+    batch = TextBatch.join(given)
+    rows = {(kind, word): row for kind, word, row in word_rows(words_of(batch), kinds)}
+    assert rows == slow_words(given, kinds.tolist())
+    assert part_rows(batch, kinds, 3, PARTS) == slow_parts(given, kinds.tolist(), 3)
+
+
+def test_words_of_many_texts_are_those_of_each() -> None:
+    given = [made_up(number) for number in range(100)]
+    found = words_of(TextBatch.join(given))
+    expected = [
+        (number, word.text.lower(), word.relevance)
+        for number, one in enumerate(given)
+        for word in one.words()
+        if word.text or one.text is not None
+    ]
+    rows = zip(found.of.tolist(), found.texts, found.relevance.tolist(), strict=True)
+    assert sorted(rows) == sorted(expected)
+
+
+def test_one_by_one_or_together_a_shard_has_the_same_bits() -> None:
+    given = [made_up(number) for number in range(60)]
+    together, apart = ShardAggregate(), ShardAggregate()
+    together.add_all([], given)
+    for one in reversed(given):
+        apart.add_all([], [one])
+    assert together.to_json() == apart.to_json()
+
+
+@pytest.mark.parametrize("largest", [1.0, 4000.0, 1e6, 1e200])
+def test_sums_are_exact_whatever_the_size(largest: float) -> None:
+    values = np.random.default_rng(0).normal(size=5000) * largest
+    values[:3] = [0.5 / UNITS, -0.5 / UNITS, 1.5 / UNITS]  # halves go to the even neighbour
+    of = np.random.default_rng(1).integers(0, 7, size=5000)
+    expected = [0] * 8
+    for place, value in zip(of.tolist(), values.tolist(), strict=True):
+        expected[place] += exact(value)
+    assert exact_sums(values, of, 8) == expected
+
+
+def test_more_numbers_than_a_float_can_add_up() -> None:
+    values = np.full(2**21 + 5, 4095.9999999999995)
+    found = exact_sums(values, np.zeros(len(values), dtype=np.intp), 1)
+    assert found == [exact(4095.9999999999995) * len(values)]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_sums_of_what_is_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        exact_sums(np.array([1.0, bad]), np.array([0, 0]), 1)

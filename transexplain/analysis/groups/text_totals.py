@@ -1,0 +1,161 @@
+"""Exact totals of many explained texts at once: by word, and by place in the text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.exact_totals import exact_sums
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.tokens import Tokens
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextBatch:
+    """The positions of N explained texts, one text after the other (P,)."""
+
+    attributions: Sequence[Attribution]
+    tokens: Sequence[Tokens]
+    of: Indices  #: which text a position is of
+    words: NDArray[np.int32]  #: number of its word within the text, `NO_WORD` where it has none
+    special: NDArray[np.bool_]
+    relevance: NDArray[np.float64]
+
+    @classmethod
+    def join(cls, attributions: Sequence[Attribution]) -> "TextBatch":
+        """Put texts together; at least one is given, and none is of a picture."""
+        tokens = [
+            Tokens.of(one.features)
+            for one in attributions
+            if not isinstance(one.features, PatchGrid)
+        ]
+        lengths = [len(one) for one in tokens]
+        return cls(
+            attributions=attributions,
+            tokens=tokens,
+            of=np.repeat(np.arange(len(tokens)), lengths),
+            words=np.concatenate([one.words for one in tokens]),
+            special=np.concatenate([one.special for one in tokens]),
+            relevance=np.concatenate([one.relevance for one in attributions], dtype=np.float64),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextWords:
+    """The words of N texts, those of one text after those of the other (W,)."""
+
+    of: Indices  #: which text a word is of
+    texts: list[str]  #: lower case
+    relevance: NDArray[np.float64]  #: sum over its positions, in the unit of the method
+
+
+def words_of(batch: TextBatch) -> TextWords:
+    """Every word of every text, as `Attribution.words` cuts it; those that are not stored apart."""
+    places = np.flatnonzero(batch.words >= 0)
+    if not len(places):
+        return TextWords(np.zeros(0, dtype=np.intp), [], np.zeros(0))
+    width = int(batch.words.max()) + 1
+    keys = batch.of[places] * width + batch.words[places]
+    found, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    last = np.zeros(len(found), dtype=np.intp)
+    last[number] = np.arange(len(places))  # of several numbers the last stays
+    sums = np.bincount(number, weights=batch.relevance[places], minlength=len(found)).astype(
+        np.float64
+    )
+    of = found // width
+    starts = np.concatenate([one.starts for one in batch.tokens])[places[first]]
+    ends = np.concatenate([one.ends for one in batch.tokens])[places[last]]
+    pieces = _spellings(batch, places, number, len(found))
+    texts = [
+        (pieces[word] if text is None else text[start:end]).lower()
+        for word, (text, start, end) in enumerate(
+            zip(
+                (batch.attributions[text].text for text in of.tolist()),
+                starts.tolist(),
+                ends.tolist(),
+                strict=True,
+            )
+        )
+    ]
+    known = np.array(
+        [
+            bool(word) or batch.attributions[text].text is not None
+            for word, text in zip(texts, of.tolist(), strict=True)
+        ],
+        dtype=bool,
+    )
+    if known.all():
+        return TextWords(of, texts, sums)
+    kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
+    return TextWords(of[known], kept, sums[known])
+
+
+def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:
+    """The pieces of every word put together, of texts that are not stored."""
+    if all(one.text is not None for one in batch.attributions):
+        return ()
+    found = [""] * count
+    pieces = [piece for one in batch.tokens for piece in one.texts]
+    for place, word in zip(places.tolist(), number.tolist(), strict=True):
+        found[word] += pieces[place]
+    return found
+
+
+def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, str, list[int]]]:
+    """(kind, word, [texts, mentions, relevance, |relevance|]) of every word of every kind of text.
+
+    `kinds` (N,) are the kinds of the texts. Raises ValueError where a relevance is not finite.
+    """
+    numbers: dict[str, int] = {}
+    codes = np.array([numbers.setdefault(one, len(numbers)) for one in words.texts], dtype=np.int64)
+    names, width = list(numbers), max(1, len(numbers))
+    found, place = np.unique(kinds[words.of] * width + codes, return_inverse=True)
+    once = np.unique(words.of * width + codes)
+    texts = np.bincount(
+        np.searchsorted(found, kinds[once // width] * width + once % width), minlength=len(found)
+    )
+    columns = (
+        texts.tolist(),
+        np.bincount(place, minlength=len(found)).tolist(),
+        exact_sums(words.relevance, place, len(found)),
+        exact_sums(np.abs(words.relevance), place, len(found)),
+    )
+    for key, *row in zip(found.tolist(), *columns, strict=True):
+        yield key // width, names[key % width], row
+
+
+def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[list[int]]:
+    """Of each of `count` kinds of texts [texts, positions, relevance, |relevance|] part by part.
+
+    Position i of n that are not special belongs to part floor(parts (i + 1/2) / n) of its text.
+    Raises ValueError where a relevance is not finite.
+    """
+    own = ~batch.special
+    of, relevance = batch.of[own], batch.relevance[own]
+    lengths = np.bincount(of, minlength=len(batch.tokens))
+    before = np.concatenate([[0], np.cumsum(lengths)])
+    place = np.arange(len(of)) - before[of]
+    part = parts * (2 * place + 1) // (2 * lengths[of])
+    key, size = kinds[of] * parts + part, count * parts
+    once = np.unique(of * parts + part)
+    texts = np.bincount(kinds[once // parts] * parts + once % parts, minlength=size)
+    columns = (
+        texts.tolist(),
+        np.bincount(key, minlength=size).tolist(),
+        exact_sums(relevance, key, size),
+        exact_sums(np.abs(relevance), key, size),
+    )
+    flat = [number for row in zip(*columns, strict=True) for number in row]
+    width = parts * len(columns)
+    return [flat[at : at + width] for at in range(0, len(flat), width)]
+
+
+def numbered(keys: Sequence[Any]) -> tuple[list[Any], Indices]:
+    """The different keys in order of appearance, and which of them each one is."""
+    numbers: dict[Any, int] = {}
+    found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+    return list(numbers), found
