@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from benchmarks import fleet_results, half_precision, memory, pipeline_log, serv
 from benchmarks.engine_models import Setting
 from benchmarks.gpu_sheet import Sheet
 from benchmarks.gpu_tasks import tasks_of
+from benchmarks.host_stages import REST, STAGES, Stopwatch
+from benchmarks.host_stand_in import StandIn
 from transexplain.data.shard_reader import make_shards
 from transexplain.engine.composites import COMPOSITES
 from transexplain.store import results, runs, shards
@@ -317,6 +320,60 @@ def test_the_pipeline_has_a_lane_on_the_queue(
     found = quick("pipeline", *words, "--lanes", "fleet 2", folder=tmp_path)
     (once,) = found["figures"]["rounds"]
     assert sum(once["fleet 2"]["items"].values()) == 48
+
+
+@pytest.mark.exhaustive
+def test_the_cost_of_the_host_is_measured_by_stage(tmp_path: Path) -> None:
+    words = [*tiny_data(tmp_path), "--lexicon", str(tmp_path / "groups.json")]
+    words += ["--images", str(tmp_path / "none"), "--databases", "sqlite", "--rate", "500"]
+    found = quick("host", "--quick", *words, "--tokens", "12", folder=tmp_path)
+    rows = {row["case"]: row for row in found["figures"]}
+    texts = "texts of 12 tokens"
+    assert set(rows) == {f"{texts}, no lexicon", f"{texts}, lexicon", "pictures, no lexicon"}
+    for name, row in rows.items():
+        stages = row["stages"]
+        assert set(stages) == {*STAGES, REST} - {"stand-in"}
+        idle = set() if "no lexicon" not in name else {"mentions"}
+        assert {one for one, ms in stages.items() if ms == 0} - {REST} == idle
+        assert row["rate"] < 500, "the device is no faster"
+        assert 0 < row["waited"] < 1
+        assert row["bytes"] > 10
+        assert row["ms"] > 0
+        assert f"{name}, sqlite: " in found["printed"]
+    assert rows["pictures, no lexicon"]["loop_ms"] > 0
+
+
+def test_the_time_of_a_stage_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 2.0, 5.0, 9.0, 20.0, 21.0, 30.0, 33.0, 40.0, 40.5])
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+    watch = Stopwatch()
+
+    def inner() -> str:
+        return "found"
+
+    def outer() -> str:
+        return str(timed())
+
+    timed = watch.around("inner", inner)
+    assert watch.around("outer", outer)() == "found"
+    assert watch.seconds == {"outer": (2.0 - 1.0) + (9.0 - 5.0), "inner": 5.0 - 2.0}
+    assert list(watch.around("steps", lambda: iter("a"))()) == ["a"]
+    assert watch.seconds["steps"] == (21.0 - 20.0) + (33.0 - 30.0) + (40.5 - 40.0), "and its end"
+
+
+def test_a_device_that_stands_in_waits_for_the_rest_of_the_time() -> None:
+    device = StandIn()
+    device.rate = 100.0
+    with device.batch(1):
+        time.sleep(0.02)
+    with device.batch(1):
+        pass
+    assert device.items == 2
+    assert device.busy >= 0.02
+    assert device.waited is not None
+    assert 0 < device.waited < 1
+    device.rate = None
+    assert device.waited is None, "its time is no measure"
 
 
 def test_rates_of_workers_add_up_and_start_at_the_first_batch(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -26,12 +26,17 @@ def planned_here() -> dict[str, Any]:
     return {**saved_here(), "git": git_state(Path.cwd())}
 
 
-def saved_here(steps: Sequence[str] = ()) -> dict[str, Any]:
+def saved_here(
+    steps: Sequence[str] = (), device: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """What is recorded with a shard when it is saved: `software` and `hardware`.
 
-    `steps` says how explanations ran; where all of them ran eagerly that is left out.
+    `steps` says how explanations ran; where all of them ran eagerly that is left out. `device` are
+    the seconds of a `DeviceTime`.
     """
-    ran = {} if set(steps) <= {"eager"} else {"steps": list(steps)}
+    ran: dict[str, Any] = {} if set(steps) <= {"eager"} else {"steps": list(steps)}
+    if device:
+        ran["device"] = {name: round(seconds, 6) for name, seconds in device.items()}
     return {"software": software(), "hardware": {**_machine(), "gpus": gpus()}, **ran}
 
 

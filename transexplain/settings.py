@@ -26,6 +26,8 @@ class Settings:
     queue: str = "transexplain"  #: first part of the queues' names, key prefix at Redis
     lease_seconds: float = 60.0  #: a shard's lease, renewed at a third of it
     item_deadline: float = 300.0  #: seconds without progress after which a worker gives up
+    #: that read and encode for each device; 0: a thread does, None: see `host_processes`
+    host_processes: int | None = None
     model_memory: int | None = None  #: bytes of models that a process keeps; None: see ModelCache
 
     @classmethod
@@ -44,8 +46,25 @@ class Settings:
             queue=_env("QUEUE", default.queue),
             lease_seconds=_seconds("LEASE_SECONDS", default.lease_seconds),
             item_deadline=_seconds("ITEM_DEADLINE", default.item_deadline),
+            host_processes=processes_of(
+                _env("HOST_PROCESSES", "auto"), "TRANSEXPLAIN_HOST_PROCESSES"
+            ),
             model_memory=_size("MODEL_MEMORY", memory) if memory else None,
         )
+
+
+_MOST_PROCESSES = 256
+
+
+def processes_of(text: str, name: str) -> int | None:
+    """A number of processes, or None for `auto`; ConfigurationError with `name` for other text."""
+    if text == "auto":
+        return None
+    if text.isascii() and text.isdecimal() and int(text) <= _MOST_PROCESSES:
+        return int(text)
+    raise ConfigurationError(
+        f"{name}={text!r} is neither auto nor a number from 0 to {_MOST_PROCESSES}"
+    )
 
 
 def step_policy() -> StepPolicy:

@@ -6,7 +6,8 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 2. `Workbench.work` claims that very shard; the local executor claims any. A claim is a lease and
    a token. A shard that is over, or that a living lease holds, ends the call: "nothing".
 3. From claim to commit a `LeaseKeeper` renews the lease, as long as the work moves.
-4. Another thread reads and encodes the items, a chunk ahead of who computes.
+4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
+   or hangs fails the shard, and what it had in its hand is tried alone.
 5. The `Device` computes one shard at a time, in one thread. When three quarters of its items are
    done there is room for the next shard: the pool then takes one message more, whose shard is
    claimed and read meanwhile. A shard that died before gets nobody to wait behind it: it may take
@@ -18,38 +19,34 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
    back, uncounted.
 """
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.auditing.text_guard import guard_of
 from transexplain.data.attribution_files import read_attributions
-from transexplain.data.shard_reader import read_shard
+from transexplain.data.shard_reader import ids_of, read_shard
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
 from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
-from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
+from workers.device_turns import Device, Watch
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
+from workers.read_ahead import ReadAhead, Waiting
+from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
     from transexplain.auditing.explained_shard import Given
-    from transexplain.models.loaded_model import Encoded, LoadedModel
+    from transexplain.models.loaded_model import LoadedModel
 
 
 def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
@@ -113,161 +110,13 @@ def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterabl
     return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
 
 
-class ReadAhead:
-    """The items of a shard, read and encoded in a thread one chunk ahead of who takes them.
-
-    Chunks are those that `explain_items` reads together, so the batches, and with them every bit
-    of the result, are the same as without.
-    """
-
-    def __init__(
-        self, reader: ThreadPoolExecutor, plan: AuditPlan, shard: Shard, model: "LoadedModel"
-    ) -> None:
-        self._reader = reader
-        self._plan = plan
-        self._model = model
-        self._items: Iterator[Item | ItemFailure] = iter(())
-        self._next = reader.submit(self._open, shard)
-
-    def __iter__(self) -> "Iterator[Item | ItemFailure | Encoded]":
-        while chunk := self._next.result():
-            self._next = self._reader.submit(self._chunk)
-            yield from chunk
-
-    def close(self) -> None:
-        """Read no further; a chunk that is begun is waited for."""
-        if not self._next.cancel():
-            self._next.exception()
-
-    def _open(self, shard: Shard) -> "Sequence[Item | ItemFailure | Encoded]":
-        self._items = iter(read_shard(self._plan.dataset, shard))
-        return self._chunk()
-
-    def _chunk(self) -> "Sequence[Item | ItemFailure | Encoded]":
-        from transexplain.explaining import Request
-        from transexplain.explaining.item_loop import read_together
-
-        given = list(islice(self._items, read_together(self._model)))
-        if self._plan.task == "evaluation":  # measures encode perturbed items themselves
-            return given
-        readable = [one for one in given if isinstance(one, Item)]
-        encoded = iter(Request.from_plan(self._plan).encode(self._model, readable))
-        return [next(encoded) if isinstance(one, Item) else one for one in given]
-
-
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
-#: share of a shard's items after which the next is claimed: earlier would keep it from others
-NEAR_END = 0.75
+#: seconds in which a signal for a whole group of processes reaches this one, too
+_SIGNALS = 0.5
 
 
 def _never() -> bool:
     return False
-
-
-class Device:
-    """What computes one shard at a time, while the next is read and the last is committed.
-
-    Without an `executor` of one thread the caller's thread computes. `on_room` is called, from any
-    thread, when `room` may have changed.
-    """
-
-    def __init__(
-        self, executor: Executor | None = None, on_room: Callable[[], None] | None = None
-    ) -> None:
-        self._executor = executor
-        self.on_room = on_room or (lambda: None)
-        self._waiting: list[LeaseKeeper] = []
-        self._near_end = False
-        self._committing = 0
-        self._lock = threading.Lock()
-
-    @property
-    def room(self) -> int:
-        """How many shards the process may hold now, at least one."""
-        return 1 + self._committing + self._near_end
-
-    def compute(
-        self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], ShardResult]
-    ) -> ShardResult:
-        """What `call` returns, when it is this shard's turn; raises as it does."""
-        watch = Watch(self, claim, keeper)
-        if self._executor is None:
-            return self._compute(watch, call)
-        self._waiting.append(keeper)
-        return self._executor.submit(
-            copy_context().run, self._compute, watch, call, keeper
-        ).result()
-
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """A block in which a shard is written that the device is through with."""
-        self._change(committing=1)
-        try:
-            yield
-        finally:
-            self._change(committing=-1)
-
-    def moved(self) -> None:
-        """The device makes progress: who waits for it does not hang."""
-        for keeper in tuple(self._waiting):
-            keeper.touch()
-
-    def nears_end(self) -> None:
-        """The shard that is computed is nearly through."""
-        self._change(near_end=True)
-
-    def _compute(
-        self,
-        watch: "Watch",
-        call: Callable[["Watch"], ShardResult],
-        waited: LeaseKeeper | None = None,
-    ) -> ShardResult:
-        if waited is not None:
-            self._waiting.remove(waited)
-            waited.touch()
-        try:
-            return call(watch)
-        finally:
-            self._change(near_end=False)
-
-    def _change(self, *, committing: int = 0, near_end: bool | None = None) -> None:
-        with self._lock:
-            self._committing += committing
-            if near_end is not None:
-                self._near_end = near_end
-        self.on_room()
-
-
-class Watch:
-    """Observer of the shard that is computed: its lease keeper, and the device's progress."""
-
-    def __init__(self, device: Device, claim: Claim, keeper: LeaseKeeper) -> None:
-        self._device = device
-        self._keeper = keeper
-        items = claim.shard.stop - claim.shard.start
-        # a shard that died before may take the process along, and one that waits with it
-        self._left: float = math.ceil(items * NEAR_END) if claim.attempt == 1 else math.inf
-
-    def batch_started(self, item_ids: Sequence[str]) -> None:
-        """Progress; a shard that waits does not hang either."""
-        self._keeper.batch_started(item_ids)
-        self._device.moved()
-
-    def check_started(self, item_ids: Sequence[str]) -> None:
-        """As `batch_started`."""
-        self._keeper.check_started(item_ids)
-        self._device.moved()
-
-    def item_done(self, item_id: str) -> None:
-        """Progress, and after enough of it there is room for the next shard."""
-        self._keeper.item_done(item_id)
-        self._left -= 1
-        if self._left == 0:
-            self._device.nears_end()
-
-    def should_stop(self) -> bool:
-        """As the keeper says."""
-        return self._keeper.should_stop()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -282,10 +131,10 @@ class Workbench:
     meter: WorkMeter = field(default_factory=WorkMeter)
     on_hang: Callable[[str], None] = end_process
     device: Device = field(default_factory=Device)
-    reader: ThreadPoolExecutor = field(
-        default_factory=partial(ThreadPoolExecutor, 1, "shard-reader")
-    )
+    devices: int = 1  #: that share the cores of this machine with this process
     _plan: tuple[str, AuditPlan] | None = None
+    _readers: ReaderPool | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def work(
         self,
@@ -314,11 +163,22 @@ class Workbench:
             return self._explain_and_save(claim, revoked)
         except FencedError:
             return "fenced"
+        except ReaderDiedError as died:
+            return self._blamed(claim, died)
         except DatabaseError:
             raise  # nothing can be written down now
         except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
             shards.fail(self.db, claim, f"{type(error).__name__}: {error}")
             return "failed"
+
+    def _blamed(self, claim: Claim, died: ReaderDiedError) -> End:
+        """The end of a shard whose items killed the process that read them, or were with it."""
+        if self.stop.wait(_SIGNALS):  # whoever ends this process may have ended that one first
+            shards.give_back(self.db, claim)
+            return "stopped"
+        ids = ids_of(self.plan(claim.run_id).dataset, died.rows)
+        shards.hang(self.db, claim, ids, f"attempt {claim.attempt}: {died.cause}")
+        return "failed"
 
     def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
         lease = self.settings.lease_seconds
@@ -331,7 +191,7 @@ class Workbench:
         try:
             with keeper:
                 result = self._computed(claim, keeper)
-                with self.device.committing():
+                with self.device.committing(), self.meter.committing():
                     keeper.touch()
                     self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
@@ -344,22 +204,66 @@ class Workbench:
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
         plan = self.plan(claim.run_id)
-        model = model_for(plan, self.models)
+        with self.meter.loading():
+            readers = None if plan.task == "imported" else self.readers(plan)
+            model = model_for(plan, self.models)
         items = None  # read one by one when their turn comes, as caution asks
-        if model is not None and claim.caution == NO_CAUTION:
-            items = ReadAhead(self.reader, plan, claim.shard, model)
+        if model is not None and readers is not None:
+            items = self._read_ahead(plan, claim, keeper, model, readers)
 
         def call(watch: Watch) -> ShardResult:
-            return compute(
-                plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
-            )
+            self.meter.shard_begun(claim.run_id)
+            try:
+                made = compute(
+                    plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
+                )
+            finally:
+                self.meter.shard_ended()
+                spent = self.meter.device_seconds()
+            return replace(made, device=spent)
 
         try:
             return self.device.compute(claim, keeper, call)
         finally:
-            self.meter.shard_ended()
             if items is not None:
                 items.close()
+
+    def _read_ahead(
+        self,
+        plan: AuditPlan,
+        claim: Claim,
+        keeper: LeaseKeeper,
+        model: "LoadedModel",
+        readers: ReaderPool,
+    ) -> ReadAhead | None:
+        def moved() -> None:
+            keeper.touch()
+            self.device.moved()
+
+        if claim.caution != NO_CAUTION and not readers.processes:
+            return None  # a thread that reads ahead would be blamed on the batch in hand
+        return ReadAhead(
+            readers,
+            claim,
+            plan,
+            model,
+            self.meter,
+            waiting=Waiting(should_stop=keeper.should_stop, moved=moved),
+        )
+
+    def readers(self, plan: AuditPlan) -> ReaderPool:
+        """Who reads and encodes for this process; begun at the first call."""
+        with self._lock:
+            if self._readers is None:
+                device = self.models.device_of(plan.model)
+                count = host_processes(self.settings.host_processes, device, self.devices)
+                self._readers = ReaderPool(count, self.settings.item_deadline)
+            return self._readers
+
+    def close(self) -> None:
+        """End the processes that this one began."""
+        if self._readers is not None:
+            self._readers.close()
 
     def _commit(self, claim: Claim, result: ShardResult) -> None:
         results.save(self.db, claim, result)

@@ -31,7 +31,8 @@ from transexplain.store.revisions import open_database
 from transexplain.types.plans import Modality
 from workers import logs
 from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
-from workers.claim_to_commit import Device, End, Workbench
+from workers.claim_to_commit import End, Workbench
+from workers.device_turns import Device
 from workers.heartbeat import free_dead, worker_name
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
@@ -144,6 +145,7 @@ class WorkerOptions:
     modalities: tuple[Modality, ...] = MODALITIES  #: whose shards it takes
     max_shards: int = 0  #: it ends after so many, to give memory back; 0: never
     neighbours: int = 1  #: processes that share this device's memory, this one among them
+    crew: int = 1  #: processes that share this machine's cores, this one among them
     log_format: logs.Format = "text"
 
 
@@ -204,7 +206,14 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             memory=settings.model_memory,
             neighbours=self._options.neighbours,
         )
-        bench = Workbench(db=db, settings=settings, models=models, name=self._name, device=device)
+        bench = Workbench(
+            db=db,
+            settings=settings,
+            models=models,
+            name=self._name,
+            device=device,
+            devices=self._options.crew,
+        )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
         pool.room = lambda: device.room
@@ -221,6 +230,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         """Close what `start` created, after the tasks that are under way."""
         self._bench.stop.set()
         worker.pool.on_stop()
+        self._bench.close()
         worker_ready.disconnect(self._ready)
         task_revoked.disconnect(self._shard_task.on_revoked)
         self._open.close()
@@ -251,7 +261,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
 
 
 #: names of the options that Celery hands on to the step
-_OPTIONS = ("device", "threads", "max_shards", "neighbours")
+_OPTIONS = ("device", "threads", "max_shards", "neighbours", "crew")
 
 
 class ShardTask:

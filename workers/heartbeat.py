@@ -147,7 +147,7 @@ class LeaseKeeper:
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch begins: progress, and the breadcrumb."""
         self._begun(item_ids)
-        self._meter.batch_started()
+        self._meter.batch_started(len(item_ids))
 
     def check_started(self, item_ids: Sequence[str]) -> None:
         """A batch of a check begins: the same."""

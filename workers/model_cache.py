@@ -48,6 +48,10 @@ class ModelCache:
     def __len__(self) -> int:
         return len(self._held)
 
+    def device_of(self, ref: ModelRef) -> str:
+        """Where the model of a plan computes in this process."""
+        return self._device or ref.device
+
     def put(self, ref: ModelRef, model: "LoadedModel") -> None:
         """Keep a model that is loaded already; others are dropped where memory is short."""
         key = self._key(ref)
@@ -100,7 +104,7 @@ class ModelCache:
         return load_model(ref.source, dtype=ref.dtype, device=key.device)
 
     def _key(self, ref: ModelRef) -> _Key:
-        return _Key(ref.digest or ref.source, ref.dtype, self._device or ref.device)
+        return _Key(ref.digest or ref.source, ref.dtype, self.device_of(ref))
 
     def _budget(self, device: str) -> float:
         if self._memory is not None:

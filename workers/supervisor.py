@@ -59,6 +59,7 @@ def options_per_device(devices: str, options: WorkerOptions) -> list[WorkerOptio
             device=name,
             threads=options.threads or share,
             neighbours=names.count(name),
+            crew=len(names),
         )
         for name in names
     ]

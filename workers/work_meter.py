@@ -1,18 +1,28 @@
-"""How much one process has done of a run, and for what: items explained, passes of checks, time."""
+"""How much one process has done of a run, and for what: items explained, passes of checks, time;
+and what its device waited for.
+"""
 
+import threading
 import time
-from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from transexplain.types.device_time import BUSY, NO_WORK, STAGES
 
 Cells = MutableSequence[float]  #: those of a meter, by the places below
-SIZE = 4
-_IN_HAND, _CHECKS, _EXPLAINING, _CHECKING = range(SIZE)
+_IN_HAND, _CHECKS, _EXPLAINING, _CHECKING = range(4)
+_WAITING = {name: 4 + place for place, name in enumerate((*STAGES, NO_WORK))}
+SIZE = 4 + len(_WAITING)
+_LOADING, _READING, _FINISHING, _COMMIT = (_WAITING[name] for name in STAGES)
 
 
 class WorkMeter:
     """Counts the work of one process in cells of numbers, which another process may share and read.
 
     A check is a pass over an item that finishes none: for a control of the model or the groups, or
-    for a measure of faithfulness. `changed` is called after every count.
+    for a measure of faithfulness. `changed` is called after every count. Every moment from the
+    first claim on is busy (explaining or checking) or waiting, whatever thread tells.
     """
 
     def __init__(
@@ -20,29 +30,100 @@ class WorkMeter:
     ) -> None:
         self.cells: Cells = [0.0] * SIZE if cells is None else cells
         self._changed = changed
-        self._purpose: int | None = None  # cell of the seconds that pass; None: outside a shard
+        self._purpose: int | None = None  # cell of the seconds that pass; None: before the first
         self._since = 0.0
+        self._in_batch = 0
+        self._idle = True  # the device has no shard
+        self._blocks: Counter[int] = Counter()  # what goes on beside the device
+        self._taken = list(self.cells)
+        self._run: str | None = None
+        self._lock = threading.Lock()
 
-    def batch_started(self) -> None:
-        """Items are explained from now on."""
-        self._spend(_EXPLAINING)
+    def batch_started(self, items: int = 0) -> None:
+        """So many items are explained from now on; 0: nobody counts them."""
+        with self._lock:
+            self._in_batch = items
+            self._spend(_EXPLAINING)
 
     def check_started(self, items: int) -> None:
         """So many items are passed once more for a check."""
-        self._spend(_CHECKING)
-        self.cells[_CHECKS] += items
+        with self._lock:
+            self._spend(_CHECKING)
+            self.cells[_CHECKS] += items
         self._changed()
 
     def item_done(self) -> None:
-        """An item of the shard in hand is explained or failed."""
-        self._spend(self._purpose)
-        self.cells[_IN_HAND] += 1
+        """An item of the shard in hand is explained or failed; the last one ends its batch."""
+        with self._lock:
+            self._in_batch -= 1
+            over = self._purpose == _EXPLAINING and self._in_batch == 0
+            self._spend(_FINISHING if over else self._purpose)
+            self.cells[_IN_HAND] += 1
         self._changed()
+
+    def shard_begun(self, run_id: str) -> None:
+        """The device has a shard: it waits for its first items."""
+        with self._lock:
+            self._idle = False
+            self._spend(self._purpose)
+            if run_id != self._run:  # what passed between two runs is of neither
+                self._run = run_id
+                for cell in (_COMMIT, _WAITING[NO_WORK]):
+                    self._taken[cell] = self.cells[cell]
+            self._spend(_READING)
 
     def shard_ended(self) -> None:
         """The shard in hand is computed, or given up: what it holds is saved or lost."""
-        self._spend(None)
-        self.cells[_IN_HAND] = 0.0
+        with self._lock:
+            self._idle = True
+            self._spend(None if self._purpose is None else self._beside())
+            self.cells[_IN_HAND] = 0.0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block in which the shard that the device has waits for its next items."""
+        with self._lock:
+            self._spend(_READING)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._spend(_FINISHING)
+
+    def loading(self) -> AbstractContextManager[None]:
+        """A block in which a model is loaded: a device without a shard waits for it."""
+        return self._beside_the_device(_LOADING)
+
+    def committing(self) -> AbstractContextManager[None]:
+        """A block in which a shard is saved: a device without another one waits for it."""
+        return self._beside_the_device(_COMMIT)
+
+    def device_seconds(self) -> dict[str, float]:
+        """What the device did since the last call: seconds by `BUSY`, `STAGES` and `NO_WORK`."""
+        with self._lock:
+            self._spend(self._purpose)
+            spent = [now - then for now, then in zip(self.cells, self._taken, strict=True)]
+            self._taken = list(self.cells)
+        waited = {name: spent[cell] for name, cell in _WAITING.items()}
+        return {BUSY: spent[_EXPLAINING] + spent[_CHECKING], **waited}
+
+    @contextmanager
+    def _beside_the_device(self, stage: int) -> Iterator[None]:
+        self._change(stage, 1)
+        try:
+            yield
+        finally:
+            self._change(stage, -1)
+
+    def _change(self, stage: int, by: int) -> None:
+        with self._lock:
+            self._blocks[stage] += by
+            if self._idle:
+                self._spend(self._beside())
+
+    def _beside(self) -> int:
+        under_way = (stage for stage in (_LOADING, _COMMIT) if self._blocks[stage])
+        return next(under_way, _WAITING[NO_WORK])
 
     def _spend(self, purpose: int | None) -> None:
         now = time.monotonic()

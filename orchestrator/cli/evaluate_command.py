@@ -49,13 +49,14 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     items: Items = None,
     set_: opt.Set = None,
     processes: opt.Processes = 1,
+    host_processes: opt.HostProcesses = None,
     queue_: Queue = False,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("evaluations"),
     output: opt.OutputMode,
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     if queue_:
         from orchestrator.dispatch.queue import check_broker
 

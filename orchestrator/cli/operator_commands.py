@@ -24,6 +24,7 @@ from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state
 from transexplain.store.database import Database
+from transexplain.types.device_time import together
 from workers.message_guard import REASONS
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def worker(
     device: Device = None,
     devices: Devices = None,
     threads: Threads = None,
+    host_processes: opt.HostProcesses = None,
     max_shards: MaxShards = None,
     modality: Modalities = None,
     log_format: LogFormat = "text",
@@ -85,7 +87,7 @@ def worker(
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     check_broker(settings, must_answer=False)
     options = WorkerOptions(
         device=device,
@@ -320,6 +322,11 @@ class FleetCollector(Collector):
         yield _gauge(
             "oldest_heartbeat_seconds", "Age of the oldest heartbeat of a worker at work", oldest
         )
+        seconds = together(now.devices).seconds
+        yield _by("device_seconds", f"Time of devices, {_SAVED}", "for", seconds)
+        at_work = {one.name for one in now.workers}
+        waited = {n: one.waited or 0.0 for one in now.devices if (n := one.worker) in at_work if n}
+        yield _by("device_waited", f"Share of it waiting for the host, {_SAVED}", "worker", waited)
         refused: dict[str, int] = {**dict.fromkeys(REASONS, 0), **now.refused}
         yield _by("messages_refused", "Messages that workers refused, ever", "reason", refused)
 
@@ -342,11 +349,14 @@ def serve(db: Database, *, host: str, port: int) -> tuple[WSGIServer, threading.
 _CURRENT = f"runs that run or ended within {fleet_state.RECENT / 3600:.0f} hours"
 
 
+_SAVED = f"by shards saved of {_CURRENT}"
+
+
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"transexplain_{name}", text, value=value)
 
 
-def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> GaugeMetricFamily:
+def _by(name: str, text: str, label: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"transexplain_{name}", text, labels=[label])
     for value, count in counts.items():
         family.add_metric([value], count)

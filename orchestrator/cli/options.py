@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from transexplain.errors import ConfigurationError
-from transexplain.settings import Settings
+from transexplain.settings import Settings, processes_of
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
@@ -81,6 +81,14 @@ DatabaseUrl = Annotated[
     str | None,
     typer.Option("--db", help="SQLAlchemy URL; default $TRANSEXPLAIN_DATABASE_URL or SQLite here"),
 ]
+HostProcesses = Annotated[
+    str | None,
+    typer.Option(
+        "--host-processes",
+        help="processes that read and encode for each device: auto, 0 (a thread does) or a number; "
+        "default: TRANSEXPLAIN_HOST_PROCESSES, else auto",
+    ),
+]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
 Redact = Annotated[bool, typer.Option("--redact", help="without texts, ids, and rows of few items")]
 MinCount = Annotated[
@@ -95,11 +103,14 @@ Previous = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
-def settings_with(database_url: str | None) -> Settings:
-    """The environment's settings, with `--db` over them."""
+def settings_with(database_url: str | None, host_processes: str | None = None) -> Settings:
+    """The environment's settings, with `--db` and `--host-processes` over them."""
     from dataclasses import replace
 
     settings = Settings.from_environment()
+    if host_processes is not None:
+        count = processes_of(host_processes, "--host-processes")
+        settings = replace(settings, host_processes=count)
     return replace(settings, database_url=database_url) if database_url else settings
 
 

@@ -119,13 +119,14 @@ Queue = Annotated[
 ]
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
     overrides: opt.Overrides,
     set_: opt.Set = None,
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
+    host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
@@ -133,7 +134,7 @@ def run(
     """Run an audit here and write its report."""
     from transexplain.store import runs
 
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
@@ -175,6 +176,7 @@ def resume(
     *,
     queue_: Queue = False,
     processes: opt.Processes = 1,
+    host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
@@ -182,7 +184,7 @@ def resume(
     """Continue a run: finished shards stay, the others are continued, dead ones tried again."""
     from transexplain.store import shards
 
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     with opt.open_store(settings) as store:
         found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
@@ -204,6 +206,7 @@ def retry(
     ] = False,
     queue_: Queue = False,
     processes: opt.Processes = 1,
+    host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
@@ -211,7 +214,7 @@ def retry(
     """Try dead shards again and, with --failed, shards with failed items."""
     from transexplain.store import shards
 
-    settings = opt.settings_with(db)
+    settings = opt.settings_with(db, host_processes)
     with opt.open_store(settings) as store:
         found = _resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -17,8 +17,10 @@ from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
 from transexplain.store import fleet_state, runs
 from transexplain.store.database import Database
+from transexplain.store.device_times import device_times
 from transexplain.store.fleet_state import WorkerStatus
 from transexplain.store.runs import RunProgress
+from transexplain.types.device_time import DeviceTime, together
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
@@ -57,6 +59,7 @@ class RunSnapshot:
     progress: RunProgress
     rate: float  #: items per second
     failures: dict[str, int]  #: kind -> items
+    devices: Mapping[str, DeviceTime]  #: worker -> its time on the shards that it saved
 
     @property
     def finished(self) -> int:
@@ -98,6 +101,7 @@ class Watcher:
             progress=state,
             rate=rate.note(state.elapsed, state.items_done + state.items_failed),
             failures=fleet_state.failures(self._db, run_id) if state.items_failed else {},
+            devices={one.worker or "": one for one in device_times(self._db, run_id)},
         )
 
 
@@ -139,14 +143,16 @@ def lines(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> 
             f"{state.run_id}  {state.name}  {state.state}  {one.finished}/{state.items_total} "
             f"items  {one.rate:.1f} items/s  left {span(one.left)}  shards: {_counts(state.states)}"
             f"  workers: {len(at_work)} (oldest heartbeat {oldest:.0f} s)"
-            f"  failures: {_counts(one.failures)}"
+            f"  failures: {_counts(one.failures)}{_waited(together(one.devices.values()))}"
         )
     return found
 
 
 def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> RenderableType:
     """The runs and the workers as two tables."""
-    of_runs = Table("run", "name", "state", "items", "items/s", "left", "shards", "failures")
+    of_runs = Table(
+        "run", "name", "state", "items", "items/s", "left", "waited", "shards", "failures"
+    )
     for one in snapshots:
         state = one.progress
         of_runs.add_row(
@@ -156,11 +162,14 @@ def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -
             f"{one.finished}/{state.items_total}",
             f"{one.rate:.1f}",
             span(one.left),
+            _share(together(one.devices.values()).waited),
             _counts(state.states),
             Text(_counts(one.failures)),
         )
-    of_workers = Table("worker", "run", "shards", "heartbeat", "lease")
+    of_workers = Table("worker", "run", "shards", "heartbeat", "lease", "waited")
+    devices = {one.progress.run_id: one.devices for one in snapshots}
     for worker in workers:
+        time = devices.get(worker.run_id, {}).get(worker.name)
         lease = f"{worker.lease_left:.0f} s" if worker.lease_left > 0 else "lost"
         of_workers.add_row(
             Text(worker.name),
@@ -168,6 +177,7 @@ def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -
             str(worker.shards),
             f"{worker.heartbeat_age:.0f} s",
             lease,
+            _share(time.waited if time else None),
         )
     return Group(of_runs, of_workers)
 
@@ -181,6 +191,18 @@ def span(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _waited(time: DeviceTime) -> str:
+    """How much of its time the device waited for the host, and for what; "" where none is known."""
+    if time.waited is None:
+        return ""
+    stages = ", ".join(f"{name} {share:.1%}" for name, share in time.stages.items())
+    return f"  device waited {time.waited:.1%}{f' ({stages})' if stages else ''}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -209,16 +231,25 @@ def status(
     with opt.open_store(opt.settings_with(db)) as store:
         found = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
         states = [runs.progress(store, one.id) for one in found]
+        devices = [device_times(store, one.id) for one in found]
         notes = _notes(store, found[0].id if run_id else None)
     if json_:
-        typer.echo(json.dumps([asdict(state) for state in states], indent=2))
+        pairs = zip(states, devices, strict=True)
+        documents = [{**asdict(state), "device": _document(times)} for state, times in pairs]
+        typer.echo(json.dumps(documents, indent=2))
         return
-    for state in states:
-        typer.echo(_line(state))
+    for state, times in zip(states, devices, strict=True):
+        typer.echo(f"{_line(state)}{_waited(together(times))}")
+        for one in times if run_id and len(times) > 1 else ():
+            typer.echo(f"  worker {one.worker}:{_waited(one)}")
     if not states:
         typer.echo("no runs yet; `transexplain run --model MODEL --data DATA` makes one")
     for note in notes:
         typer.echo(note)
+
+
+def _document(times: Sequence[DeviceTime]) -> dict[str, Any]:
+    return {**together(times).document, "workers": [one.document for one in times]}
 
 
 def _notes(store: "Database", run_id: str | None) -> list[str]:

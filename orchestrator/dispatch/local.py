@@ -4,8 +4,9 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -16,7 +17,8 @@ from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from workers.claim_to_commit import Workbench
+from workers.claim_to_commit import End, Workbench
+from workers.device_turns import Device
 from workers.heartbeat import end_process, free_dead, worker_prefix
 from workers.work_meter import SIZE, Cells, WorkMeter, checks, in_hand
 
@@ -31,6 +33,7 @@ _POLL = 0.2
 #: seconds of waiting for others after which the reason is given, and again after each lease
 _PATIENCE = 2.0
 _VAIN_DEATHS = 3
+_AT_ONCE = 3  #: shards in hand: one is computed, one read, one committed
 
 OnWait = Callable[[str], None]
 
@@ -83,10 +86,12 @@ def run_here(
     report: Reports = _NOBODY,
     stop: threading.Event | None = None,
     cells: Cells | None = None,
+    processes: int = 1,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
-    What is done is counted in `cells`, those of a `WorkMeter`, where they are given.
+    One shard is computed while the next is read and the last is committed. What is done is counted
+    in `cells`, those of a `WorkMeter`, where they are given; `processes` share the machine's cores.
     What dead processes of this host held is free at once. While others hold the rest, `report.wait`
     is told who.
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
@@ -102,6 +107,8 @@ def run_here(
         settings=local_settings(settings),
         stop=stop or threading.Event(),
         on_hang=hung,
+        device=Device(ThreadPoolExecutor(1, "device")),
+        devices=processes,
     )
     reported = _Reported(db, run_id, report)
     bench.meter = WorkMeter(cells, changed=lambda: reported.report([bench.meter.cells]))
@@ -109,19 +116,58 @@ def run_here(
         bench.models.put(bench.plan(run_id).model, model)
     free_dead(db, run_id)
     waiting = _Waiting(db, run_id, bench.settings.lease_seconds, report.wait)
-    while not bench.stop.is_set():
-        worked = bench.work(run_id) != "nothing"
-        reported.look([bench.meter.cells])
-        if worked:
-            waiting.over()
-            continue
-        if not _unfinished(db, run_id):
-            break
-        waiting.tell()
-        bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
+    try:
+        _in_turns(bench, run_id, reported, waiting)
+    finally:
+        bench.close()
     runs.finalise(db, run_id)
     if bench.stop.is_set():
         raise KeyboardInterrupt
+
+
+def _in_turns(bench: Workbench, run_id: str, reported: "_Reported", waiting: "_Waiting") -> None:
+    """Work on shards, as many at once as the device has room for, until none is left."""
+    changed = threading.Event()
+    bench.device.on_room = changed.set
+    in_hand: set[Future[End]] = set()
+    free = True  # as far as is known there is a shard to claim
+    with ThreadPoolExecutor(_AT_ONCE, "shard") as threads, _ending(bench.stop):
+        while not bench.stop.is_set():
+            changed.clear()
+            over = {one for one in in_hand if one.done()}
+            in_hand -= over
+            ends = [one.result() for one in over]
+            if any(end != "nothing" for end in ends):
+                free = True
+                reported.look([bench.meter.cells])
+                waiting.over()
+            elif ends:
+                free = False
+            if not in_hand and not free:
+                if not _unfinished(bench.db, run_id):
+                    break
+                waiting.tell()
+                bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
+                free = True
+            if free and len(in_hand) < bench.device.room:
+                claimed = threads.submit(bench.work, run_id)
+                claimed.add_done_callback(lambda _: changed.set())
+                in_hand.add(claimed)
+            changed.wait(_POLL)
+        for one in in_hand:
+            one.result()
+    reported.look([bench.meter.cells])
+
+
+@contextmanager
+def _ending(stop: threading.Event) -> Iterator[None]:
+    """A block whose threads end after their batch where it is interrupted."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            stop.set()
+        raise
 
 
 def run_processes(
@@ -164,26 +210,29 @@ class _Reported:
 
     def __init__(self, db: Database, run_id: str, report: Reports) -> None:
         self._db, self._run_id, self._report = db, run_id, report
+        self._lock = threading.RLock()  # items end in one thread, shards in others
         self._saved = self._items = _finished(db, run_id)
         self._checks = 0
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """As `report`, of what is saved by now; whether that is more than before, by anybody."""
-        before, self._saved = self._saved, _finished(self._db, self._run_id)
-        self.report(cells)
-        return self._saved > before
+        with self._lock:
+            before, self._saved = self._saved, _finished(self._db, self._run_id)
+            self.report(cells)
+            return self._saved > before
 
     def report(self, cells: Sequence[Sequence[float]]) -> None:
         """Report items that are saved or in hand, and checks; `cells` are of all meters.
 
         What a process had in hand when it died is done again, and is not counted a second time.
         """
-        items, (passes, share) = self._saved + in_hand(cells), checks(cells)
-        if self._report.items is not None and items > self._items:
-            self._report.items(items - self._items)
-        if self._report.checks is not None and passes > self._checks:
-            self._report.checks(passes - self._checks, share)
-        self._items, self._checks = max(self._items, items), max(self._checks, passes)
+        with self._lock:
+            items, (passes, share) = self._saved + in_hand(cells), checks(cells)
+            if self._report.items is not None and items > self._items:
+                self._report.items(items - self._items)
+            if self._report.checks is not None and passes > self._checks:
+                self._report.checks(passes - self._checks, share)
+            self._items, self._checks = max(self._items, items), max(self._checks, passes)
 
 
 class _Children:
@@ -222,7 +271,7 @@ class _Children:
             child.join()
 
     def _make(self, place: int) -> "SpawnProcess":
-        work = (self._run_id, self._settings, self._threads, self.cells[place])
+        work = (self._run_id, self._settings, self._threads, self.cells[place], len(self.cells))
         return self._context.Process(target=_child, args=work)
 
     def alive(self) -> bool:
@@ -301,7 +350,7 @@ class _Waiting:
         )
 
 
-def _child(run_id: str, settings: Settings, threads: int, cells: Cells) -> None:
+def _child(run_id: str, settings: Settings, threads: int, cells: Cells, processes: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
@@ -310,7 +359,7 @@ def _child(run_id: str, settings: Settings, threads: int, cells: Cells) -> None:
         open_database(settings.database_url) as db,
         suppress(KeyboardInterrupt),
     ):
-        run_here(db, run_id, settings, stop=stop, cells=cells)
+        run_here(db, run_id, settings, stop=stop, cells=cells, processes=processes)
 
 
 def _finished(db: Database, run_id: str) -> int:

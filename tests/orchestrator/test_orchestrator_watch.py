@@ -1,6 +1,8 @@
 """Watching a fleet: rate, tables, lines and Prometheus, all from SQL."""
 
 import io
+import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
+from sqlalchemy import update
 from tiny_audit import make_audit
 from typer.testing import CliRunner
 
@@ -17,10 +20,15 @@ from orchestrator.cli.status_commands import Rate, Watcher, span, watch
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
+from transexplain.provenance.manifest import manifest_of
+from transexplain.reports.sections.manifest_section import provenance_of
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
+from transexplain.store.device_times import device_times
 from transexplain.store.revisions import open_database
+from transexplain.store.schema import shard as shard_table
+from transexplain.types.device_time import STAGES
 from workers.claim_to_commit import Workbench
 from workers.message_guard import REASONS
 
@@ -64,6 +72,9 @@ def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
     assert (now.explained, now.failed) == (15, {"empty-text": 1})
     assert (now.claims, now.expired) == (4, 1)
     assert [(one.name, one.shards) for one in now.workers] == [("[lost]", 1), ("second", 1)]
+    assert [one.worker for one in now.devices] == ["first"], "who saved a shard"
+    assert now.devices[0].seconds["busy"] > 0
+    assert 0 < (now.devices[0].waited or 0) < 1
     lost, second = now.workers
     assert lost.lease_left <= 0 < second.lease_left <= 60
     assert 0 <= second.heartbeat_age < 30
@@ -106,6 +117,9 @@ def test_prometheus_reads_the_database_at_every_scrape(db: Database, prepared: P
     assert seen["items_failed", "empty-text"] == 1
     assert seen["leases_expired",] == 1
     assert seen["workers",] == 2
+    assert seen["device_seconds", "busy"] > 0
+    assert seen["device_seconds", "reading"] > 0
+    assert not [key for key in seen if key[0] == "device_waited"], "`first` holds no shard now"
     assert 0 <= seen["oldest_heartbeat_seconds",] < 30
     refused = {key[1]: value for key, value in seen.items() if key[0] == "messages_refused"}
     assert refused == {**dict.fromkeys(REASONS, 0), "json": 5, "of a later version": 1}
@@ -176,3 +190,62 @@ def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["status", "--db", url])
     assert printed.exit_code == 0, printed.output
     assert printed.output.endswith("messages that workers refused: 2 arguments, 3 json\n")
+
+
+def test_what_devices_waited_for_is_shown(
+    db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = half_done(db, prepared)
+    bench = Workbench(db=db, settings=Settings(), name="third")
+    bench.models.put(prepared.plan.model, prepared.model)
+    assert bench.work(run_id, 4) == "done"
+    assert shards.claim(db, run_id, "first", 60.0, 3)
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", db.engine.url.render_as_string(False))
+    shown = CliRunner().invoke(app, ["status", run_id]).stdout
+    assert re.search(r"  device waited \d+\.\d% \(.*reading \d", shown.splitlines()[0])
+    assert {f"  worker {name}:" for name in ("first", "third")} == set(
+        re.findall(r"  worker \w+:", shown)
+    )
+    (state,) = json.loads(CliRunner().invoke(app, ["status", run_id, "--json"]).stdout)
+    assert set(state["device"]["seconds"]) == {"busy", *STAGES, "no_work"}
+    assert 0 < state["device"]["waited"] < 1
+    assert [one["worker"] for one in state["device"]["workers"]] == ["first", "third"]
+    screen = io.StringIO()
+    watch(Watcher(db, run_id), Console(file=screen), every=0.0, wait=lambda _: True)
+    assert "device waited" in screen.getvalue()
+    held = {
+        sample.labels["worker"]: sample.value
+        for family in operator_commands.FleetCollector(db).collect()
+        for sample in family.samples
+        if sample.name == "transexplain_device_waited"
+    }
+    assert list(held) == ["first"], "of who is at work now"
+    assert 0 < held["first"] < 1
+
+
+def test_shards_of_an_older_version_tell_nothing_of_their_device(
+    db: Database, prepared: Prepared
+) -> None:
+    run_id = half_done(db, prepared)
+    with db.begin() as connection:
+        made = {"software": {"python": "3.11"}, "hardware": {}}
+        connection.execute(update(shard_table).values(environment=made))
+        connection.execute(
+            update(shard_table).where(shard_table.c.index == 1).values(environment=None)
+        )
+    assert device_times(db, run_id) == []
+    assert "waited" not in CliRunner().invoke(app, ["status", run_id]).stdout
+    assert manifest_of(db, run_id).execution["device"] is None
+
+
+def test_a_manifest_tells_what_devices_waited_for(db: Database, prepared: Prepared) -> None:
+    run_id = half_done(db, prepared)
+    execution = manifest_of(db, run_id).execution
+    assert len(execution["computed"]) == 1, "two shards, one machine"
+    assert "device" not in execution["computed"][0]
+    assert [one["computed"] for one in execution["shards"]] == [0, 0, None, None, None]
+    assert execution["device"]["seconds"]["busy"] > 0
+    assert [one["worker"] for one in execution["device"]["workers"]] == ["first"]
+    assert provenance_of(manifest_of(db, run_id)).waited == pytest.approx(
+        execution["device"]["waited"], abs=1e-3
+    )

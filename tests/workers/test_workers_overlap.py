@@ -27,7 +27,7 @@ from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Shard, ShardResult
-from workers import claim_to_commit, logs
+from workers import claim_to_commit, logs, read_ahead
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
 
@@ -86,7 +86,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
     """A slow commit of shard 0 is still under way when shard 1 is computed and 2 is read."""
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
     read_two = threading.Event()
-    real_read, real_save = claim_to_commit.read_shard, results.save
+    real_read, real_save = read_ahead.read_shard, results.save
     real_compute = claim_to_commit.compute
     threads: dict[str, set[str]] = {"read": set(), "compute": set(), "save": set()}
 
@@ -109,7 +109,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
             assert read_two.wait(30), "shard 2 is read while 0 is being committed"
         real_save(db, claim, result)
 
-    monkeypatch.setattr(claim_to_commit, "read_shard", reading)
+    monkeypatch.setattr(read_ahead, "read_shard", reading)
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     monkeypatch.setattr(results, "save", saving)
     assert set(pool.work(run_id, range(3)).values()) == {"done"}
@@ -187,16 +187,16 @@ def test_an_error_is_written_to_its_shard(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    real = claim_to_commit.read_shard
+    real = read_ahead.read_shard
 
     def broken(ref: object, shard: Shard) -> object:
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(claim_to_commit, "read_shard", broken)
+    monkeypatch.setattr(read_ahead, "read_shard", broken)
     pool.work(run_id, [0])
     (status,) = shards.list_shards(bench.db, run_id)
     assert "disk is gone" in (status.error or "")
-    monkeypatch.setattr(claim_to_commit, "read_shard", real)
+    monkeypatch.setattr(read_ahead, "read_shard", real)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "failed"), (0, "done")]
 

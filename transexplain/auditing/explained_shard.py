@@ -250,7 +250,7 @@ def evaluate_shard(
 def _given(
     plan: AuditPlan, shard: Shard, items: Given, caution: Caution
 ) -> Iterator[Item | ItemFailure | Encoded]:
-    read = read_shard(plan.dataset, shard) if items is None else items
+    read = read_shard(plan.dataset, shard, caution.quarantined) if items is None else items
     return screened(read, caution.quarantined)
 
 

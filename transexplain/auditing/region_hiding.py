@@ -16,6 +16,7 @@ from PIL import Image
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.data.shard_reader import StoredPicture
 from transexplain.evaluating.metrics.rationale_regions import Region
 from transexplain.explaining import Explained
 from transexplain.models.image_encoder import picture
@@ -145,7 +146,7 @@ class RegionCheck:
             return
         grid = done.attributions[0].features
         if not isinstance(grid, PatchGrid) or not isinstance(
-            item.content, Image.Image | np.ndarray
+            item.content, Image.Image | np.ndarray | StoredPicture
         ):
             return
         height, width = _pixels(item.content).shape[:2]

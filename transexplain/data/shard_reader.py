@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -48,27 +49,52 @@ def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
     )
 
 
-def read_shard(ref: DatasetRef, shard: Shard) -> Iterator[Item | ItemFailure]:
+def read_shard(
+    ref: DatasetRef, shard: Shard, unopened: Collection[str] = ()
+) -> Iterator[Item | ItemFailure]:
     """The items of one shard in order, with a failure in the place of each bad one.
 
     Only the row groups that hold the shard are read; pictures are read one by one as the
-    iterator advances.
+    iterator advances, but for those of the items `unopened` (ids), which have no content.
 
     Raises DataSourceError, before the first item, where the snapshot is missing or not the one
     of the plan, or the shard lies outside it.
     """
-    return (_item(ref, row) for row in read_rows(ref, shard))
+    return (_item(ref, row, opened=row["id"] not in unopened) for row in read_rows(ref, shard))
 
 
-def read_rows(ref: DatasetRef, shard: Shard) -> Iterator[dict[str, Any]]:
-    """The rows of one shard as the snapshot holds them; raises as `read_shard`."""
+def ids_of(ref: DatasetRef, rows: range) -> tuple[str, ...]:
+    """The ids of some rows, in order, without reading what they hold; raises as `read_shard`."""
+    some = Shard(index=0, start=rows.start, stop=rows.stop)
+    return tuple(row["id"] for row in read_rows(ref, some, ["id"]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPicture:
+    """The picture of a row, read again when somebody asks for it."""
+
+    ref: DatasetRef
+    row: int
+
+    def opened(self) -> Any:
+        """The picture as `read_shard` gives it; raises ItemError where it cannot be read now."""
+        (one,) = read_shard(self.ref, Shard(index=0, start=self.row, stop=self.row + 1))
+        if isinstance(one, ItemFailure):
+            raise ItemError(one.kind, one.message)
+        return one.content
+
+
+def read_rows(
+    ref: DatasetRef, shard: Shard, columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of one shard as the snapshot holds them, or some columns; raises as `read_shard`."""
     if not 0 <= shard.start <= shard.stop <= ref.rows:
         raise DataSourceError(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
     verify(ref)
-    return _rows(Path(ref.snapshot), shard)
+    return _rows(Path(ref.snapshot), shard, columns)
 
 
 def labels_of(ref: DatasetRef) -> list[str]:
@@ -151,10 +177,12 @@ def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
             yield from batch.column(0).to_pylist()
 
 
-def _rows(snapshot: Path, shard: Shard) -> Iterator[dict[str, Any]]:
+def _rows(
+    snapshot: Path, shard: Shard, columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
     with pq.ParquetFile(snapshot, pre_buffer=False) as file:
         for group, first, stop in _row_groups(file.metadata, shard):
-            table = file.read_row_group(group, use_threads=False)
+            table = file.read_row_group(group, columns, use_threads=False)
             yield from table.slice(first, stop - first).to_pylist()
 
 
@@ -168,14 +196,15 @@ def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
             yield group, first, stop
 
 
-def _item(ref: DatasetRef, row: dict[str, Any]) -> Item | ItemFailure:
+def _item(ref: DatasetRef, row: dict[str, Any], *, opened: bool = True) -> Item | ItemFailure:
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
         return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
     content, source = row["content"], None
     try:
         if ref.modality == "image":
-            source = content
+            source, content = content, None
+        if source is not None and opened:
             path = inside(Path(ref.root), source)
             content = load_image(path, name=source, sha256=row["sha256"])
         # no such column where nobody marked anything

@@ -58,11 +58,11 @@ def portions(entries: Iterable[Some], size: int, alone: Collection[str]) -> Iter
     for entry in entries:
         item = _item_of(entry)
         by_itself = item is not None and item.id in alone
-        if portion and (by_itself or len(portion) == size):
+        if portion and by_itself:
             yield portion
             portion = []
         portion.append(entry)
-        if by_itself:
+        if by_itself or len(portion) == size:  # at once: the next entry may be long in coming
             yield portion
             portion = []
     if portion:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,14 +156,20 @@ def names_of_config(module: nn.Module) -> tuple[str, ...]:
         raise ModelLoadError(f"id2label of the config has no name for class {error}") from error
 
 
-def processor_transform(processor: Any) -> Callable[[Image.Image], Tensor]:
-    """A transformers image processor as a function of one picture to (3, H, W)."""
+@dataclass(frozen=True, slots=True)
+class _ProcessorTransform:
+    """A function that can be sent to another process, as a closure cannot."""
 
-    def transform(image: Image.Image) -> Tensor:
-        pixels = processor(images=image, return_tensors="pt")["pixel_values"]
+    processor: Any
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        pixels = self.processor(images=image, return_tensors="pt")["pixel_values"]
         return torch.as_tensor(pixels)[0]
 
-    return transform
+
+def processor_transform(processor: Any) -> Callable[[Image.Image], Tensor]:
+    """A transformers image processor as a function of one picture to (3, H, W)."""
+    return _ProcessorTransform(processor)
 
 
 def _tokenizer(folder: Path) -> Any:

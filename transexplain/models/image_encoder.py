@@ -173,11 +173,13 @@ def _given(content: Mapping[str, Any]) -> Tensor:
 
 
 def picture(content: Any) -> Image.Image:
-    """An RGB picture from a PIL image or an array (H, W[, 1|3|4]).
+    """An RGB picture from a PIL image, an array (H, W[, 1|3|4]) or what is `opened` as one.
 
     Arrays are bytes 0 to 255 or floats 0 to 1. Raises ItemError `bad-image`, `null` or
-    `wrong-type`.
+    `wrong-type`, and those of opening it.
     """
+    if callable(opened := getattr(content, "opened", None)):
+        content = opened()
     if content is None:
         raise ItemError("null", "the picture is null")
     if isinstance(content, Image.Image):

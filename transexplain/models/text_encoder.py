@@ -233,6 +233,14 @@ class TextEncoder:
         self.takes = takes  #: whether the model has a place for an input of this name
         self._lock = threading.Lock()  # a fast tokenizer keeps its truncation between calls
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock: an encoder in another process has its own."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `__init__`."""
+        vars(self).update(state, _lock=threading.Lock())
+
     def encode(
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
     ) -> list[Encoded | ItemFailure]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from transexplain.methods.learned_facts import explainers_in, without_folders
 from transexplain.store.database import Database
+from transexplain.store.device_times import device_times
 from transexplain.store.recorded import (
     RecordedShard,
     failure_kinds,
@@ -17,6 +18,7 @@ from transexplain.store.recorded import (
     recorded_shards,
     workers_of,
 )
+from transexplain.types.device_time import together
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -177,6 +179,7 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
         "finished": run.finished,
         "seconds": sum(one.seconds or 0.0 for one in shards),
         "workers": workers_of(shards),
+        "device": _device(db, run.id),
         "plan_digest": run.plan_digest,
         "places": places_of(run.plan),
         "planned": None if run.environment is None else dict(run.environment),
@@ -192,13 +195,30 @@ def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
     """The software and machines that shards were saved by, each once."""
     found: list[dict[str, Any]] = []
     for one in shards:
-        if one.environment is not None and one.environment not in found:
-            found.append(dict(one.environment))
+        made = _surroundings(one)
+        if made is not None and made not in found:
+            found.append(made)
     return found
 
 
+def _surroundings(one: RecordedShard) -> dict[str, Any] | None:
+    """What a shard was saved by; the time of its device is its own, and stands elsewhere."""
+    if one.environment is None:
+        return None
+    return {name: value for name, value in one.environment.items() if name != "device"}
+
+
+def _device(db: Database, run_id: str) -> dict[str, Any] | None:
+    """What devices did with their time, together and by worker; None: nobody noted it."""
+    times = device_times(db, run_id)
+    if not times:
+        return None
+    return {**together(times).document, "workers": [one.document for one in times]}
+
+
 def _shard(one: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
-    made = None if one.environment is None else environment.index(dict(one.environment))
+    found = _surroundings(one)
+    made = None if found is None else environment.index(found)
     return {
         "index": one.index,
         "start": one.start,

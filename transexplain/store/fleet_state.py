@@ -8,9 +8,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.device_times import recent_device_times
 from transexplain.store.leases import lease_expired
 from transexplain.store.runs import SHARD_STATES
 from transexplain.store.schema import dead_letter, item, run, shard
+from transexplain.types.device_time import DeviceTime
 
 
 def add(db: Database, counts: Mapping[str, int]) -> None:
@@ -67,6 +69,7 @@ class FleetStatus:
     claims: int  #: of shards, so far
     expired: int  #: shards whose lease ran out and that nobody took over yet
     workers: tuple[WorkerStatus, ...]
+    devices: tuple[DeviceTime, ...]  #: of each worker that saved a shard, by name
     refused: Mapping[str, int]  #: reason -> messages on the queue that were none of ours, ever
 
 
@@ -95,6 +98,7 @@ def status(db: Database, *, recent: float = RECENT) -> FleetStatus:
             claims=sum(int(tokens) for _, _, _, tokens in shards),
             expired=connection.execute(expired).scalar_one(),
             workers=_workers(connection),
+            devices=tuple(recent_device_times(connection, recent)),
             refused=counts(connection),
         )
 

@@ -193,7 +193,7 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         explained=len(result.outcomes),
         failed=len(result.failures),
         digest=digest_of(failed, explained, result.aggregate),
-        environment=saved_here(result.steps),
+        environment=saved_here(result.steps, result.device),
     )
     with db.begin() as connection:
         # first, so that the row stays locked against a new claim until the commit

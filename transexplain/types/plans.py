@@ -140,6 +140,8 @@ class ShardResult:
     seconds: float  #: wall clock inside explain_shard
     scores: tuple[MetricScore, ...] = ()  #: of the items that were evaluated
     steps: tuple[str, ...] = ()  #: how explanations ran: some of compiled, eager, replayed
+    #: seconds of the device since the worker's shard before, by what for; see `device_time`
+    device: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

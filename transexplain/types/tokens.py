@@ -69,6 +69,16 @@ class Tokens(Sequence[Token]):
         )
 
     @property
+    def pieces(self) -> Sequence[str]:
+        """What each position was made with as its spelling (T,)."""
+        return self._pieces
+
+    @property
+    def text(self) -> str | None:
+        """The text that spells them, where there is one."""
+        return self._text
+
+    @property
     def texts(self) -> list[str]:
         """How each position is spelled (T,)."""
         text = self._text

@@ -7,6 +7,7 @@ from typing import Any
 from transexplain.provenance.manifest import Manifest
 from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.report_section import Section
+from transexplain.types.device_time import DeviceTime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +33,16 @@ class Provenance:
     attempts: int
     workers: int
     seconds: float  #: computing, over all shards
+    #: share of the devices' time, 0 to 1, in which they waited for the host; None: not recorded
+    waited: float | None = None
+    waits: tuple[tuple[str, float], ...] = ()  #: (stage of the host, share), the largest first
 
 
 def provenance_of(manifest: Manifest) -> Provenance:
     """The summary of a manifest; the manifest itself is a file beside the report."""
     inputs, execution = manifest.inputs, manifest.execution
     made = list(execution["computed"]) or [execution["planned"] or {}]
+    device = DeviceTime(seconds=(execution["device"] or {}).get("seconds", {}))
     software = {name: one for part in made for name, one in part.get("software", {}).items()}
     return Provenance(
         software=tuple(sorted(software.items())),
@@ -50,6 +55,8 @@ def provenance_of(manifest: Manifest) -> Provenance:
         attempts=execution["attempts"],
         workers=execution["workers"],
         seconds=execution["seconds"],
+        waited=device.waited,
+        waits=tuple(device.stages.items()),
     )
 
 
@@ -83,7 +90,9 @@ _RULES: Mapping[type, RedactionRules] = {
     Provenance: RedactionRules(
         fields={
             "files": within,
-            **kept("software machines attention git seeds shards attempts workers seconds"),
+            **kept(
+                "software machines attention git seeds shards attempts workers seconds waited waits"
+            ),
         }
     ),
     HashedFile: RedactionRules(fields=kept("part name sha256")),

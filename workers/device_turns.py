@@ -1,0 +1,121 @@
+"""The device of a process: one shard has it at a time, others wait, are read or are committed."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import copy_context
+
+from transexplain.store.runs import Claim
+from transexplain.types.plans import ShardResult
+from workers.heartbeat import LeaseKeeper
+
+#: share of a shard's items after which the next is claimed: earlier would keep it from others
+NEAR_END = 0.75
+
+
+class Device:
+    """What computes one shard at a time, while the next is read and the last is committed.
+
+    Without an `executor` of one thread the caller's thread computes. `on_room` is called, from any
+    thread, when `room` may have changed.
+    """
+
+    def __init__(
+        self, executor: Executor | None = None, on_room: Callable[[], None] | None = None
+    ) -> None:
+        self._executor = executor
+        self.on_room = on_room or (lambda: None)
+        self._waiting: list[LeaseKeeper] = []
+        self._near_end = False
+        self._committing = 0
+        self._lock = threading.Lock()
+
+    @property
+    def room(self) -> int:
+        """How many shards the process may hold now, at least one."""
+        return 1 + self._committing + self._near_end
+
+    def compute(
+        self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], ShardResult]
+    ) -> ShardResult:
+        """What `call` returns, when it is this shard's turn; raises as it does."""
+        watch = Watch(self, claim, keeper)
+        if self._executor is None:
+            return self._compute(watch, call)
+        self._waiting.append(keeper)
+        return self._executor.submit(
+            copy_context().run, self._compute, watch, call, keeper
+        ).result()
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """A block in which a shard is written that the device is through with."""
+        self._change(committing=1)
+        try:
+            yield
+        finally:
+            self._change(committing=-1)
+
+    def moved(self) -> None:
+        """The device makes progress: who waits for it does not hang."""
+        for keeper in tuple(self._waiting):
+            keeper.touch()
+
+    def nears_end(self) -> None:
+        """The shard that is computed is nearly through."""
+        self._change(near_end=True)
+
+    def _compute(
+        self,
+        watch: "Watch",
+        call: Callable[["Watch"], ShardResult],
+        waited: LeaseKeeper | None = None,
+    ) -> ShardResult:
+        if waited is not None:
+            self._waiting.remove(waited)
+            waited.touch()
+        try:
+            return call(watch)
+        finally:
+            self._change(near_end=False)
+
+    def _change(self, *, committing: int = 0, near_end: bool | None = None) -> None:
+        with self._lock:
+            self._committing += committing
+            if near_end is not None:
+                self._near_end = near_end
+        self.on_room()
+
+
+class Watch:
+    """Observer of the shard that is computed: its lease keeper, and the device's progress."""
+
+    def __init__(self, device: Device, claim: Claim, keeper: LeaseKeeper) -> None:
+        self._device = device
+        self._keeper = keeper
+        items = claim.shard.stop - claim.shard.start
+        # a shard that died before may take the process along, and one that waits with it
+        self._left: float = math.ceil(items * NEAR_END) if claim.attempt == 1 else math.inf
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Progress; a shard that waits does not hang either."""
+        self._keeper.batch_started(item_ids)
+        self._device.moved()
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """As `batch_started`."""
+        self._keeper.check_started(item_ids)
+        self._device.moved()
+
+    def item_done(self, item_id: str) -> None:
+        """Progress, and after enough of it there is room for the next shard."""
+        self._keeper.item_done(item_id)
+        self._left -= 1
+        if self._left == 0:
+            self._device.nears_end()
+
+    def should_stop(self) -> bool:
+        """As the keeper says."""
+        return self._keeper.should_stop()

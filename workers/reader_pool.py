@@ -1,0 +1,263 @@
+"""Processes, or one thread, that read and encode the parts of shards ahead of the device.
+
+Every process has a thread here that gives it one part at a time and waits for the entries. So a
+process that dies or hangs is found at once, and what it had in its hand is known: the row, or the
+part where several rows are encoded by one call. Another takes its place.
+"""
+
+import logging
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import MutableSequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import connection as connections
+from multiprocessing import util
+from typing import TYPE_CHECKING, Any
+
+from transexplain.errors import InfrastructureError
+from workers import reader_process
+from workers.heartbeat import START_DEADLINE
+
+if TYPE_CHECKING:
+    from transexplain.explaining.reading import Entry, Part, ReadingJob
+
+log = logging.getLogger(__name__)
+
+#: processes of `auto` at most: beyond them one thread cannot take what they read
+MOST = 12
+_POLL = 0.1  # seconds
+_VAIN_DEATHS = 3
+_STARTING = threading.Lock()
+
+
+def host_processes(wanted: int | None, device: str, devices: int = 1) -> int:
+    """How many processes read and encode for one device.
+
+    Args:
+        wanted: as a person said; None: chosen here.
+        device: as torch calls it; on a CPU the model is slower than one thread that reads.
+        devices: that share this machine's cores.
+    """
+    if wanted is not None:
+        return wanted
+    if device.partition(":")[0] == "cpu":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(MOST, (cores or 1) // devices - 1))
+
+
+class ReaderDiedError(InfrastructureError):
+    """A process that read items died or hung; `rows` are those that it had in its hand."""
+
+    def __init__(self, rows: range, cause: str) -> None:
+        super().__init__(cause)
+        self.rows = rows
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    key: str
+    job: bytes
+    part: "Part"
+    future: "Future[list[Entry]]"
+
+
+class ReaderPool:
+    """Reads parts in `processes`, or in one thread where that is 0 or a job cannot travel."""
+
+    def __init__(self, processes: int, item_deadline: float) -> None:
+        self.processes = processes
+        self._thread = ThreadPoolExecutor(1, "shard-reader")
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._jobs: OrderedDict[str, tuple[ReadingJob, bytes | None]] = OrderedDict()
+        self._readers = [_Reader(self._tasks, item_deadline) for _ in range(processes)]
+        for reader in self._readers:
+            reader.start()
+
+    def watches(self, key: str) -> bool:
+        """Whether what hangs is found here: the parts of this job are read by processes."""
+        return self.processes > 0 and self._jobs[key][1] is not None
+
+    def prepare(self, key: str, job: "ReadingJob") -> None:
+        """Make a job known by its key before its parts are read; the latest ones are kept."""
+        if key in self._jobs:
+            self._jobs.move_to_end(key)
+            return
+        self._jobs[key] = (job, _sent(job) if self.processes else None)
+        while len(self._jobs) > _KEPT:
+            self._jobs.popitem(last=False)
+
+    def read(self, key: str, part: "Part") -> "Future[list[Entry]]":
+        """The entries of a part, soon; raises ReaderDiedError, or as `reading.read_part`."""
+        job, sent = self._jobs[key]
+        if sent is None:
+            return self._thread.submit(_read_here, job, part)
+        task = _Task(key, sent, part, Future())
+        self._tasks.put(task)
+        return task.future
+
+    def close(self) -> None:
+        """End the processes; what they have in hand is lost."""
+        for reader in self._readers:
+            reader.end()
+            self._tasks.put(None)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+_KEPT = 3  #: jobs
+
+
+def _read_here(job: "ReadingJob", part: "Part") -> "list[Entry]":
+    from transexplain.explaining.reading import read_part
+
+    return read_part(job, part)
+
+
+def _sent(job: "ReadingJob") -> bytes | None:
+    """The job as it travels; None where it cannot, or would take the model along."""
+    if job.plan.dataset.modality == "nodes":
+        return None
+    try:
+        return pickle.dumps(job)
+    except Exception as error:  # noqa: BLE001 - a transform of somebody's own may be anything
+        log.warning("items are read by a thread, what encodes them cannot be sent: %s", error)
+        return None
+
+
+class _Reader(threading.Thread):
+    """One process and the thread that hands it its parts."""
+
+    def __init__(self, tasks: "queue.SimpleQueue[_Task | None]", deadline: float) -> None:
+        super().__init__(name="reader", daemon=True)
+        self._tasks = tasks
+        self._deadline = deadline
+        self._context = reader_process.context()
+        self._process: Any = None
+        self._pipe: Any = None
+        self._hand: MutableSequence[float] = []
+        self._known: list[str] = []
+        self._vain = 0
+        self._ended = False
+
+    def run(self) -> None:
+        """Serve tasks until there is a None."""
+        try:
+            self._begin()
+        except InfrastructureError as error:  # told to who asks first
+            log.warning("%s", error)
+        while (task := self._tasks.get()) is not None:
+            if not task.future.set_running_or_notify_cancel():
+                continue
+            try:
+                found = self._answer(task)
+            except BaseException as error:  # noqa: BLE001 - raised where the part is wanted
+                task.future.set_exception(error)
+            else:
+                task.future.set_result(found)
+        self.end()
+
+    def end(self) -> None:
+        """Kill the process."""
+        self._ended = True
+        process = self._process
+        if process is not None and process.pid is not None:
+            _kill(process)
+
+    def _answer(self, task: _Task) -> "list[Entry]":
+        if self._process is None:
+            self._begin()
+        try:
+            if task.key not in self._known:
+                self._pipe.send(("job", task.key, task.job))
+                self._heard(START_DEADLINE)
+                self._known = [*self._known, task.key][-reader_process.JOBS :]
+            self._pipe.send(("part", task.key, task.part))
+            kind, *rest = self._heard(self._deadline)
+            if kind == "done":
+                found: list[Entry] = reader_process.received(self._pipe, *rest)
+                return found
+        except (EOFError, OSError, _HungError) as error:
+            hung = f"it hung, no progress within {self._deadline:g} seconds"
+            how = self._buried()
+            raise ReaderDiedError(
+                self._rows(task),
+                hung if isinstance(error, _HungError) else f"a process that read its items {how}",
+            ) from None
+        raise rest[0]
+
+    def _heard(self, deadline: float) -> Any:
+        """What the process says next; EOFError where it died, _HungError where nothing moves."""
+        moves, since = self._hand[reader_process.MOVES], time.monotonic()
+        while True:
+            ready = connections.wait([self._pipe, self._process.sentinel], _POLL)
+            if self._pipe in ready or (ready and self._pipe.poll()):
+                return self._pipe.recv()
+            if ready:
+                raise EOFError
+            if moves != self._hand[reader_process.MOVES]:
+                moves, since = self._hand[reader_process.MOVES], time.monotonic()
+            elif time.monotonic() - since > deadline:
+                raise _HungError
+
+    def _begin(self) -> None:
+        """Start a process and wait until it is there; raises InfrastructureError."""
+        if self._vain >= _VAIN_DEATHS or self._ended:
+            raise InfrastructureError(
+                "processes that read items end before they read any; look at their messages "
+                "above, or read in a thread: --host-processes 0"
+            )
+        self._hand = self._context.RawArray("d", [reader_process.NOBODY, 0.0])
+        self._known = []
+        self._pipe, theirs = self._context.Pipe()
+        self._process = self._context.Process(
+            target=reader_process.serve,
+            args=(theirs, self._hand, self._deadline),
+            name="reader",
+            daemon=True,
+        )
+        self._vain += 1
+        with _STARTING:
+            self._process.start()
+        theirs.close()
+        util.Finalize(self, _kill, args=(self._process,), exitpriority=20)
+        try:
+            self._heard(START_DEADLINE)
+        except (EOFError, OSError, _HungError):
+            raise InfrastructureError(
+                f"a process that reads items {self._buried()} before it read any"
+            ) from None
+        self._vain = 0
+
+    def _buried(self) -> str:
+        """How the process ended, after it was made sure that it did."""
+        process, self._process = self._process, None
+        process.join(_POLL)
+        _kill(process)
+        process.join()
+        self._pipe.close()
+        code = process.exitcode or 0
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"
+
+    def _rows(self, task: _Task) -> range:
+        row, whole = self._hand[reader_process.HAND], task.part.shard
+        if whole.start <= row < whole.stop:
+            return range(int(row), int(row) + 1)
+        return range(whole.start, whole.stop)
+
+
+class _HungError(Exception):
+    """Nothing moved for too long."""
+
+
+def _kill(process: multiprocessing.Process) -> None:
+    # SIGTERM is not for it, and at its parent's end it would be waited for
+    if process.exitcode is None:
+        process.kill()
