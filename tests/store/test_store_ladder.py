@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import MetaData, Table, func, insert, inspect, select
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_plan, make_result, make_rows, make_shards
 
 from transexplain.store import (
     fleet_state,
     partitions,
+    result_rows,
     results,
     revisions,
     runs,
@@ -58,6 +59,7 @@ def fill(db: Database) -> None:
         )
         results.save(db, claim, replace(made, scores=scores))
     assert runs.finalise(db, first)
+    assert result_rows.replace(db, first, make_rows())
     delivery = schedules.claim(db, 60)
     assert delivery is not None
     schedules.not_posted(db, delivery, "503", 60)
