@@ -285,6 +285,8 @@ class Workbench:
     reader: ThreadPoolExecutor = field(
         default_factory=partial(ThreadPoolExecutor, 1, "shard-reader")
     )
+    #: called, without any lease, with a run that this process has closed by its commit
+    closing: Callable[[Database, str], None] | None = None
     _plan: tuple[str, AuditPlan] | None = None
 
     def work(
@@ -333,13 +335,16 @@ class Workbench:
                 result = self._computed(claim, keeper)
                 with self.device.committing():
                     keeper.touch()
-                    self._commit(claim, result)
+                    closed = self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
                 shards.give_back(self.db, claim)
             if isinstance(ended, KeyboardInterrupt):
                 raise
             return "fenced" if keeper.lost else "stopped"
+        if closed and self.closing is not None and not self.stop.is_set():
+            with self.device.committing():  # it may take minutes: no lease, and room for another
+                self.closing(self.db, claim.run_id)
         return "done"
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
@@ -361,9 +366,10 @@ class Workbench:
             if items is not None:
                 items.close()
 
-    def _commit(self, claim: Claim, result: ShardResult) -> None:
+    def _commit(self, claim: Claim, result: ShardResult) -> bool:
+        """Save the result; whether that closed the run."""
         results.save(self.db, claim, result)
-        runs.finalise(self.db, claim.run_id)
+        return runs.finalise(self.db, claim.run_id)
 
     def plan(self, run_id: str) -> AuditPlan:
         """The plan of a run, read once; threads may ask about different runs.

@@ -25,6 +25,7 @@ from celery.worker import state
 from kombu.exceptions import OperationalError
 
 from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.registry import load
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.revisions import open_database
@@ -129,6 +130,8 @@ def _end_worker() -> None:
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
+#: what a run's report says goes into the tables that people ask by SQL
+_CLOSING = "transexplain.reports.sql_results:close"
 
 
 class ShardFailedError(Exception):
@@ -204,7 +207,14 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             memory=settings.model_memory,
             neighbours=self._options.neighbours,
         )
-        bench = Workbench(db=db, settings=settings, models=models, name=self._name, device=device)
+        bench = Workbench(
+            db=db,
+            settings=settings,
+            models=models,
+            name=self._name,
+            device=device,
+            closing=load(_CLOSING),
+        )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
         pool.room = lambda: device.room
