@@ -285,8 +285,8 @@ class Workbench:
     reader: ThreadPoolExecutor = field(
         default_factory=partial(ThreadPoolExecutor, 1, "shard-reader")
     )
-    #: called, without any lease, with a run that this process has closed by its commit
-    closing: Callable[[Database, str], None] | None = None
+    #: called, without any lease, with a run that a commit here has closed, and with `stop`
+    closing: Callable[[str, threading.Event], None] | None = None
     _plan: tuple[str, AuditPlan] | None = None
 
     def work(
@@ -344,7 +344,7 @@ class Workbench:
             return "fenced" if keeper.lost else "stopped"
         if closed and self.closing is not None and not self.stop.is_set():
             with self.device.committing():  # it may take minutes: no lease, and room for another
-                self.closing(self.db, claim.run_id)
+                self.closing(claim.run_id, self.stop)
         return "done"
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -131,7 +132,11 @@ log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
 #: what a run's report says goes into the tables that people ask by SQL
-_CLOSING = "transexplain.reports.sql_results:close"
+_CLOSING = "transexplain.reports.sql_results:close_apart"
+
+
+def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
+    load(_CLOSING)(database_url, run_id, stop)  # what reports need is imported when a run ends
 
 
 class ShardFailedError(Exception):
@@ -213,7 +218,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             models=models,
             name=self._name,
             device=device,
-            closing=load(_CLOSING),
+            closing=partial(_close, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)

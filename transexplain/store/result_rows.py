@@ -3,6 +3,7 @@
 A run that is over may have its rows, one that runs has none: reopening a run deletes them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,23 +47,23 @@ def forget(connection: Connection, run_id: str) -> None:
         connection.execute(delete(table).where(table.c.run_id == run_id))
 
 
-def without_rows(db: Database, *, over_for: float = 0.0, at_most: float | None = None) -> list[str]:
+def over(
+    db: Database, *, again: bool = False, at_least: float = 0.0, at_most: float = math.inf
+) -> list[str]:
     """Ids of runs that are over, with a saved shard, and have no rows; the oldest first.
 
-    Only those that have been over for `over_for` seconds or more, and not more than `at_most`.
+    With `again` also those that have. Only runs that have been over for `at_least` seconds, and not
+    for more than `at_most`.
     """
     saved = exists().where(shard.c.run_id == run.c.id, shard.c.state == "done")
     query = (
         select(run.c.id)
-        .where(
-            run.c.state != "running",
-            run.c.finished <= DatabaseTime() - over_for,
-            ~exists().where(run_result.c.run_id == run.c.id),
-            saved,
-        )
+        .where(run.c.state != "running", run.c.finished <= DatabaseTime() - at_least, saved)
         .order_by(run.c.finished, run.c.id)
     )
-    if at_most is not None:
+    if not again:
+        query = query.where(~exists().where(run_result.c.run_id == run.c.id))
+    if math.isfinite(at_most):
         query = query.where(run.c.finished >= DatabaseTime() - at_most)
     with db.read() as connection:
         return list(connection.scalars(query))
