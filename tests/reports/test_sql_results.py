@@ -37,7 +37,7 @@ def written(db: Database) -> dict[str, float]:
     """Run -> when its rows were written."""
     with db.read() as connection:
         query = select(run_result.c.run_id, run_result.c.written)
-        return dict(connection.execute(query).tuples().all())
+        return {row.run_id: row.written for row in connection.execute(query)}
 
 
 def metric(db: Database, run_id: str, name: str) -> float:

@@ -82,8 +82,10 @@ def close_apart(database_url: str, run_id: str, stop: threading.Event) -> None:
         while apart.is_alive() and not stop.is_set():
             apart.join(_LOOK)
         if apart.is_alive():
+            log.info("run %s: its rows for SQL are left to others, as this worker ends", run_id)
             apart.terminate()
             apart.join()
+            return
     except Exception as error:  # noqa: BLE001 - no process can be started, say
         _not_written(run_id, type(error).__name__)
         return
