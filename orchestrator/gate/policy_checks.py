@@ -12,6 +12,7 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.reports.worst_figures import (
+    COMPARED,
     category_ratio,
     compared_rows,
     evenness,
@@ -26,7 +27,6 @@ from transexplain.types.findings import GroupStatistic
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
 #: sums of measured numbers differ from a limit written in decimals in their last bits
 _ROUNDING = 1e-9
-_COMPARED = 2  #: categories that a table needs to compare any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +183,7 @@ def _category(summary: Summary, limit: float) -> Check:
         for table in answer.tables:
             rows = [pair for row in table.rows if (pair := _ratio(row, answer, scored=scored))]
             known += rows
-            if len(rows) < _COMPARED:
+            if len(rows) < COMPARED:
                 missing.append(_no_ratios(table, answer, scored=scored))
     worst = min(known, default=(1.0, ""))
     if missing and worst[0] >= limit - _ROUNDING:
@@ -204,9 +204,9 @@ def _ratio(row: ImpactRow, answer: ImpactAnswer, *, scored: bool) -> tuple[float
 def _no_ratios(table: ImpactTable, answer: ImpactAnswer, *, scored: bool) -> str:
     """Why a table does not compare categories."""
     large = sum(not row.excluded for row in table.rows)
-    if large < _COMPARED:
+    if large < COMPARED:
         seen = f"{len(table.rows)} in the data, {large} of them large enough"
-        why = f"{seen}, at least {_COMPARED} are needed"
+        why = f"{seen}, at least {COMPARED} are needed"
     elif scored:
         why = "the items have no scores, or none above the median"
     else:

@@ -11,6 +11,7 @@ from report_samples import biased_run, explained_text, stored_run
 
 from orchestrator.gate import Policy
 from orchestrator.gate.policy_checks import checks
+from transexplain.analysis.groups.mixed_audits import ClassAgreement, Mixed
 from transexplain.reports import sql_rows as rows_module
 from transexplain.reports.report_formats import render_json
 from transexplain.reports.report_records import Summary
@@ -399,6 +400,28 @@ def test_every_metric_has_a_name_that_is_described(db: Database) -> None:
     assert names <= METRICS.keys()
     made = {name for name in METRICS if not name.startswith(("agreement", "flips", "category"))}
     assert made - names == {"class_sensitivity"}, "was not measured in this run"
+
+
+def test_how_far_two_methods_agree_is_a_metric_of_its_class(db: Database) -> None:
+    summary, _ = summarised(db, biased_run(db))
+    one = ClassAgreement(
+        target="class:positive",
+        class_name="positive",
+        items=9,
+        correlation=0.75,
+        spread=(0.5, 0.9),
+        error=None,
+        cheap=1.0,
+        exact=1.1,
+    )
+    mixed = Mixed(method="a", exact="b", share=0.1, items=9, failed=0, classes=(one,), groups=())
+    [found] = [
+        one
+        for one in run_metrics(replace(summary, mixed=mixed))
+        if one.name.startswith("agreement")
+    ]
+    assert (found.name, found.value, found.items) == ("agreement", 0.75, 9)
+    assert (found.target, found.part) == ("class:positive", "positive")
 
 
 def test_the_run_before_gives_flips(db: Database) -> None:

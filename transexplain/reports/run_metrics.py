@@ -50,7 +50,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "relative_gap_tolerance": ("share", "for the model's number type"),
     "gaps_above": ("attributions", "above the tolerance; gate: `max_gap_above`"),
     "class_sensitivity": (
-        "",
+        "0 to 1",
         "0: the same map whatever class is explained, 0.5: unrelated maps; gate: "
         "`min_class_sensitivity`",
     ),
@@ -96,7 +96,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "agreement_error": ("share", "median relative error of the cheap method, likewise"),
     "flips": (
         "share",
-        "items in common with the run before that are predicted otherwise; gate: `drift.max_flips`",
+        "items in common with the run before that are predicted otherwise",
     ),
 }
 

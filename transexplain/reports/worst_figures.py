@@ -59,16 +59,18 @@ def category_ratio(row: ImpactRow, *, scored: bool) -> tuple[float, int] | None:
     return None if value is None or count is None else (value, count)
 
 
+COMPARED = 2  #: categories that a table needs to compare any
+
+
 def lowest_category(summary: Summary) -> float | None:
-    """The lowest impact ratio of any category of people; None: there is none."""
-    found = impact_of(summary)
-    rows = (
-        category_ratio(row, scored=only_scores(summary))
-        for answer in (found.answers if found else ())
-        for table in answer.tables
-        for row in table.rows
-    )
-    return min((one[0] for one in rows if one), default=None)
+    """The lowest impact ratio of any category of people; None: no table compares any."""
+    found, scored = impact_of(summary), only_scores(summary)
+    lowest: list[float] = []
+    for answer in found.answers if found else ():
+        for table in answer.tables:
+            known = [one[0] for row in table.rows if (one := category_ratio(row, scored=scored))]
+            lowest += known if len(known) >= COMPARED else []
+    return min(lowest, default=None)
 
 
 def unjudged(summary: Summary) -> list[str]:
