@@ -30,7 +30,8 @@ from transexplain.registry import require
 from transexplain.reports import REPORTS
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import StatementKind
-from transexplain.reports.summary import summarise
+from transexplain.reports.sql_results import keep
+from transexplain.reports.summary import summarised
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
@@ -152,7 +153,8 @@ def _run(
             warnings.warn(
                 "more items failed than the tolerance allows; see summary.failures", stacklevel=3
             )
-        summary = summarise(db, run_id)
+        summary, total = summarised(db, run_id)
+        keep(db, summary, total)
     return AuditResult(
         run_id=run_id,
         summary=summary,

@@ -15,7 +15,8 @@ from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS
 from transexplain.methods import METHODS
-from transexplain.store.schema import metadata
+from transexplain.reports.run_metrics import METRICS as RUN_METRICS
+from transexplain.store.schema import RESULT_TABLES, metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -110,6 +111,8 @@ def test_generated_parts_list_what_exists(hooks: Any) -> None:
         "metrics": [f"| `{name}` |" for name in METRICS],
         "command-line": [f"`transexplain {name}`" for name in (*VERBS, *GROUPS)],
         "audit-keys": [f"`{name}`" for name in (*AuditSpec.model_fields, *SECTIONS)],
+        "sql-results": [f"### `{one.name}`\n\n{one.info['about']}\n" for one in RESULT_TABLES],
+        "sql-metrics": [f"| `{name}` | {unit} |" for name, (unit, _) in RUN_METRICS.items()],
         "sql-tables": [f"## `{name}`" for name in metadata.tables],
         "python-names": [
             f"::: transexplain.{name}\n" for name in ("explain", "load_model", "render.overlay")
@@ -124,6 +127,26 @@ def test_generated_parts_list_what_exists(hooks: Any) -> None:
         part = f"{hooks.PARTS[name]()}\n"
         for line in lines:
             assert line in part, f"{name} lacks {line}"
+
+
+def test_every_column_of_the_results_is_described_with_its_type(hooks: Any) -> None:
+    from markdown_text import cell
+
+    sections = hooks.PARTS["sql-results"]().split("### ")[1:]
+    assert len(sections) == len(RESULT_TABLES)
+    for one, section in zip(RESULT_TABLES, sections, strict=True):
+        rows = [line for line in section.splitlines() if line.startswith("| `")]
+        assert len(rows) == len(one.c)
+        for column, row in zip(one.c, rows, strict=True):
+            kind = str(column.type).lower()
+            null = " or NULL" if column.nullable else ""
+            about = cell(column.info["about"])
+            assert row == f"| `{column.name}` | `{SHOWN.get(kind, kind)}`{null} | {about} |"
+            assert len(about) > 5
+
+
+#: type of a column -> as PostgreSQL writes it, where that differs
+SHOWN = {"double": "double precision"}
 
 
 def test_every_option_of_a_verb_is_in_its_section(hooks: Any) -> None:

@@ -132,6 +132,8 @@ class Workbench:
     on_hang: Callable[[str], None] = end_process
     device: Device = field(default_factory=Device)
     devices: int = 1  #: that share the cores of this machine with this process
+    #: called, without any lease, with a run that a commit here has closed, and with `stop`
+    closing: Callable[[str, threading.Event], None] | None = None
     _plan: tuple[str, AuditPlan] | None = None
     _readers: ReaderPool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -193,13 +195,16 @@ class Workbench:
                 result = self._computed(claim, keeper)
                 with self.device.committing(), self.meter.committing():
                     keeper.touch()
-                    self._commit(claim, result)
+                    closed = self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
                 shards.give_back(self.db, claim)
             if isinstance(ended, KeyboardInterrupt):
                 raise
             return "fenced" if keeper.lost else "stopped"
+        if closed and self.closing is not None and not self.stop.is_set():
+            with self.device.committing():  # it may take minutes: no lease, and room for another
+                self.closing(claim.run_id, self.stop)
         return "done"
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
@@ -265,9 +270,10 @@ class Workbench:
         if self._readers is not None:
             self._readers.close()
 
-    def _commit(self, claim: Claim, result: ShardResult) -> None:
+    def _commit(self, claim: Claim, result: ShardResult) -> bool:
+        """Save the result; whether that closed the run."""
         results.save(self.db, claim, result)
-        runs.finalise(self.db, claim.run_id)
+        return runs.finalise(self.db, claim.run_id)
 
     def plan(self, run_id: str) -> AuditPlan:
         """The plan of a run, read once; threads may ask about different runs.

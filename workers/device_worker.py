@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,6 +26,7 @@ from celery.worker import state
 from kombu.exceptions import OperationalError
 
 from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.registry import load
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.revisions import open_database
@@ -130,6 +132,12 @@ def _end_worker() -> None:
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
+#: what a run's report says goes into the tables that people ask by SQL
+_CLOSING = "transexplain.reports.sql_results:close_apart"
+
+
+def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
+    load(_CLOSING)(database_url, run_id, stop)  # what reports need is imported when a run ends
 
 
 class ShardFailedError(Exception):
@@ -213,6 +221,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             name=self._name,
             device=device,
             devices=self._options.crew,
+            closing=partial(_close, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)

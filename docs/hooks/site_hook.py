@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from registries_part import error_classes, method_facts, metric_facts, python_names
 from sample_report import rendered
-from store_part import tables
+from store_part import metric_names, results, tables
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MARKER = re.compile(r"<!-- generated: ([\w-]+) -->")
@@ -35,6 +35,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "metrics": metric_facts,
     "policy-keys": policy_keys,
     "python-names": python_names,
+    "sql-metrics": metric_names,
+    "sql-results": results,
     "sql-tables": tables,
     "training-keys": training_keys,
 }

@@ -1,5 +1,5 @@
 """Verbs of operators: worker, metrics-server, and db (upgrade, check, maintain, prune, vacuum,
-backup).
+backup, results, grant-read).
 """
 
 import logging
@@ -162,7 +162,7 @@ Ahead = Annotated[
 def database_group() -> typer.Typer:
     """The verb `db` with its own verbs."""
     group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
-    for verb in (upgrade, check, maintain, prune, vacuum, backup):
+    for verb in (upgrade, check, maintain, prune, vacuum, backup, results, grant_read):
         group.command()(verb)
     return group
 
@@ -248,6 +248,40 @@ def backup(
     with open_database(opt.settings_with(db).database_url) as store:
         size = upkeep.backup(store, file)
     typer.echo(f"{file}: {_mebibytes(size)}")
+
+
+def results(
+    *,
+    again: Annotated[
+        bool, typer.Option("--again", help="also of runs that have them, computed anew")
+    ] = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Put what reports say of finished runs into the tables for SQL; docs/sql.md."""
+    from transexplain.reports import sql_results
+    from transexplain.store import result_rows
+
+    written = 0
+    with opt.open_store(opt.settings_with(db)) as store:
+        for run_id in result_rows.over(store, again=again):
+            written += sql_results.close(store, run_id)
+    typer.echo(f"{written} runs written")
+
+
+def grant_read(
+    role: Annotated[str, typer.Argument(help="a role of PostgreSQL that is there")],
+    *,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="also every item: texts, relevance, mentions, errors")
+    ] = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Let a role read results and progress, but no texts (PostgreSQL, as the tables' owner)."""
+    from transexplain.store import read_roles
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        read_roles.grant_read(store, role, texts=texts)
+    typer.echo(f"{role} may read results and progress{', and every item' if texts else ''}")
 
 
 def _maintain(store: "Database", ahead: int) -> bool:

@@ -239,12 +239,15 @@ def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     """Cancel a run; workers stop before their next batch."""
+    from transexplain.reports import sql_results
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id)
         done = runs.cancel(store, found.id)
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
+        if done and runs.progress(store, found.id).items_done:
+            sql_results.close(store, found.id)  # of what was saved until now
 
 
 def _resumable(store: "Database", run_id: str) -> str:

@@ -167,6 +167,7 @@ def sweep(
     """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
     from orchestrator.dispatch.queue import check_broker
+    from transexplain.reports.sql_results import close_forgotten
     from workers.beat import PeriodicTask, run_beat
 
     settings = opt.settings_with(db)
@@ -177,6 +178,7 @@ def sweep(
             run_beat(settings, {"transexplain.sweep": PeriodicTask(call=again, seconds=every)})
             return
         swept = queue.sweep(store, settings)
+        close_forgotten(store)
     if swept is None:
         typer.echo(f"another process swept less than {queue.EVERY:g} seconds ago")
     else:

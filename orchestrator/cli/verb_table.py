@@ -154,7 +154,7 @@ GROUPS: Mapping[str, Entry] = {
     ),
     "db": Entry(
         "orchestrator.cli.operator_commands:database_group",
-        "The store: its tables, partitions, old runs and backups.",
+        "The store: its tables, partitions, old runs, backups and readers.",
         "Store",
     ),
 }

@@ -17,7 +17,8 @@ from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.runs_compared import DriftSummary
-from transexplain.reports.summary import redacted, summarise
+from transexplain.reports.sql_results import keep
+from transexplain.reports.summary import redacted, summarised
 from transexplain.store import runs
 from transexplain.store.database import Database
 
@@ -47,12 +48,16 @@ class ReportOptions:
         return None if self.sign is None else load_signer(self.sign)
 
     def summary(self, db: Database, run_id: str) -> Summary:
-        """The summary of an audit with these options; raises ConfigurationError for a bad sheet."""
+        """The summary of an audit with these options; it is kept for SQL, too.
+
+        Raises ConfigurationError for a bad sheet.
+        """
         found: list[Precision] = []
         if self.checked is not None:
             groups = [one.name for one in runs.get(db, run_id).plan.groups]
             found = checked_precisions(self.checked, groups)
-        summary = summarise(db, run_id, precisions=found)
+        summary, total = summarised(db, run_id, precisions=found)
+        keep(db, summary, total)
         return summary if self.fewest is None else redacted(summary, self.fewest)
 
     def refuse_evaluation(self, run_id: str) -> None:

@@ -11,12 +11,22 @@ from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.impact_by_category import impact_of
+from transexplain.reports.worst_figures import (
+    COMPARED,
+    category_ratio,
+    compared_rows,
+    evenness,
+    largest_difference,
+    largest_swap,
+    most_uneven,
+    only_scores,
+    unjudged,
+)
 from transexplain.types.findings import GroupStatistic
 
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
 #: sums of measured numbers differ from a limit written in decimals in their last bits
 _ROUNDING = 1e-9
-_COMPARED = 2  #: categories that a table needs to compare any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,30 +146,19 @@ def _sensitivity(summary: Summary, limit: float) -> Check:
 
 
 def _difference(summary: Summary, limit: float) -> Check:
-    rule = "max_difference"
-    rows = _compared(summary)
-    known = [row for row in rows if row.difference is not None]
-    if not known:
+    rule, worst = "max_difference", largest_difference(summary)
+    if worst is None:
         return not_measured(rule, _why_no_groups(summary), limit)
-    worst = max(known, key=lambda row: abs(row.difference or 0.0))
     size = abs(worst.difference or 0.0)
     unit = summary.audited.unit
     return at_most(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
 
 
 def _impact(summary: Summary, limit: float) -> Check:
-    rule = "min_impact_ratio"
-    rows = [row for row in _outcomes(summary) if row.p is not None]
-    if not rows:
+    rule, worst = "min_impact_ratio", most_uneven(summary)
+    if worst is None:
         return not_measured(rule, _why_no_groups(summary), limit)
-    worst = min(rows, key=_evenness)
-    return at_least(rule, _evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")
-
-
-def _evenness(row: Outcome) -> float:
-    """The smaller selection rate over the larger one; 1 where both are 0."""
-    low, high = sorted((row.own.selected.share, row.other.selected.share))
-    return low / high if high else 1.0
+    return at_least(rule, evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")
 
 
 def _rates(row: Outcome) -> str:
@@ -177,15 +176,14 @@ def _category(summary: Summary, limit: float) -> Check:
         why = "the run has no categories of people; name columns of them in groups.impact"
         why = why if summary.counts.done else "no item was explained"
         return not_measured(rule, why, limit)
-    # of a single class everybody is predicted to be: only the scores differ
-    scored = len(summary.audited.classes) == 1
+    scored = only_scores(summary)
     known: list[tuple[float, str]] = []
     missing: list[str] = []
     for answer in found.answers:
         for table in answer.tables:
             rows = [pair for row in table.rows if (pair := _ratio(row, answer, scored=scored))]
             known += rows
-            if len(rows) < _COMPARED:
+            if len(rows) < COMPARED:
                 missing.append(_no_ratios(table, answer, scored=scored))
     worst = min(known, default=(1.0, ""))
     if missing and worst[0] >= limit - _ROUNDING:
@@ -195,9 +193,10 @@ def _category(summary: Summary, limit: float) -> Check:
 
 def _ratio(row: ImpactRow, answer: ImpactAnswer, *, scored: bool) -> tuple[float, str] | None:
     """A category's ratio, and what it is of; None: the report has none."""
-    value, count = (row.scoring_ratio, row.above) if scored else (row.ratio, row.selected)
-    if value is None or count is None:
+    known = category_ratio(row, scored=scored)
+    if known is None:
         return None
+    value, count = known
     deed = "score above the median" if scored else "are selected"
     return value, f"{row.category} for {answer.answer}, {count:,} of {row.items:,} {deed}"
 
@@ -205,9 +204,9 @@ def _ratio(row: ImpactRow, answer: ImpactAnswer, *, scored: bool) -> tuple[float
 def _no_ratios(table: ImpactTable, answer: ImpactAnswer, *, scored: bool) -> str:
     """Why a table does not compare categories."""
     large = sum(not row.excluded for row in table.rows)
-    if large < _COMPARED:
+    if large < COMPARED:
         seen = f"{len(table.rows)} in the data, {large} of them large enough"
-        why = f"{seen}, at least {_COMPARED} are needed"
+        why = f"{seen}, at least {COMPARED} are needed"
     elif scored:
         why = "the items have no scores, or none above the median"
     else:
@@ -227,15 +226,13 @@ def _swap_probability(summary: Summary, limit: float) -> Check:
 def _swapped(
     summary: Summary, rule: str, limit: float, size: Callable[[Counterfactual], float], what: str
 ) -> Check:
-    rows = summary.groups.counterfactuals if summary.groups else ()
-    known = [row for row in rows if row.interval is not None]
-    if not known:
+    worst = largest_swap(summary, size)
+    if worst is None:
         why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
         if summary.audited.modality == "image":
             why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
         why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured(rule, why, limit)
-    worst = max(known, key=lambda row: abs(size(row)))
     within = f" in {worst.stratum}" if worst.stratum else ""
     deed = "swapping" if worst.kind == "swap" else "hiding regions of"
     text = f"{what} by {deed} {worst.group}, for {worst.answer}{within}"
@@ -263,12 +260,7 @@ def _suppressed(summary: Summary) -> Check:
     """Groups that are mentioned and of which neither rates nor swaps say anything."""
     if summary.groups is None:
         return not_measured("forbid_suppressed", _why_no_groups(summary))
-    judged = {row.group for row in _outcomes(summary) if row.p is not None}
-    judged |= {row.group for row in summary.groups.counterfactuals if row.interval is not None}
-    names = [row.group for row in summary.groups.verdicts if row.group not in judged]
-    few = {row.group for row in _compared(summary) if row.verdict != "suppressed"}
-    names += [row.group for row in summary.groups.verdicts if row.group not in few]
-    return _none_of("forbid_suppressed", list(dict.fromkeys(names)), "groups cannot be judged")
+    return _none_of("forbid_suppressed", unjudged(summary), "groups cannot be judged")
 
 
 def _gaps_of(summary: Summary) -> Check:
@@ -287,7 +279,7 @@ def _none_of(rule: str, found: list[str], what: str) -> Check:
 
 
 def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
-    rows = _compared(summary)
+    rows = compared_rows(summary)
     missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     missing += _unknown_names("target", rule.targets, [row.target for row in rows])
     if missing:
@@ -346,15 +338,6 @@ _LIMITS: dict[str, Callable[[Summary, float], Check]] = {
     "max_swap_probability": _swap_probability,
     "max_difference": _difference,
 }
-
-
-def _outcomes(summary: Summary) -> Sequence[Outcome]:
-    return summary.groups.outcomes if summary.groups else ()
-
-
-def _compared(summary: Summary) -> list[GroupStatistic]:
-    rows = summary.groups.rows if summary.groups else ()
-    return [row for row in rows if row.group != row.reference]
 
 
 def _why_no_groups(summary: Summary) -> str:

@@ -16,6 +16,7 @@ from orchestrator.schedule import verdict_posts
 from orchestrator.schedule.verdict_posts import deliver
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
+from transexplain.reports.sql_results import close_forgotten
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
@@ -219,13 +220,17 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
 
 
 def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
-    """The tick, every `every` seconds, and the sweep, as often as allowed."""
+    """The tick, every `every` seconds, and the sweep, as often as allowed.
+
+    With the tick goes what takes its time: verdicts, and rows for SQL that nobody wrote.
+    """
 
     def tick_and_log() -> None:
         made = any(fired.run_id for fired in tick(db, settings))
         deliver(db)
         if made:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)
+        close_forgotten(db)
 
     return {
         "transexplain.tick": PeriodicTask(call=tick_and_log, seconds=every),

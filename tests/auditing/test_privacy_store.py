@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from verified_runs import Run, failed
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.reports import sql_results
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
@@ -37,6 +39,7 @@ def run(folder: Path, url: str = "", **keys: Any) -> Run:
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_local(db, run_id, settings, 1, model=prepared.model)
+        assert sql_results.write(db, run_id)  # the tables for SQL are searched, too
     return Run(folder=folder, url=settings.database_url, id=run_id)
 
 
@@ -83,6 +86,24 @@ def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Pat
             raw[store_text] = {cell for (cell,) in cells}
     assert raw["none"] == {None} and None not in raw["full"]
     assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
+
+
+def test_the_tables_for_sql_hold_the_words_that_the_run_stored(tmp_path: Path) -> None:
+    words, entities = {}, {}
+    for store_text in ("full", "hashed", "none"):
+        made = run(tmp_path / store_text, store_text=store_text)
+        with open_database(made.url) as db, db.read() as connection:
+            words[store_text] = set(
+                connection.execute(sql("SELECT word FROM class_word")).scalars()
+            )
+            query = sql("SELECT entity, mentions FROM entity_result ORDER BY ordinal")
+            entities[store_text] = [tuple(row) for row in connection.execute(query)]
+    assert words["full"] and words["none"] == set()
+    assert len(words["hashed"]) > 3 and not words["hashed"] & words["full"]
+    assert all(re.fullmatch("[0-9a-f]{12}", word) for word in words["hashed"])
+    assert entities["full"] and entities["full"] == entities["hashed"] == entities["none"], (
+        "names of a lexicon stay"
+    )
 
 
 @pytest.mark.postgres

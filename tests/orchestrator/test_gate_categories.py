@@ -11,6 +11,8 @@ from report_samples import explained_text, stored_run
 from orchestrator.gate import Check, judge, load_policy
 from orchestrator.gate.policy import Policy
 from transexplain.errors import ConfigurationError
+from transexplain.reports.run_metrics import run_metrics
+from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.filings import ImpactPlan
@@ -46,6 +48,8 @@ def gated(db: Database, run_id: str, limit: float) -> Check:
     found = judge(db, run_id, Policy.model_validate({"min_category_ratio": limit}))
     (one,) = (one for one in found.checks if one.rule == "min_category_ratio")
     assert found.passed == one.passed
+    metrics = {one.name: one.value for one in run_metrics(summarise(db, run_id, gallery=0))}
+    assert one.measured in (None, metrics.get("category_ratio_lowest"))
     return one
 
 

@@ -21,7 +21,13 @@ def test_words_that_may_say_much(word: str) -> None:
 
 def row(word: str, mean: float) -> WordRow:
     return WordRow(
-        word=word, mean=mean, total=mean, mentions=9, documents=9, function=says_little(word)
+        word=word,
+        mean=mean,
+        total=mean,
+        mentions=9,
+        documents=9,
+        magnitude=9.0,
+        function=says_little(word),
     )
 
 

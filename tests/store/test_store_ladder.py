@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from old_rows import save_mixed
 from sqlalchemy import MetaData, Table, delete, func, insert, inspect, select
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_plan, make_result, make_rows, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import (
     fleet_state,
     partitions,
+    result_rows,
     revisions,
     runs,
     schedules,
@@ -60,6 +61,7 @@ def fill(db: Database) -> None:
         )
         save_mixed(db, claim, replace(made, scores=scores))
     assert runs.finalise(db, first)
+    assert result_rows.replace(db, first, make_rows())
     delivery = schedules.claim(db, 60)
     assert delivery is not None
     schedules.not_posted(db, delivery, "503", 60)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from sqlalchemy import or_, select
+from sqlalchemy import BigInteger, Boolean, Double, or_, select
 
 from transexplain.store import leases, runs
 from transexplain.store.database import Database
-from transexplain.store.schema import shard
+from transexplain.store.schema import RESULT_TABLES, shard
 from transexplain.types.items import (
     Attribution,
     EntityGroup,
@@ -190,3 +190,19 @@ def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
     with db.read() as connection:
         running = runs.require(connection, run_id).state == "running"
         return list(connection.execute(query).scalars()) if running else []
+
+
+def make_rows(count: int = 2) -> dict[str, list[dict[str, Any]]]:
+    """`count` rows for each table of results (one where a run has one), all columns filled."""
+    made = {BigInteger: 7, Double: 0.25, Boolean: True}
+    return {
+        table.name: [
+            {
+                column.name: made.get(type(column.type), f"{column.name} {place}")
+                for column in table.c
+                if column.name not in ("run_id", "ordinal", "written")
+            }
+            for place in range(count if "ordinal" in table.c else 1)
+        ]
+        for table in RESULT_TABLES
+    }

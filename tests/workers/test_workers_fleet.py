@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 import redis
 from command_line_here import run_here
+from sqlalchemy import select
 from tiny_audit import make_audit
 
 from transexplain.settings import Settings
 from transexplain.store import results, runs
+from transexplain.store.result_tables import run_metric
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from workers.app import make_app, queues_for
@@ -197,6 +199,34 @@ def test_lost_messages_are_sent_again(tmp_path: Path, redis_url: str, queue_name
     with workers(env, tmp_path, 1):
         run_here(env, tmp_path, "resume", "--queue")
     assert len(stored(env)) == 80
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+def test_the_worker_that_closes_a_run_writes_its_rows_for_sql(
+    tmp_path: Path, postgres_url: str, redis_url: str, queue_name: str
+) -> None:
+    """Nobody waits for the run and nobody reports it; the worker's own logs say nothing of it."""
+    spec = str(make_audit(tmp_path))
+    env = environment(
+        tmp_path,
+        TRANSEXPLAIN_DATABASE_URL=postgres_url,
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+    )
+    run_here(env, tmp_path, "db", "upgrade")
+    with open_database(postgres_url) as db, workers(env, tmp_path, 1) as started:
+        run_here(env, tmp_path, "submit", spec)
+
+        def found() -> list[float]:
+            with db.read() as connection:
+                query = select(run_metric.c.value).where(run_metric.c.name == "items_explained")
+                return list(connection.scalars(query))
+
+        wait_for(lambda: bool(found()))
+        assert found() == [40.0]
+    assert [process.returncode for process in started] == [0]
+    assert "SQL tables" not in (tmp_path / "workers.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.exhaustive

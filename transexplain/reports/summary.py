@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.headline import with_sentences
@@ -40,7 +41,7 @@ from transexplain.store import parts, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "summarise", "summarised"]
 
 GALLERY = 40  #: items to look at
 
@@ -66,17 +67,35 @@ def summarise(
 
     Raises ConfigurationError for an unknown run or a negative gallery.
     """
+    return summarised(db, run_id, gallery=gallery, precisions=precisions)[0]
+
+
+def summarised(
+    db: Database,
+    run_id: str,
+    *,
+    gallery: int = GALLERY,
+    precisions: Sequence[Precision] = (),
+) -> tuple[Summary, ShardAggregate]:
+    """The summary of a run as `summarise` makes it, and the totals that it was made from."""
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
     with uncollected(), parts.sparing():
-        found = _measured(db, run, gallery, precisions)
-    return with_sentences(found)
+        total = merged(db, run.id)
+        found = _measured(db, run, total, gallery, precisions)
+    return with_sentences(found), total
 
 
-def _measured(db: Database, run: AuditRun, places: int, precisions: Sequence[Precision]) -> Summary:
+def _measured(
+    db: Database,
+    run: AuditRun,
+    total: ShardAggregate,
+    places: int,
+    precisions: Sequence[Precision],
+) -> Summary:
     """The summary without the sentences that are made of it."""
-    total, manifest = merged(db, run.id), manifest_of(db, run.id)
+    manifest = manifest_of(db, run.id)
     noted = survey(db, run, total, places)
     shown, omitted = views(total, noted.seen, run.plan.targets)
     audited, sensitivity = audited_of(run, noted.seen, manifest), sensitivity_of(total)

@@ -16,23 +16,16 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
 )
 
 from transexplain.store.columns import AnyText, Doubles, JsonText, PackedJson
+from transexplain.store.naming import metadata
+from transexplain.store.result_tables import RESULT_TABLES
 
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(referred_table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
+__all__ = ["PARTITIONED", "RESULT_TABLES", "metadata"]
 
 run = Table(
     "run",

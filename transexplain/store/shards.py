@@ -31,6 +31,7 @@ from transexplain.store.leases import (
     note,
     renew,
 )
+from transexplain.store.result_rows import forget
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
 from transexplain.types.plans import Shard
@@ -89,6 +90,7 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
             connection.execute(
                 update(run).where(run.c.id == run_id).values(state="running", finished=None)
             )
+            forget(connection, run_id)  # what was said of it before
         return again.rowcount
 
 

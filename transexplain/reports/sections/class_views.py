@@ -45,6 +45,7 @@ class WordRow:
     total: float
     mentions: int
     documents: int
+    magnitude: float  #: sum of |relevance|
     function: bool = False  #: punctuation or a function word; listed after the others
 
 
@@ -144,6 +145,7 @@ def _word(one: WordTotal) -> WordRow:
         total=one.relevance,
         mentions=one.mentions,
         documents=one.documents,
+        magnitude=one.magnitude,
         function=says_little(one.word),
     )
 
@@ -199,7 +201,8 @@ _RULES: Mapping[type, RedactionRules] = {
         },
     ),
     WordRow: RedactionRules(
-        stands=at_least("documents"), fields=kept("word mean total mentions documents function")
+        stands=at_least("documents"),
+        fields=kept("word mean total mentions documents magnitude function"),
     ),
     PositionPart: RedactionRules(fields=kept("mean mean_size positions texts")),
     **RARE_WORDS,

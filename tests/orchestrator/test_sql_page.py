@@ -1,0 +1,239 @@
+"""The ten queries of docs/sql.md on real runs of a schedule, and the role that may read."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+from tiny_audit import make_audit, texts
+from typer.testing import CliRunner
+
+from orchestrator.cli import app
+from orchestrator.dispatch import finish
+from orchestrator.dispatch.local import run_local
+from orchestrator.schedule import tick
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+from transexplain.store.database import Database
+from transexplain.store.read_roles import WITHOUT
+from transexplain.store.revisions import open_database
+from transexplain.store.schema import metadata
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
+_QUERY = re.compile(r"^### ([^\n]+\?)\n\n```sql\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+QUERIES: dict[str, str] = dict(_QUERY.findall(PAGE.read_text(encoding="utf-8")))
+#: within these limits a random model treats everybody alike, where there are items enough
+LIMITS = {"logit": 50, "probability": 1.0, "impact_ratio": 0.001}
+
+Found = dict[str, list[dict[str, Any]]]
+
+
+def write_texts(folder: Path, count: int, *more: str) -> None:
+    rows = [
+        {"text": one, "label": ("bad", "so-so", "good")[place % 3]}
+        for place, one in enumerate((*texts(count), *more))
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "texts.jsonl").write_text(lines, encoding="utf-8")
+
+
+def make_runs(db: Database, settings: Settings, folder: Path) -> tuple[str, str, str]:
+    """Two runs of one schedule, the second over more texts of which one is empty; one waits."""
+    spec = make_audit(
+        folder,
+        items=16,
+        evaluation={"items": 0},
+        data={"source": str(folder / "texts.jsonl"), "duplicates": "off"},
+        groups={"lexicon": str(folder / "groups.json"), "check": 60, "practical": LIMITS},
+    )
+    tick.add_schedule(db, settings, name="nightly", spec=spec, cron="0 3 * * *")
+    made = []
+    for count, more in ((16, ()), (60, ("",))):
+        write_texts(folder, count, *more)
+        made.append(tick.run_now(db, settings, "nightly"))
+        run_local(db, made[-1], settings)
+        finish.as_json(db, made[-1])
+    return made[0], made[1], tick.run_now(db, settings, "nightly")
+
+
+def ask(connection: Any, query: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(text(query)).mappings()]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def role(postgres_url: str) -> Iterator[str]:
+    """A role that may log in and nothing else; dropped afterwards with its rights."""
+    name = f"analyst-{make_url(postgres_url).database}"
+    with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
+        connection.execute(f'CREATE ROLE "{name}" LOGIN')
+        yield name
+        connection.execute(f'DROP OWNED BY "{name}"')
+        connection.execute(f'DROP ROLE "{name}"')
+
+
+def plain(url: str) -> str:
+    return url.replace("postgresql+psycopg://", "postgresql://")
+
+
+def settings_of(url: str, folder: Path) -> Settings:
+    broker = "redis://127.0.0.1:1/0"  # nothing is sent
+    return Settings(database_url=url, snapshot_dir=folder / "snapshots", broker_url=broker)
+
+
+def test_the_ten_queries_answer_about_runs_of_a_schedule(url: str, tmp_path: Path) -> None:
+    settings = settings_of(url, tmp_path)
+    with open_database(url, upgrade=True) as db:
+        first, second, third = make_runs(db, settings, tmp_path)
+        with db.read() as connection:
+            found = {question: ask(connection, query) for question, query in QUERIES.items()}
+    assert len(QUERIES) == 10
+    assert [question for question, rows in found.items() if not rows] == []
+    check_answers(found, first, second, third)
+
+
+def answer(found: Found, words: str) -> list[dict[str, Any]]:
+    [rows] = [rows for question, rows in found.items() if words in question]
+    return rows
+
+
+def check_answers(found: Found, first: str, second: str, third: str) -> None:
+    trend = answer(found, "over the runs of a schedule")
+    things = [row for row in trend if (row["group_name"], row["target"]) == ("things", "predicted")]
+    assert [row["schedule"] for row in things] == ["nightly"] * 2
+    assert things[0]["documents"] < things[1]["documents"]
+    moved = answer(found, "moved most")
+    assert {row["id"] for row in moved} == {second}
+    assert [abs(row["moved"]) for row in moved] == sorted(
+        (abs(row["moved"]) for row in moved), reverse=True
+    )
+    assert all(row["moved"] == row["mean_after"] - row["mean_before"] for row in moved)
+    [model] = answer(found, "which model")
+    assert model["runs"] == 2 and model["model"].endswith("model")
+    changed = answer(found, "another verdict")
+    assert {row["group_name"] for row in changed} == {"praise", "things"}
+    assert {(row["verdict_before"], row["verdict"]) for row in changed} == {
+        ("inconclusive", "equivalent")
+    }
+    worst = answer(found, "worst impact ratio")
+    assert [row["id"] for row in worst] == [second], "the first run had too few items"
+    [lost] = answer(found, "lost items")
+    assert (lost["id"], lost["items_failed"], lost["failed_share"]) == (second, 1.0, 1 / 61)
+    words = answer(found, "Which words")
+    assert {row["run_id"] for row in words} == {second}
+    assert [row["place"] for row in words if row["target"] == words[0]["target"]][:2] == [1, 2]
+    few = answer(found, "could not be compared")
+    assert {row["id"] for row in few} == {first, second}
+    assert all(row["entities"] < 5 and row["reason"] for row in few)
+    metrics = answer(found, "accuracy, failures")
+    assert [r["run_id"] for r in metrics if r["metric"] == "accuracy"] == [first, second]
+    [waiting] = answer(found, "not finished")
+    assert (waiting["id"], waiting["items"], waiting["items_done"]) == (third, 61, 0)
+    assert waiting["shards"] == 8 and waiting["shards_done"] == 0
+
+
+# ---- the role -------------------------------------------------------------------------------
+
+
+def call(url: str, *words: str) -> Any:
+    return CliRunner().invoke(app, ["db", *words, "--db", url], catch_exceptions=False)
+
+
+def refused(connection: Any, statement: str) -> bool:
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+@pytest.mark.postgres
+def test_a_role_that_reads_results_asks_all_ten_and_cannot_write_or_read_texts(
+    postgres_url: str, role: str, tmp_path: Path
+) -> None:
+    with open_database(postgres_url, upgrade=True) as db:
+        make_runs(db, settings_of(postgres_url, tmp_path), tmp_path)
+    granted = call(postgres_url, "grant-read", role)
+    assert granted.output == f"{role} may read results and progress\n"
+    with psycopg.connect(plain(postgres_url), user=role) as connection:
+        for question, query in QUERIES.items():
+            assert connection.execute(query).fetchall(), question
+        for table in metadata.tables.values():
+            for column in table.c:
+                known = column.name not in WITHOUT.get(table, {column.name})
+                statement = f'SELECT "{column.name}" FROM "{table.name}" LIMIT 0'
+                assert refused(connection, statement) != known, statement
+            for statement in (
+                f'DELETE FROM "{table.name}"',
+                f'TRUNCATE "{table.name}"',
+                f'INSERT INTO "{table.name}" DEFAULT VALUES',
+                f'DROP TABLE "{table.name}"',
+            ):
+                assert refused(connection, statement), statement
+        assert refused(connection, "UPDATE run SET name = 'x'")
+
+
+@pytest.mark.postgres
+def test_texts_are_for_whom_they_are_asked_for(postgres_url: str, role: str) -> None:
+    assert "partitions" in call(postgres_url, "upgrade").output
+    assert "and every item" in call(postgres_url, "grant-read", role, "--texts").output
+    every = [f'SELECT * FROM "{name}" LIMIT 0' for name in metadata.tables if name != "schedule"]
+    secret = [f"SELECT {name} FROM schedule" for name in ("spec", "webhook")]
+    with psycopg.connect(plain(postgres_url), user=role) as connection:
+        assert [one for one in every if refused(connection, one)] == []
+        assert [one for one in secret if not refused(connection, one)] == []
+        assert refused(connection, "DELETE FROM item")
+    call(postgres_url, "grant-read", role)
+    with psycopg.connect(plain(postgres_url), user=role) as connection:
+        for name in ("item", "attribution", "mention", "score", "shard_aggregate"):
+            assert refused(connection, f"SELECT * FROM {name}"), "it lost the texts again"
+        assert not refused(connection, "SELECT * FROM run_metric")
+
+
+@pytest.mark.postgres
+def test_a_role_that_may_write_or_is_not_there_is_refused(postgres_url: str, role: str) -> None:
+    call(postgres_url, "upgrade")
+    with pytest.raises(ConfigurationError, match="CREATE ROLE nobody-here"):
+        call(postgres_url, "grant-read", "nobody-here")
+    for name in ("postgres", role):
+        with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
+            connection.execute(f'GRANT UPDATE ON item TO "{role}"')
+        with pytest.raises(ConfigurationError, match="may write"):
+            call(postgres_url, "grant-read", name)
+    with pytest.raises(ConfigurationError, match="belong to the role 'postgres'"):
+        url = make_url(postgres_url).set(username=role)
+        with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
+            connection.execute(f'GRANT SELECT ON alembic_version TO "{role}"')
+        call(url.render_as_string(hide_password=False), "grant-read", role)
+
+
+def test_sqlite_has_no_roles(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    call(url, "upgrade")
+    with pytest.raises(ConfigurationError, match="mode=ro"):
+        call(url, "grant-read", "analyst")
+    address = f"file:{tmp_path / 'store.db'}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        assert connection.execute("SELECT count(*) FROM run_metric").fetchall() == [(0,)]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM run")
+
+
+def test_the_page_names_what_the_role_does_not_read() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for table, columns in WITHOUT.items():
+        for column in columns:
+            assert f"`{table.name}.{column}`" in page

@@ -1,0 +1,169 @@
+"""Rows of results: replaced as a whole, gone with their run, and there of runs that are over."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+from store_samples import make_plan, make_result, make_rows, make_shards
+
+from transexplain.errors import ConfigurationError
+from transexplain.store import result_rows, results, runs, shards, upkeep
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.result_tables import RESULT_TABLES
+from transexplain.store.schema import run
+
+
+def worked(db: Database, *, failing: bool = False) -> str:
+    """A run that is over; `failing`: one of its shards gave up."""
+    run_id = runs.create(db, make_plan(max_attempts=1), make_shards())
+    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
+        if failing and claim.shard.index == 1:
+            assert shards.fail(db, claim, "broken") == "dead"
+        else:
+            results.save(db, claim, make_result(claim.shard))
+    runs.finalise(db, run_id)
+    return run_id
+
+
+def counts(db: Database, run_id: str) -> dict[str, int]:
+    with db.read() as connection:
+        return {
+            table.name: connection.execute(
+                select(func.count()).select_from(table).where(table.c.run_id == run_id)
+            ).scalar_one()
+            for table in RESULT_TABLES
+        }
+
+
+def filled(count: int) -> dict[str, int]:
+    return {table.name: count if "ordinal" in table.c else 1 for table in RESULT_TABLES}
+
+
+NONE = dict.fromkeys(filled(0), 0)
+
+
+def test_rows_are_read_as_they_were_written_and_replaced_as_a_whole(db: Database) -> None:
+    run_id = worked(db)
+    for count in (3, 2, 2):
+        assert result_rows.replace(db, run_id, make_rows(count))
+        assert counts(db, run_id) == filled(count)
+    wanted = make_rows(2)
+    with db.read() as connection:
+        for table in RESULT_TABLES:
+            query = select(table).order_by(*table.primary_key)
+            for place, row in enumerate(connection.execute(query).mappings()):
+                kept = dict(row)
+                assert kept.pop("run_id") == run_id
+                assert kept.pop("ordinal", place) == place
+                if "written" in kept:
+                    assert kept.pop("written") > 1.7e9
+                assert kept == wanted[table.name][place]
+
+
+def test_a_table_may_have_no_row_and_any_text(db: Database) -> None:
+    run_id = worked(db)
+    rows = {name: found[:1] for name, found in make_rows().items()}
+    rows["class_word"] = []
+    rows["entity_result"] = [
+        {**rows["entity_result"][0], "entity": "NUL \0 and \ud800", "place": None}
+    ]
+    assert result_rows.replace(db, run_id, rows)
+    assert counts(db, run_id)["class_word"] == 0
+    with db.read() as connection:
+        [(entity, place)] = connection.execute(
+            select(*(RESULT_TABLES[5].c[name] for name in ("entity", "place")))
+        ).all()
+    assert (entity, place) == ("NUL \0 and \ud800", None)
+
+
+def test_what_cannot_be_written_leaves_the_rows_before(db: Database) -> None:
+    run_id = worked(db)
+    result_rows.replace(db, run_id, make_rows())
+    broken = make_rows(5)
+    broken["run_metric"][4]["value"] = None
+    with pytest.raises(Exception, match=r"(?i)not.null"):
+        result_rows.replace(db, run_id, broken)
+    assert counts(db, run_id) == filled(2)
+
+
+def test_a_run_that_is_not_over_gets_no_rows(db: Database) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert not result_rows.replace(db, run_id, make_rows())
+    assert counts(db, run_id) == NONE
+    with pytest.raises(ConfigurationError, match="no run 'x'"):
+        result_rows.replace(db, "x", make_rows())
+
+
+def test_a_run_that_is_reopened_loses_its_rows_and_others_keep_theirs(db: Database) -> None:
+    whole, broken = worked(db), worked(db, failing=True)
+    for one in (whole, broken):
+        assert result_rows.replace(db, one, make_rows())
+        shards.redrive(db, one)
+    assert counts(db, whole) == filled(2), "nothing was to be done again"
+    assert counts(db, broken) == NONE
+
+
+def test_a_deleted_run_takes_its_rows_along(db: Database) -> None:
+    old, young = worked(db), worked(db)
+    for one in (old, young):
+        result_rows.replace(db, one, make_rows())
+    backdate(db, old, 100.0)
+    assert [one.id for one in upkeep.prune(db, 50.0).runs] == [old]
+    assert (counts(db, old), counts(db, young)) == (NONE, filled(2))
+
+
+def backdate(db: Database, run_id: str, seconds: float) -> None:
+    with db.begin() as connection:
+        connection.execute(
+            update(run).where(run.c.id == run_id).values(finished=DatabaseTime() - seconds)
+        )
+
+
+def test_runs_that_are_over_and_have_no_rows(db: Database) -> None:
+    done, cancelled, written = worked(db), _cancelled(db, shards_saved=1), worked(db)
+    result_rows.replace(db, written, make_rows())
+    _cancelled(db, shards_saved=0)
+    runs.create(db, make_plan(), make_shards())
+    for place, one in enumerate((done, cancelled, written)):
+        backdate(db, one, 300.0 - 100.0 * place)
+    assert result_rows.over(db) == [done, cancelled]
+    assert result_rows.over(db, again=True) == [done, cancelled, written]
+    assert result_rows.over(db, at_least=250.0) == [done]
+    assert result_rows.over(db, at_most=250.0) == [cancelled]
+
+
+def _cancelled(db: Database, *, shards_saved: int) -> str:
+    run_id = runs.create(db, make_plan(), make_shards())
+    for _ in range(shards_saved):
+        claim = shards.claim(db, run_id, "w", 60)
+        assert claim is not None
+        results.save(db, claim, make_result(claim.shard))
+    assert runs.cancel(db, run_id)
+    return run_id
+
+
+def test_writers_at_once_leave_the_rows_of_one(db: Database) -> None:
+    run_id = worked(db)
+
+    def write(count: int) -> Any:
+        return [result_rows.replace(db, run_id, make_rows(count)) for _ in range(5)]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(all(found) for found in pool.map(write, (2, 3, 4)))
+    assert counts(db, run_id) in [filled(count) for count in (2, 3, 4)]
+
+
+def test_no_name_of_a_column_needs_quotes_and_each_is_described() -> None:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    for dialect in (postgresql.dialect(), sqlite.dialect()):  # type: ignore[no-untyped-call]
+        preparer = dialect.identifier_preparer
+        for table in RESULT_TABLES:
+            for name in (table.name, *table.c.keys()):
+                assert preparer.quote(name) == name, f"{dialect.name}: {table.name}.{name}"
+    for table in RESULT_TABLES:
+        assert table.info["about"].endswith(".")
+        for column in table.c:
+            assert len(column.info["about"]) > 2, f"{table.name}.{column.name}"

@@ -1,0 +1,199 @@
+"""The single numbers of a run, by name: what a gate asks for, and what people draw over time."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from transexplain.reports.exports.run_facts import verdict_counts
+from transexplain.reports.headline import caveats
+from transexplain.reports.report_records import Summary
+from transexplain.reports.worst_figures import (
+    compared_rows,
+    evenness,
+    largest_difference,
+    largest_swap,
+    lowest_category,
+    most_uneven,
+    unjudged,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunMetric:
+    """One number of a run."""
+
+    name: str  #: one of `METRICS`
+    value: float
+    target: str = ""  #: that it is of; "": of the run
+    part: str = ""  #: class, metric or verdict that it is of; "": none
+    unit: str = ""
+    items: int | None = None  #: that it was measured on; None: does not apply
+
+
+_RELEVANCE = "the unit of relevance"
+#: name -> its unit ("": that of the metric in `part`), and what it is
+METRICS: Mapping[str, tuple[str, str]] = {
+    "items": ("items", "rows of the data"),
+    "items_explained": ("items", "of them, explained"),
+    "items_failed": ("items", "of them, failed"),
+    "items_pending": ("items", "neither, because the run was cancelled or shards gave up"),
+    "items_truncated": ("items", "explained, but longer than the model reads"),
+    "items_labelled": ("items", "explained, with a label of a class"),
+    "items_correct": ("items", "of these, predicted as labelled"),
+    "shards_dead": ("shards", "that gave up"),
+    "failed_share": ("share", "items without an explanation; gate: `max_failed`"),
+    "truncated_share": ("share", "explained items that were cut; gate: `max_truncated`"),
+    "accuracy": ("share", "correct / labelled; gate: `min_accuracy`"),
+    "attributions": ("attributions", "with a ledger"),
+    "relative_gap_worst": ("share", "largest |gap| / sum of the ledger's |terms|"),
+    "relative_gap_mean": ("share", "its mean over attributions"),
+    "relative_gap_tolerance": ("share", "for the model's number type"),
+    "gaps_above": ("attributions", "above the tolerance; gate: `max_gap_above`"),
+    "class_sensitivity": (
+        "0 to 1",
+        "0: the same map whatever class is explained, 0.5: unrelated maps; gate: "
+        "`min_class_sensitivity`",
+    ),
+    "class_items": ("items", "explanations of the class in `part`"),
+    "class_logit": ("logits", "mean logit of the class in `part`"),
+    "largest_difference": (
+        _RELEVANCE,
+        "largest |difference of relevance| of any group; gate: `max_difference`",
+    ),
+    "impact_ratio_lowest": (
+        "ratio",
+        "of selection rates, either way, of any group, answer and stratum; gate: "
+        "`min_impact_ratio`",
+    ),
+    "category_ratio_lowest": (
+        "ratio",
+        "impact ratio of any category of people; gate: `min_category_ratio`",
+    ),
+    "swap_logit_largest": (
+        "logits",
+        "largest |mean change of log-odds| by swapping; gate: `max_swap_logit`",
+    ),
+    "swap_probability_largest": (
+        "probability",
+        "largest |mean change of the probability|; gate: `max_swap_probability`",
+    ),
+    "verdicts": ("groups", "with the verdict in `part`; gate: `verdicts`"),
+    "comparisons": (
+        "comparisons",
+        "of relevance, with the verdict in `part`; gate: `relevance`",
+    ),
+    "groups_unjudged": ("groups", "mentioned, but too rarely; gate: `forbid_suppressed`"),
+    "verdict_gaps": ("gaps", "in what the verdicts rest on; gate: `forbid_gaps`"),
+    "faithfulness": ("", "mean of the metric in `part` for the audit's method"),
+    "faithfulness_random": ("", "the same for random relevance"),
+    "faithfulness_difference": ("", "the first minus the second, on common items"),
+    "faithfulness_p": ("p", "of that difference, adjusted over the metrics"),
+    "beats_random": ("yes is 1", "beyond chance; gate: `faithfulness`"),
+    "agreement": (
+        "correlation",
+        "median rank correlation of the cheap with the exact method, for the class in `part`",
+    ),
+    "agreement_error": ("share", "median relative error of the cheap method, likewise"),
+    "flips": (
+        "share",
+        "items in common with the run before that are predicted otherwise",
+    ),
+}
+
+
+def run_metrics(summary: Summary) -> list[RunMetric]:
+    """Every number that the run has; what was not measured is left out."""
+    return [*_counts(summary), *_evidence(summary), *_classes(summary), *_groups(summary)]
+
+
+def _made(
+    name: str,
+    value: float | None,
+    items: int | None = None,
+    *,
+    of: tuple[str, str] = ("", ""),
+    unit: str | None = None,
+) -> Iterator[RunMetric]:
+    """A metric of a target and a part, or none where it has no value."""
+    if value is not None:
+        yield RunMetric(
+            name=name,
+            value=float(value),
+            target=of[0],
+            part=of[1],
+            unit=METRICS[name][0] if unit is None else unit,
+            items=items,
+        )
+
+
+def _counts(summary: Summary) -> Iterator[RunMetric]:
+    counts = summary.counts
+    yield from _made("items", counts.total)
+    yield from _made("items_explained", counts.done)
+    yield from _made("items_failed", counts.failed)
+    yield from _made("items_pending", counts.pending)
+    yield from _made("items_truncated", counts.truncated)
+    yield from _made("items_labelled", counts.labelled)
+    yield from _made("items_correct", counts.correct)
+    yield from _made("shards_dead", counts.dead_shards)
+    share = (counts.total - counts.done) / counts.total if counts.total else 0.0
+    yield from _made("failed_share", share, counts.total)
+    if counts.done:
+        yield from _made("truncated_share", counts.truncated / counts.done, counts.done)
+    yield from _made("accuracy", counts.accuracy, counts.labelled)
+    before = summary.previous
+    if before is not None and before.common:
+        yield from _made("flips", before.other_prediction / before.common, before.common)
+
+
+def _evidence(summary: Summary) -> Iterator[RunMetric]:
+    ledgers, sensitivity = summary.conservation, summary.class_sensitivity
+    if ledgers is not None:
+        yield from _made("attributions", ledgers.attributions)
+        yield from _made("relative_gap_worst", ledgers.worst)
+        yield from _made("relative_gap_mean", ledgers.mean)
+        yield from _made("relative_gap_tolerance", ledgers.tolerance)
+        if ledgers.tolerance is not None:
+            yield from _made("gaps_above", ledgers.above)
+    if sensitivity is not None:
+        yield from _made("class_sensitivity", sensitivity.mean, sensitivity.items)
+    for row in summary.faithfulness.rows if summary.faithfulness else ():
+        of, unit = (row.target, row.metric), row.unit
+        yield from _made("faithfulness", row.mean, row.items, of=of, unit=unit)
+        yield from _made("faithfulness_random", row.random, row.items, of=of, unit=unit)
+        yield from _made("faithfulness_difference", row.difference, row.common, of=of, unit=unit)
+        yield from _made("faithfulness_p", row.p, row.common, of=of)
+        yield from _made("beats_random", row.beats, row.common, of=of)
+
+
+def _classes(summary: Summary) -> Iterator[RunMetric]:
+    for view in summary.classes:
+        of = (view.target, view.class_name)
+        yield from _made("class_items", view.items, of=of)
+        yield from _made("class_logit", view.mean_logit, view.items, of=of)
+    for one in summary.mixed.classes if summary.mixed else ():
+        of = (one.target, one.class_name)
+        yield from _made("agreement", one.correlation, one.items, of=of)
+        yield from _made("agreement_error", one.error, one.items, of=of)
+
+
+def _groups(summary: Summary) -> Iterator[RunMetric]:
+    if difference := largest_difference(summary):
+        size, unit = abs(difference.difference or 0.0), summary.audited.unit
+        yield from _made("largest_difference", size, difference.documents, unit=unit)
+    if uneven := most_uneven(summary):
+        items = uneven.own.selected.total + uneven.other.selected.total
+        yield from _made("impact_ratio_lowest", evenness(uneven), items)
+    yield from _made("category_ratio_lowest", lowest_category(summary))
+    if swap := largest_swap(summary, lambda row: row.effect):
+        yield from _made("swap_logit_largest", abs(swap.effect), swap.documents)
+    if swap := largest_swap(summary, lambda row: row.probability):
+        yield from _made("swap_probability_largest", abs(swap.probability), swap.documents)
+    if summary.groups is None:
+        return
+    yield from _made("groups_unjudged", len(unjudged(summary)))
+    yield from _made("verdict_gaps", len(list(caveats(summary))))
+    for verdict, count in verdict_counts(summary.groups).items():
+        yield from _made("verdicts", count, of=("", verdict))
+    for found, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
+        yield from _made("comparisons", count, of=("", found))

@@ -1,0 +1,290 @@
+"""The tables that hold what a report says, in plain columns for people who ask by SQL.
+
+A run that is over has its rows, one that runs or was reopened has none: see `result_rows`. No name
+of a column is a keyword. `ordinal` is the place of a row in the report; where a number could not
+be had, or is not finite, the column is NULL. Every column says in `about` what it holds.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKeyConstraint,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+from transexplain.store.columns import AnyText
+from transexplain.store.naming import metadata
+
+
+def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:
+    return Column(name, AnyText, nullable=null, info={"about": about})
+
+
+def _count(name: str, about: str, *, null: bool = False) -> Column[Any]:
+    return Column(name, BigInteger, nullable=null, info={"about": about})
+
+
+def _number(name: str, about: str) -> Column[Any]:
+    return Column(name, Double, nullable=True, info={"about": about})
+
+
+def _flag(name: str, about: str) -> Column[Any]:
+    return Column(name, Boolean, nullable=False, info={"about": about})
+
+
+def _interval(name: str, about: str) -> tuple[Column[Any], Column[Any]]:
+    return (
+        _number(f"{name}_low", f"lower end of the 95 % interval of {about}"),
+        _number(f"{name}_high", "its upper end; NULL where there is none or it is infinite"),
+    )
+
+
+def _table(name: str, about: str, *columns: Column[Any], single: bool = False) -> Table:
+    """A table of rows of runs that go with their run; `single`: a run has one row."""
+    key = () if single else (Column("ordinal", Integer, info={"about": _ORDINAL}),)
+    return Table(
+        name,
+        metadata,
+        Column("run_id", Text, info={"about": "of the run"}),
+        *key,
+        *columns,
+        PrimaryKeyConstraint("run_id", *(one.name for one in key)),
+        ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+        info={"about": about},
+    )
+
+
+_ORDINAL = "place in the report, from 0"
+_TARGET = "what was explained, as the audit names it"
+_CLASS = "the class that it was, or `plus-minus` of a contrast"
+_GROUP = "the entity group"
+_REFERENCE = "the group, or groups, that it is compared with"
+_STRATUM = "value of the slice; empty: all items"
+_ANSWER = "class or classification that is looked at"
+
+run_result = _table(
+    "run_result",
+    "One row for a run: what was audited, by what limits, and the verdict in a sentence.",
+    _text("task", "`audit`, or `imported`: the attributions were made elsewhere"),
+    _text("model", "folder, hub id or timm name"),
+    _text("model_digest", "sha256 over weights, configuration and tokenizer"),
+    _text("modality", "`text`, `image` or `nodes`"),
+    _text("dtype", "number type of the model"),
+    _text("dataset", "file, folder or hub name"),
+    _text("dataset_fingerprint", "sha256 of the rows"),
+    _text("method", "of explanation"),
+    _text("unit", "of every relevance: `logits`, `unit_relevance` or `score`"),
+    _text("plan_digest", "sha256 of the plan; runs with the same one are repetitions"),
+    _text("reference", "the group, or groups, compared with; NULL: no groups", null=True),
+    _text("correction", "of p-values over a table: `bh`, `by`, `holm`, `none`", null=True),
+    _number("practical_relevance", "smallest difference of relevance that matters, in the unit"),
+    _number("practical_logit", "smallest change of log-odds that matters"),
+    _number("practical_probability", "smallest difference of rates that matters, 0 to 1"),
+    _number("practical_impact_ratio", "smallest impact ratio that is within limits"),
+    _text("verdict_kind", "`flagged`, `clear`, `problem`, `unknown` or `fact`"),
+    _text("verdict", "the whole in one sentence or two"),
+    _text("version", "of TransExplain that computed the rows"),
+    _number("written", "when they were written, seconds since 1970"),
+    single=True,
+)
+
+group_verdict = _table(
+    "group_verdict",
+    "The verdict on each mentioned group but references, by all three kinds of evidence.",
+    _text("group_name", _GROUP),
+    _text("reference", _REFERENCE),
+    _text(
+        "verdict",
+        "`different answers` (by swaps), `different outcomes` (by rates), `explained differently` "
+        "(by relevance alone), `equivalent` or `inconclusive`",
+    ),
+    _text("answer", "class or classification that decided, or that is named first"),
+    _text("stratum", "value of the slice that decided; empty: all items"),
+    _number("p", "adjusted, of what decided"),
+    _text("reasons", "in the order of their weight, with `; ` between"),
+    _text("untested", "what keeps *equivalent* from being clear; empty: nothing"),
+    _number("swap_effect", "mean change of the answer's log-odds by swapping mentions, logits"),
+    *_interval("swap_effect", "the effect of swaps"),
+    _count("swap_documents", "texts (or pictures) behind it", null=True),
+    _number("rate", "share of the group's items that get the answer"),
+    _number("reference_rate", "the same of the reference's"),
+    _number("impact_ratio", "the first over the second"),
+    _count("items", "of the group, behind the rate", null=True),
+    _count("reference_items", "of the reference, behind its rate", null=True),
+)
+
+group_result = _table(
+    "group_result",
+    "The group table: relevance of a group's mentions for a class, over all items and in parts.",
+    _text("target", _TARGET),
+    _text("class_name", _CLASS),
+    _text("split_by", "`predicted class`, `label` or `slice`; empty: the table over all items"),
+    _text("split_value", "the part: a class, `right` or `wrong`, a value of the slice; or empty"),
+    _text("group_name", _GROUP),
+    _text("reference", _REFERENCE),
+    _count("documents", "items that mention the group"),
+    _count("mentions", "of the group"),
+    _count("entities", "different ones"),
+    _number("mean", "relevance of a mention, in the unit"),
+    _number("positive_share", "share of mentions with relevance above 0"),
+    _number("entity_mean", "mean over entities of their mean relevance, in the unit"),
+    *_interval("entity_mean", "`entity_mean`"),
+    _number("difference", "`entity_mean` minus the reference's; NULL: suppressed"),
+    *_interval("difference", "`difference`"),
+    _text("interval_by", "`t` or `bootstrap`", null=True),
+    _number("p", "of the difference, by permuting groups over entities"),
+    _number("adjusted_p", "over the table, or over the split's tables"),
+    _number("detectable", "difference that 80 % of such corpora would show, in the unit"),
+    _text(
+        "verdict",
+        "on relevance: `difference`, `equivalent`, `inconclusive`, `suppressed`, `reference`",
+    ),
+    _flag("suppressed", "not compared"),
+    _text("reason", "of the verdict"),
+    _text("note", "why something is missing, or what else to know"),
+    _text("overall_verdict", "`group_verdict.verdict` of the group; NULL: a reference", null=True),
+    _number("item_rank", "mean rank of a mention in its item, 0 to 1"),
+    _number("mention_q05", "5 % of mentions have at most this relevance, in the unit"),
+    _number("mention_q25", "25 % of mentions"),
+    _number("mention_q50", "half of the mentions"),
+    _number("mention_q75", "75 % of mentions"),
+    _number("mention_q95", "95 % of mentions"),
+    _count("background_words", "words of no group about as frequent; NULL: none", null=True),
+    _number("background_mean", "relevance of a mention of these words, in the unit"),
+    _number("background_difference", "the group's entities minus words as frequent as they are"),
+    *_interval("background_difference", "`background_difference`"),
+)
+
+counterfactual_result = _table(
+    "counterfactual_result",
+    "What swapping a group's mentions (or hiding its regions) does to an answer.",
+    _text("kind", "`swap`: names in texts, or `region`: hidden parts of pictures"),
+    _text("group_name", _GROUP),
+    _text("reference", _REFERENCE),
+    _text("answer", _ANSWER),
+    _text("stratum", _STRATUM),
+    _count("documents", "texts with names of both sides, or pictures"),
+    _count("clusters", "of these texts"),
+    _count("entities", "names of the group that stood in a text"),
+    _count("reference_entities", "names of the reference"),
+    _number("effect", "mean change of the answer's log-odds, logits"),
+    *_interval("effect", "the effect, for names like these"),
+    *_interval("effect_of_names", "the effect of the very names that were read"),
+    _number("probability", "mean change of the answer's probability, -1 to 1"),
+    *_interval("probability", "`probability`"),
+    _number("flips", "share of pairs of names, one of each side, with other predictions"),
+    _number("own_flips", "the same of two names of one side"),
+    _number("noise", "change between two names of one side, root mean square of half, logits"),
+    _number("varies", "standard deviation of the effect between texts beyond noise, logits"),
+    _number("varies_p", "p of an effect that varies within practical limits"),
+    _number("per_position", "change of log-odds by a name of one more word piece"),
+    _number("p", "of an effect within practical limits, not adjusted"),
+    _flag("equivalent", "the effect lies within practical limits"),
+    _count("needed", "texts or names that would halve the interval to what matters", null=True),
+    _text("needed_of", "what `needed` counts: `texts` or `names`"),
+)
+
+
+def _side(prefix: str, whose: str) -> Iterator[Column[Any]]:
+    yield _count(f"{prefix}items", f"{whose} items")
+    yield _count(f"{prefix}selected", f"of {whose} items, predicted to have the answer")
+    for name, about in (
+        ("rate", "selected / items"),
+        ("mean_probability", "mean probability of the answer"),
+        ("label_rate", "share of labelled items that are labelled with the answer"),
+        ("error_rate", "share of labelled items that are predicted otherwise than labelled"),
+        ("true_positive_rate", "selected, of the items labelled with the answer"),
+        ("false_positive_rate", "selected, of the items labelled otherwise"),
+    ):
+        yield _number(f"{prefix}{name}", f"{whose} {about}")
+        yield from _interval(f"{prefix}{name}", f"`{prefix}{name}`")
+        if name not in ("rate", "mean_probability"):
+            yield _count(f"{prefix}{name}_items", "items that it is a share of", null=True)
+    yield _number(f"{prefix}calibration", f"{whose} mean probability minus `{prefix}label_rate`")
+
+
+outcome_result = _table(
+    "outcome_result",
+    "Rates of an answer among the items that mention a group, beside its reference's.",
+    _text("group_name", _GROUP),
+    _text("reference", _REFERENCE),
+    _text("answer", _ANSWER),
+    _text("stratum", _STRATUM),
+    _number("rate_difference", "`rate` minus `reference_rate`"),
+    *_interval("rate_difference", "`rate_difference`"),
+    _number("impact_ratio", "`rate` over `reference_rate`; NULL: the reference has none"),
+    *_interval("impact_ratio", "`impact_ratio`"),
+    _number("p", "of rates that differ within practical limits; NULL: too few items"),
+    _flag("equivalent", "the rates lie within practical limits"),
+    *_side("", "the group's"),
+    *_side("reference_", "the reference's"),
+)
+
+entity_result = _table(
+    "entity_result",
+    "Entities of the groups for a class: those with the most mentions, and all that are reported.",
+    _text("target", _TARGET),
+    _text("class_name", _CLASS),
+    _text("group_name", _GROUP),
+    _text("entity", "as the lexicon or the data name it"),
+    _count("documents", "items that mention it"),
+    _count("mentions", "of the entity"),
+    _number("mean", "relevance of a mention, in the unit"),
+    _number("magnitude_share", "mean of relevance / sum of |relevance| of the item"),
+    _count("positive", "mentions with relevance above 0"),
+    _number("item_rank", "mean rank of a mention in its item, 0 to 1"),
+    _number("shrunken", "`mean`, shrunk towards that of all entities; NULL: under 10 entities"),
+    *_interval("shrunken", "`shrunken`"),
+    _count("place", "by `shrunken`, 1 for the highest; an entity has one place", null=True),
+    _flag("reported", "among the entities that the report lists"),
+)
+
+class_word = _table(
+    "class_word",
+    "The words that the report lists for a class.",
+    _text("target", _TARGET),
+    _text("class_name", _CLASS),
+    _text("word", "in lower case; its keyed hash with `store_text: hashed`"),
+    _count("documents", "items with the word"),
+    _count("mentions", "of the word"),
+    _number("relevance", "sum over its mentions, in the unit"),
+    _number("magnitude", "sum of |relevance| over its mentions"),
+    _number("mean", "relevance of a mention, in the unit"),
+    _flag("function_word", "says little: an article, a comma"),
+    _count(
+        "raising_by_mean", "place in that list of the report, from 1; NULL: not in it", null=True
+    ),
+    _count("raising_by_total", "place in that list", null=True),
+    _count("lowering_by_mean", "place in that list", null=True),
+    _count("lowering_by_total", "place in that list", null=True),
+)
+
+run_metric = _table(
+    "run_metric",
+    "Single numbers of a run, those that `transexplain gate` asks for among them.",
+    _text("name", "see the list of names"),
+    _text("target", "that it is of; empty: of the run"),
+    _text("part", "class, metric, group or verdict that it is of; or empty"),
+    Column("value", Double, nullable=False, info={"about": "in `unit`"}),
+    _text("unit", "`items`, `share` (0 to 1), `logits`, ...; empty: a plain number"),
+    _count("items", "that it was measured on; NULL: does not apply", null=True),
+)
+
+RESULT_TABLES: tuple[Table, ...] = (
+    run_result,
+    group_verdict,
+    group_result,
+    counterfactual_result,
+    outcome_result,
+    entity_result,
+    class_word,
+    run_metric,
+)
