@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from report_samples import CLASSES, biased_run, explained_text, stored_run
+from rewritten_parts import as_rows
 from sqlalchemy import select, update
 from test_reports_summary import image_run
 
@@ -34,6 +35,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def as_before(db: Database, run_id: str, only_shard: int | None = None) -> None:
     """Take from a run what versions before did not save: of one shard, or of all."""
+    as_rows(db, run_id)
     kept = shard_aggregate.c.run_id == run_id
     with db.begin() as connection:
         connection.execute(update(attribution).values(size=None))
@@ -140,6 +142,8 @@ def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
     """As after a downgrade and an upgrade, which lose the columns."""
     run = mixed_run(db)
     found = summarise(db, run)
+    as_rows(db, run)
+    assert summarise(db, run) == found and walks == []
     with db.begin() as connection:
         connection.execute(update(attribution).where(attribution.c.item == 5).values(size=None))
     assert noteworthy.sized(db, run) == 59
