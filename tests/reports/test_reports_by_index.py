@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from test_reports_summary import image_run
 
 from transexplain.reports.sections import failed_items
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import Summary, summarise
 from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -70,6 +70,14 @@ def mixed_run(db: Database, **changes: Any) -> str:
     return stored_run(db, explained, failures, **changes)
 
 
+def alike(one: Summary, other: Summary) -> bool:
+    """Equal to the bit, but for sums of ledgers, which a database adds up in another order."""
+    for name in ("average", "average_size", "mean"):
+        left, right = getattr(one.conservation, name, 0), getattr(other.conservation, name, 0)
+        assert left == pytest.approx(right, rel=1e-13, abs=1e-15)
+    return replace(one, conservation=None) == replace(other, conservation=None)
+
+
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which walks over whole tables were made."""
@@ -94,7 +102,7 @@ def test_texts(db: Database, walks: list[str], gallery: int, payload: str) -> No
     assert walks == []
     assert found.gallery.scale > 0 and len(found.gallery.items) == min(gallery, 60)
     as_before(db, run)
-    assert summarise(db, run, gallery=gallery) == found
+    assert alike(summarise(db, run, gallery=gallery), found)
     assert sorted(walks) == ["iter_attributions", "iter_items"]
 
 
@@ -103,7 +111,7 @@ def test_pictures(db: Database, walks: list[str], tmp_path: Path) -> None:
     found = summarise(db, run, gallery=9)
     assert walks == []
     as_before(db, run)
-    assert summarise(db, run, gallery=9) == found and len(walks) == 2
+    assert alike(summarise(db, run, gallery=9), found) and len(walks) == 2
 
 
 def test_a_run_with_groups_that_is_not_over(db: Database, walks: list[str]) -> None:
@@ -111,7 +119,7 @@ def test_a_run_with_groups_that_is_not_over(db: Database, walks: list[str]) -> N
     found = summarise(db, run)
     assert walks == [] and found.counts.pending == 10
     as_before(db, run)
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_a_run_without_any_result(db: Database, walks: list[str]) -> None:
@@ -126,14 +134,14 @@ def test_texts_that_are_not_kept(db: Database, walks: list[str]) -> None:
     run = stored_run(db, bare)
     found = summarise(db, run, gallery=6)
     as_before(db, run)
-    assert summarise(db, run, gallery=6) == found and len(walks) == 2
+    assert alike(summarise(db, run, gallery=6), found) and len(walks) == 2
 
 
 def test_one_old_shard_has_the_run_walked(db: Database, walks: list[str]) -> None:
     run = mixed_run(db)
     found = summarise(db, run)
     as_before(db, run, only_shard=3)
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
@@ -143,11 +151,11 @@ def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
     run = mixed_run(db)
     found = summarise(db, run)
     as_rows(db, run)
-    assert summarise(db, run) == found and walks == []
+    assert alike(summarise(db, run), found) and walks == []
     with db.begin() as connection:
         connection.execute(update(attribution).where(attribution.c.item == 5).values(size=None))
     assert noteworthy.sized(db, run) == 59
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_other_runs_are_not_read(db: Database) -> None:

@@ -80,7 +80,7 @@ def as_rows(db: Database, run_id: str) -> None:
         claim = Claim(run_id=run_id, shard=made.shard, token=0, attempt=1)
         save_as_rows(db, claim, made)
         with db.begin() as connection:  # what was recorded beside it stays
-            kept = {"digest": one.digest, "environment": one.environment}
+            kept = {name: getattr(one, name) for name in ("digest", "environment", "seconds")}
             connection.execute(update(shard).where(*where).values(kept))
 
 
