@@ -22,7 +22,7 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
-from transexplain.types.items import Attribution, ItemFailure, PatchGrid
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +81,9 @@ def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Pat
     raw = {}
     for store_text in ("full", "hashed", "none"):
         made = run(tmp_path / store_text, store_text=store_text)
-        with open_database(made.url) as db, db.read() as connection:
-            cells = connection.execute(sql("select raw_label from item where error_kind is null"))
-            raw[store_text] = {cell for (cell,) in cells}
+        with open_database(made.url) as db:
+            items = list(results.iter_items(db, made.id))
+            raw[store_text] = {one.raw_label for one in items if isinstance(one, ItemOutcome)}
     assert raw["none"] == {None} and None not in raw["full"]
     assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
 

@@ -15,8 +15,9 @@ import pytest
 from attribution_rows import rows_of_run, write_rows
 from PIL import Image
 from report_samples import explained_text
+from rewritten_parts import rewrite, with_attributions
 from tiny_audit import make_audit, texts
-from verified_runs import SMALL, Run, audited, execute, failed, flipped, tampered
+from verified_runs import SMALL, Run, audited, execute, failed, flipped, rows, tampered
 
 import transexplain as te
 from orchestrator.dispatch.local import run_local
@@ -33,7 +34,7 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
-from transexplain.types.plans import AuditPlan, SourceFile
+from transexplain.types.plans import AuditPlan, ShardResult, SourceFile
 from workers.claim_to_commit import Workbench
 
 ALL = {
@@ -159,8 +160,8 @@ def test_verification_holds_for_every_number_of_processes(
 def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     run = audited(tmp_path, postgres_url)
     assert {one.status for one in run.checks(items=20).values()} == {"PASS"}
-    turned = "UPDATE attribution SET relevance = set_byte(relevance, 0, 3) WHERE item = 9"
-    assert execute(postgres_url, turned) == 2
+    turned = "UPDATE result_part SET payload = set_byte(payload, 90, 3) WHERE shard = 1"
+    assert execute(postgres_url, turned) == 1
     found = run.checks(items=20)
     assert "shard 1 (rows 8 to 15) is not what was saved" in found["stored results"].text
 
@@ -314,8 +315,10 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert name in page.read_text(encoding="utf-8")
     assert whole in page.read_text(encoding="utf-8")
     assert call("verify", "--items", "0", "--manifest", "kept.json")[0] == 0
-    turned = "UPDATE item SET predicted = CASE predicted WHEN 'bad' THEN 'good' ELSE 'bad' END"
-    assert execute("sqlite:///transexplain.db", turned) == 20
+    (run,) = rows("sqlite:///transexplain.db", "SELECT id FROM run")
+    shards = rows("sqlite:///transexplain.db", "SELECT shard FROM result_part")
+    for (shard,) in shards:
+        rewrite("sqlite:///transexplain.db", run[0], shard, turned)
     code, printed = call("verify", "--items", "20", "--json")
     found = json.loads(printed)
     assert (code, found["failed"]) == (1, 3)
@@ -325,6 +328,31 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     code, printed = call("verify", "--manifest", "kept.json", "--items", "0")
     assert code == 1
     assert "FAIL  manifest: the store gives sha256" in printed
+
+
+def turned(result: ShardResult) -> ShardResult:
+    """Every prediction is another."""
+    other = {"bad": "good"}
+    return replace(
+        result,
+        outcomes=tuple(
+            replace(one, predicted=other.get(one.predicted, "bad")) for one in result.outcomes
+        ),
+    )
+
+
+def scaled(result: ShardResult) -> ShardResult:
+    """Relevance of half as much again."""
+    return with_attributions(result, lambda one: replace(one, relevance=1.5 * one.relevance), 3)
+
+
+def with_other_scores(result: ShardResult) -> ShardResult:
+    return replace(
+        result,
+        scores=tuple(
+            one if one.value is None else replace(one, value=one.value + 1) for one in result.scores
+        ),
+    )
 
 
 @pytest.mark.exhaustive
@@ -352,9 +380,8 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
     assert "read again instead" in printed
     assert "PASS  explained again: 20 items" in printed
     assert "PASS  dataset files: 1 as planned" in printed
-    scaled = "UPDATE attribution SET scale = scale * 1.5 WHERE item = 3 AND run_id = "
-    execute("sqlite:///transexplain.db", f"{scaled} (SELECT max(id) FROM run)")
-    execute("sqlite:///transexplain.db", f"{scaled} (SELECT min(id) FROM run)")
+    for (run,) in rows("sqlite:///transexplain.db", "SELECT id FROM run"):
+        rewrite("sqlite:///transexplain.db", run, 0, scaled)
     code, printed = call("verify", "--items", "20")
     assert code == 1
     assert "FAIL  explained again: item '3'" in printed
@@ -372,7 +399,8 @@ def test_an_evaluation_is_verified_by_its_logits(call: Call, tmp_path: Path) -> 
     assert "NOTE  scores: not measured again" in printed
     (found,) = (tmp_path / "evaluations").glob("manifest-*.json")
     assert json.loads(found.read_bytes())["inputs"]["plan"]["task"] == "evaluation"
-    execute("sqlite:///transexplain.db", "UPDATE score SET value = value + 1 WHERE item = 2")
+    (run,) = rows("sqlite:///transexplain.db", "SELECT id FROM run")
+    rewrite("sqlite:///transexplain.db", run[0], 0, with_other_scores)
     code, printed = call("verify", "--items", "0")
     assert code == 1
     assert "FAIL  stored results: shard 0" in printed

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from report_samples import CLASSES, biased_run, explained_text, stored_run
+from rewritten_parts import as_rows
 from sqlalchemy import select, update
 from test_reports_summary import image_run
 
 from transexplain.reports.sections import failed_items
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import Summary, summarise
 from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -34,6 +35,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def as_before(db: Database, run_id: str, only_shard: int | None = None) -> None:
     """Take from a run what versions before did not save: of one shard, or of all."""
+    as_rows(db, run_id)
     kept = shard_aggregate.c.run_id == run_id
     with db.begin() as connection:
         connection.execute(update(attribution).values(size=None))
@@ -68,6 +70,14 @@ def mixed_run(db: Database, **changes: Any) -> str:
     return stored_run(db, explained, failures, **changes)
 
 
+def alike(one: Summary, other: Summary) -> bool:
+    """Equal to the bit, but for sums of ledgers, which a database adds up in another order."""
+    for name in ("average", "average_size", "mean"):
+        left, right = getattr(one.conservation, name, 0), getattr(other.conservation, name, 0)
+        assert left == pytest.approx(right, rel=1e-13, abs=1e-15)
+    return replace(one, conservation=None) == replace(other, conservation=None)
+
+
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which walks over whole tables were made."""
@@ -92,7 +102,7 @@ def test_texts(db: Database, walks: list[str], gallery: int, payload: str) -> No
     assert walks == []
     assert found.gallery.scale > 0 and len(found.gallery.items) == min(gallery, 60)
     as_before(db, run)
-    assert summarise(db, run, gallery=gallery) == found
+    assert alike(summarise(db, run, gallery=gallery), found)
     assert sorted(walks) == ["iter_attributions", "iter_items"]
 
 
@@ -101,7 +111,7 @@ def test_pictures(db: Database, walks: list[str], tmp_path: Path) -> None:
     found = summarise(db, run, gallery=9)
     assert walks == []
     as_before(db, run)
-    assert summarise(db, run, gallery=9) == found and len(walks) == 2
+    assert alike(summarise(db, run, gallery=9), found) and len(walks) == 2
 
 
 def test_a_run_with_groups_that_is_not_over(db: Database, walks: list[str]) -> None:
@@ -109,7 +119,7 @@ def test_a_run_with_groups_that_is_not_over(db: Database, walks: list[str]) -> N
     found = summarise(db, run)
     assert walks == [] and found.counts.pending == 10
     as_before(db, run)
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_a_run_without_any_result(db: Database, walks: list[str]) -> None:
@@ -124,14 +134,14 @@ def test_texts_that_are_not_kept(db: Database, walks: list[str]) -> None:
     run = stored_run(db, bare)
     found = summarise(db, run, gallery=6)
     as_before(db, run)
-    assert summarise(db, run, gallery=6) == found and len(walks) == 2
+    assert alike(summarise(db, run, gallery=6), found) and len(walks) == 2
 
 
 def test_one_old_shard_has_the_run_walked(db: Database, walks: list[str]) -> None:
     run = mixed_run(db)
     found = summarise(db, run)
     as_before(db, run, only_shard=3)
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
@@ -140,10 +150,12 @@ def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
     """As after a downgrade and an upgrade, which lose the columns."""
     run = mixed_run(db)
     found = summarise(db, run)
+    as_rows(db, run)
+    assert alike(summarise(db, run), found) and walks == []
     with db.begin() as connection:
         connection.execute(update(attribution).where(attribution.c.item == 5).values(size=None))
     assert noteworthy.sized(db, run) == 59
-    assert summarise(db, run) == found and len(walks) == 2
+    assert alike(summarise(db, run), found) and len(walks) == 2
 
 
 def test_other_runs_are_not_read(db: Database) -> None:

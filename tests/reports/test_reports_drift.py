@@ -380,7 +380,8 @@ def test_pages_do_not_show_in_the_result(
 ) -> None:
     after = biased_run(db)
     whole = DRIFT_REPORTS.load("json")(compare_runs(db, before, after))
-    monkeypatch.setattr("transexplain.store.readers._PAGE", 5)
+    monkeypatch.setattr("transexplain.store.parts._PAYLOADS", 1)
+    monkeypatch.setattr("transexplain.store.readers._PAIRS_AT_ONCE", 5)
     assert DRIFT_REPORTS.load("json")(compare_runs(db, before, after)) == whole
 
 

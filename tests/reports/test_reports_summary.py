@@ -257,11 +257,11 @@ def test_an_unknown_run_is_refused(db: Database) -> None:
 
 
 def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At no time do more attributions live than a page of the store holds."""
+    """At no time do more attributions live than two parts of the store hold."""
     import gc
     import weakref
 
-    from transexplain.store import readers, results
+    from transexplain.store import parts, results
 
     alive: set[int] = set()
     most = 0
@@ -276,7 +276,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
             most = max(most, len(alive))
             yield one
 
-    monkeypatch.setattr(readers, "_PAGE", 4)
+    monkeypatch.setattr(parts, "_PAYLOADS", 1)
     monkeypatch.setattr(results, "iter_attributions", counted)
     run = biased_run(db)
     gc.disable()
@@ -284,7 +284,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
         summarise(db, run, gallery=3)
     finally:
         gc.enable()
-    assert 0 < most <= 4
+    assert 0 < most <= 14
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
 """What two runs left in the tables of results, compared row by row."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.store.schema import attribution, item, mention, score, shard_aggregate
+from transexplain.store.recorded import recorded_shards
 
 Row = dict[str, Any]
-#: one of an item's rows: its table, and its place among the item's
+#: one of an item's results: its kind, and its place among the item's
 Key = tuple[str, int]
 
 TOLERANCE, NOTHING = 1e-5, 1e-7  #: relative; absolute, where the largest relevance is 1e-2
@@ -29,30 +29,39 @@ class Results:
 
 
 def results_of(db: Database, run_id: str) -> Results:
-    """Read a run's results; asserts that no row is there twice."""
-    with db.read() as connection:
-
-        def rows(table: Any) -> list[Row]:
-            found = connection.execute(select(table).where(table.c.run_id == run_id)).mappings()
-            return [
-                {name: value for name, value in one.items() if name != "run_id"} for one in found
-            ]
-
-        items = rows(item)
-        aggregates = rows(shard_aggregate)
-        parts: dict[int, dict[Key, Row]] = {one["index"]: {} for one in items}
-        for table in (attribution, mention, score):
-            for row in rows(table):
-                key = (table.name, row["ordinal"])
-                assert key not in parts[row["item"]], "no result twice"
-                parts[row["item"]][key] = row
-    assert len({one["item_id"] for one in items}) == len(items), "no item twice"
+    """Read a run's results; asserts that none is there twice."""
+    items: dict[int, Row] = {}
+    rows: dict[str, int] = {}
+    for one in results.iter_items(db, run_id):
+        assert one.index not in items and one.item_id not in rows, "no item twice"
+        items[one.index], rows[one.item_id] = asdict(one), one.index
+    parts: dict[int, dict[Key, Row]] = {index: {} for index in items}
+    for attribution in results.iter_attributions(db, run_id):
+        row = {name: getattr(attribution, name) for name in attribution.__dataclass_fields__}
+        row["features"] = list(attribution.features)  # type: ignore[arg-type]
+        row["relevance"] = attribution.relevance.tobytes()
+        row["ledger"] = attribution.ledger and asdict(attribution.ledger)
+        _add(parts[rows[attribution.item_id]], "attribution", row)
+    for kind, some in (
+        ("mention", results.iter_mentions(db, run_id)),
+        ("score", results.iter_scores(db, run_id)),
+    ):
+        for other in some:
+            _add(parts[rows[other.item_id]], kind, asdict(other))
+    found = recorded_shards(db, run_id)
+    saved = [one.index for one in found if one.digest is not None]
+    payloads = list(results.aggregates(db, run_id))
     return Results(
-        items={one["index"]: one for one in items},
-        shards={one["index"]: one["shard"] for one in items},
+        items=items,
+        shards={row: one.index for one in found for row in range(one.start, one.stop)},
         parts=parts,
-        aggregates={one["shard"]: one["payload"] for one in aggregates},
+        aggregates=dict(zip(saved, payloads, strict=True)),
     )
+
+
+def _add(held: dict[Key, Row], kind: str, row: Row) -> None:
+    """As the next of its kind."""
+    held[kind, sum(1 for name, _ in held if name == kind)] = row
 
 
 def differences(left: Any, right: Any, exact: bool, where: str = "") -> list[str]:

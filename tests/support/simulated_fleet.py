@@ -31,7 +31,6 @@ from transexplain.store.database import Database
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import duty, schedule
-from transexplain.store.schema import item as item_table
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
@@ -402,9 +401,7 @@ class Fleet:
             if state == "running":
                 raise Violation(f"run {run_id} goes on for ever: {found}")
             notes = {one["shard"]: one["note"] for one in results.aggregates(self.db, run_id)}
-            written = select(item_table.c.item_id).where(item_table.c.run_id == run_id)
-            with self.db.read() as connection:
-                rows = Counter(connection.execute(written).scalars())
+            rows = Counter(one.item_id for one in results.iter_items(self.db, run_id))
             for one in found:
                 self._judge_shard(run_id, one, notes.get(one.shard.index), rows)
         self._judge_schedule()

@@ -1,0 +1,87 @@
+"""A damaged part costs a report its items, and the report says so."""
+
+from pathlib import Path
+
+import pytest
+from evaluation_samples import plan_of, scores, stored
+from report_samples import Visible, biased_run, explained_text, stored_run
+from sqlalchemy import select, update
+
+from transexplain.errors import DamagedRowError
+from transexplain.reports.evaluation.evaluation_tables import tabulate
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.summary import redacted, summarise
+from transexplain.store import noteworthy, results, shards
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.store.schema import result_part
+from transexplain.types.scores import MetricSpec
+
+
+def damage(db: Database, run_id: str, shard: int) -> None:
+    """Turn the lowest bit of the last byte of a shard's part."""
+    where = (result_part.c.run_id == run_id, result_part.c.shard == shard)
+    with db.begin() as connection:
+        held = bytearray(connection.execute(select(result_part.c.payload).where(*where)).scalar())
+        held[-1] ^= 1
+        connection.execute(update(result_part).where(*where).values(payload=bytes(held)))
+
+
+@pytest.fixture
+def db(tmp_path: Path):  # type: ignore[no-untyped-def]
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as database:
+        yield database
+
+
+def test_the_headline_names_it_and_the_rest_stands(db: Database) -> None:
+    texts = [("good " * (n + 1), "negative") for n in range(21)]
+    run_id = stored_run(db, [explained_text(n, *one) for n, one in enumerate(texts)])
+    whole = summarise(db, run_id, gallery=30)
+    damage(db, run_id, 1)
+    found = summarise(db, run_id, gallery=30)
+    lost = {f"row-{n}" for n in range(7, 14)}
+    assert {one.item_id for one in whole.gallery.items} >= lost
+    assert {one.item_id for one in found.gallery.items} == {
+        one.item_id for one in whole.gallery.items if one.item_id not in lost
+    }
+    [line] = [one for one in found.headline if "damaged" in one.text]
+    assert line.kind == "problem"
+    assert "7 items are damaged (part 0 of shard 1 (rows 7 to 13))" in line.text
+    assert f"transexplain resume {run_id}" in line.text
+    assert found.counts == whole.counts and found.confusion == whole.confusion
+    assert found.conservation == whole.conservation and found.classes == whole.classes
+    page = Visible(render_html(found))
+    assert "Damaged results" in page.text and "part 0 of shard 1" in page.text
+    assert "Damaged results" not in Visible(render_html(whole)).text
+    assert any("damaged" in one.text for one in redacted(found).headline)
+    with pytest.raises(DamagedRowError, match="part 0 of shard 1"):
+        noteworthy.strongest(db, run_id, 99)
+    assert shards.redrive(db, run_id) == 1
+
+
+def test_groups_are_compared_without_it(db: Database) -> None:
+    run_id = biased_run(db)
+    whole = summarise(db, run_id)
+    damage(db, run_id, 0)
+    found = summarise(db, run_id)
+    assert whole.groups is not None and found.groups is not None
+    assert [one.verdict for one in found.groups.verdicts] == [
+        one.verdict for one in whole.groups.verdicts
+    ]
+
+
+def test_an_export_is_whole_or_not_made(db: Database) -> None:
+    run_id = stored_run(db, [explained_text(n, "good", None) for n in range(14)])
+    damage(db, run_id, 1)
+    with pytest.raises(DamagedRowError, match="resume"):
+        list(results.iter_attributions(db, run_id))
+
+
+def test_scores_that_can_be_read_are_tabulated(db: Database) -> None:
+    plan = plan_of(["lrp", "random"], MetricSpec(name="sparsity"))
+    given = scores("sparsity", {"lrp": [0.5] * 6, "random": [0.1] * 6})
+    run_id = stored(db, plan, given, 6)
+    assert not any("damaged" in one.text for one in tabulate(db, run_id).headline)
+    damage(db, run_id, 0)
+    found = tabulate(db, run_id)
+    assert any("6 items are damaged" in one.text for one in found.headline)
