@@ -112,7 +112,9 @@ def explain_targets(
         seed = seed_of(row_targets, logits.shape)
         found = take(seed, number == rounds - 1)
         explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
-        kept = found.positions.astype(np.float64 if mark.double else np.float32)
+        kept: NDArray[np.floating[Any]] = found.positions.astype(
+            np.float64 if mark.double else np.float32
+        )
         makers.append(
             partial(_record_of, batch.encoded, row_targets, found, kept, explained_logits, mark)
         )
