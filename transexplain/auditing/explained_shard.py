@@ -21,7 +21,7 @@ from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
 from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
-from transexplain.explaining.item_loop import screened
+from transexplain.explaining.item_loop import explain_beside, screened
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
@@ -130,11 +130,14 @@ def explain_shard(
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
     request, kept, gathered = Request.from_plan(plan), _Kept(plan), _Gathered(plan, model)
     given = _given(plan, shard, items, caution)
+
+    def take(done: Explained) -> None:
+        gathered.add(done)
+        if done.outcome is not None:
+            kept.consider(done.item)
+
     with _few_collections():
-        for done in explain_items(model, given, request, observer=observer, alone=caution.alone):
-            gathered.add(done)
-            if done.outcome is not None:
-                kept.consider(done.item)
+        explain_beside(model, given, request, take, observer=observer, alone=caution.alone)
         gathered.count()
     aggregate = gathered.aggregate
     _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)

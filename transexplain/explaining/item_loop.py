@@ -1,8 +1,9 @@
 """The loop over items: read some, encode them, explain them in batches of similar length."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,8 +20,10 @@ from transexplain.explaining.explain_request import (
     model_failure,
 )
 from transexplain.explaining.long_texts import explain_in_windows
+from transexplain.explaining.other_thread import other_thread
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
+from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
@@ -87,6 +90,28 @@ def read_together(model: LoadedModel) -> int:
     return (READ_FOR_A_CARD if on_a_card else READ_TOGETHER)[model.modality]
 
 
+class Later:
+    """The end of an item that a batch was computed with; its records are made when needed."""
+
+    __slots__ = ("_given", "_made")
+
+    def __init__(
+        self, model: LoadedModel, member: Member, explained: BatchExplanation, row: int
+    ) -> None:
+        self._given: tuple[LoadedModel, Member, BatchExplanation, int] | None
+        self._given = (model, member, explained, row)
+        self._made: Explained | None = None
+
+    def made(self) -> Explained:
+        """The end itself, the same one every time."""
+        if self._made is None:
+            assert self._given is not None
+            model, member, explained, row = self._given
+            self._made = finished(model, member, explained.logits[row], explained.attributions[row])
+            self._given = None  # the arrays of the batch may go
+        return self._made
+
+
 class Silent:
     """An observer that ignores all reports and never stops."""
 
@@ -125,9 +150,45 @@ def explain_items(
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
     _check_modality(model, request)
-    room = Room(request.batch_tokens, model)
+    room, watch = Room(request.batch_tokens, model), observer or Silent()
     for given in portions(items, read_together(model), alone):
-        yield from _explain_some(model, given, request, observer or Silent(), room)
+        for end in _explain_some(model, given, request, watch, room):
+            yield end if isinstance(end, Explained) else end.made()
+
+
+def explain_beside(
+    model: LoadedModel,
+    items: Iterable[Item | ItemFailure | Encoded],
+    request: Request,
+    take: Callable[[Explained], None],
+    *,
+    observer: Observer | None = None,
+    alone: Collection[str] = (),
+) -> None:
+    """As `explain_items`, but what it yields is made, and given to `take`, in another thread.
+
+    The device's thread goes on meanwhile, a few hundred items ahead at most. `take` is called for
+    one item after the other, in their order, and for the last one before this returns. Raises as
+    `explain_items`, and what `take` raises.
+    """
+    _check_modality(model, request)
+    room, watch = Room(request.batch_tokens, model), observer or Silent()
+
+    def taken(ends: Sequence[Explained | Later]) -> None:
+        for end in ends:
+            take(end if isinstance(end, Explained) else end.made())
+
+    def made(ends: Sequence[Explained | Later]) -> None:
+        for end in ends:
+            if isinstance(end, Later):
+                end.made()
+
+    with other_thread() as soon:
+        for given in portions(items, read_together(model), alone):
+            ends = _explain_some(
+                model, given, request, watch, room, lambda some: soon(partial(made, some))
+            )
+            soon(partial(taken, ends))
 
 
 def _check_modality(model: LoadedModel, request: Request) -> None:
@@ -145,8 +206,10 @@ def _explain_some(
     request: Request,
     watch: Observer,
     room: Room,
-) -> list[Explained]:
-    done: dict[int, Explained] = {}
+    soon: Callable[[Sequence[Explained | Later]], None] = lambda ends: None,
+) -> list[Explained | Later]:
+    """The ends of these items; `soon` receives those of each batch when it is over."""
+    done: dict[int, Explained | Later] = {}
     accepted: list[Member] = []
     for place, encoded in _encoded(model, given, request):
         if isinstance(encoded, ItemFailure):
@@ -160,7 +223,7 @@ def _explain_some(
     long = [member for member in accepted if member.encoded.windows]
     whole = [member for member in accepted if not member.encoded.windows]
     for member, result in (
-        *_explain_whole(model, whole, request, watch, room),
+        *_explain_whole(model, whole, request, watch, room, soon),
         *explain_in_windows(model, long, request, watch, room),
     ):
         done[member.place] = result
@@ -197,7 +260,8 @@ def _explain_whole(
     request: Request,
     watch: Observer,
     room: Room,
-) -> Iterator[tuple[Member, Explained]]:
+    soon: Callable[[Sequence[Explained | Later]], None],
+) -> Iterator[tuple[Member, Explained | Later]]:
     """Items that the model reads in one pass, several in a batch."""
     budget = room.positions
     batches = _planned(model, accepted, budget)
@@ -213,6 +277,7 @@ def _explain_whole(
             raise Stopped
         with room.timed([member.encoded for member in members]):
             results = _explain_batch(model, members, request, watch, room)
+        soon(results)
         for member, result in zip(members, results, strict=True):
             watch.item_done(member.encoded.item.id)
             yield member, result
@@ -230,7 +295,7 @@ def _explain_batch(
     request: Request,
     watch: Observer,
     room: Room,
-) -> list[Explained]:
+) -> list[Explained | Later]:
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
     def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
@@ -248,10 +313,7 @@ def _explain_batch(
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
         failed = error.with_traceback(None)
     else:
-        return [
-            finished(model, member, explained.logits[row], explained.attributions[row])
-            for row, member in enumerate(members)
-        ]
+        return [Later(model, member, explained, row) for row, member in enumerate(members)]
     if is_out_of_memory(failed):
         freed = room.was_too_small_for([member.encoded for member in members])
         if freed and len(members) == 1:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +31,33 @@ class BatchExplanation:
     """One batch explained."""
 
     logits: NDArray[np.float64]  #: (B, C)
-    attributions: list[list[Attribution]]  #: per item, in the order of its targets
+    attributions: Sequence[list[Attribution]]  #: per item, in the order of its targets
+
+
+class Records(Sequence[list[Attribution]]):
+    """The attributions of every item of a batch, made when an item's are asked for.
+
+    So whoever keeps a device busy need not make them.
+    """
+
+    def __init__(self, rows: int, makers: "Sequence[Callable[[int], Attribution | None]]") -> None:
+        """Each of `makers` gives one attribution of a row, or None where it has none."""
+        self._made: list[list[Attribution] | None] = [None] * rows
+        self._makers = makers
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __getitem__(self, row: Any) -> Any:
+        """The attributions of one row, the same objects every time; a slice is a list."""
+        if isinstance(row, slice):
+            return [self[one] for one in range(len(self))[row]]
+        found = self._made[row]
+        if found is None:
+            place = range(len(self))[row]
+            made = [one for maker in self._makers if (one := maker(place)) is not None]
+            found = self._made[row] = made
+        return found
 
 
 Array = NDArray[np.float64]
@@ -79,20 +106,34 @@ def explain_targets(
     """
     targets = resolve(logits)
     rounds = max((len(of_item) for of_item in targets), default=0)
-    explained: list[list[Attribution]] = [[] for _ in batch.encoded]
+    makers: list[Callable[[int], Attribution | None]] = []
     for number in range(rounds):
         row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
         seed = seed_of(row_targets, logits.shape)
         found = take(seed, number == rounds - 1)
         explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
-        kept = found.positions.astype(np.float64 if mark.double else np.float32)
-        for row, target in enumerate(row_targets):
-            if target is not None:
-                logit = float(explained_logits[row])
-                explained[row].append(
-                    _record(batch.encoded[row], target, found, row, kept[row], logit, mark)
-                )
-    return BatchExplanation(logits, explained)
+        kept: NDArray[np.floating[Any]] = found.positions.astype(
+            np.float64 if mark.double else np.float32
+        )
+        makers.append(
+            partial(_record_of, batch.encoded, row_targets, found, kept, explained_logits, mark)
+        )
+    return BatchExplanation(logits, Records(len(batch.encoded), makers))
+
+
+def _record_of(
+    encoded: Sequence[Encoded],
+    targets: Sequence[ResolvedTarget | None],
+    found: SeedRelevance,
+    kept: NDArray[np.floating[Any]],
+    logits: Array,
+    mark: CommonFields,
+    row: int,
+) -> Attribution | None:
+    """The record of one row of a batch (B,) for its target; None where it has none."""
+    if (target := targets[row]) is None:
+        return None
+    return _record(encoded[row], target, found, row, kept[row], float(logits[row]), mark)
 
 
 def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
