@@ -96,6 +96,15 @@ def test_a_run_that_is_not_over_gets_no_rows(db: Database) -> None:
         result_rows.replace(db, "x", make_rows())
 
 
+def test_rows_of_an_end_before_the_last_one_are_not_written(db: Database) -> None:
+    run_id = worked(db)
+    ended = runs.get(db, run_id).finished
+    assert ended is not None
+    assert not result_rows.replace(db, run_id, make_rows(), ended - 1.0)
+    assert counts(db, run_id) == NONE
+    assert result_rows.replace(db, run_id, make_rows(), ended)
+
+
 def test_a_run_that_is_reopened_loses_its_rows_and_others_keep_theirs(db: Database) -> None:
     whole, broken = worked(db), worked(db, failing=True)
     for one in (whole, broken):

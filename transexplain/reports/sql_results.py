@@ -39,7 +39,7 @@ def write(db: Database, run_id: str) -> bool:
     if run.plan.task == "evaluation" or run.state == "running":
         return False
     summary, total = summarised(db, run_id, gallery=0)
-    return result_rows.replace(db, run_id, sql_rows(summary, total))
+    return result_rows.replace(db, run_id, sql_rows(summary, total), summary.audited.finished)
 
 
 def keep(db: Database, summary: Summary, total: ShardAggregate) -> None:
@@ -51,7 +51,7 @@ def keep(db: Database, summary: Summary, total: ShardAggregate) -> None:
     if summary.audited.state == "running":
         return
     try:
-        result_rows.replace(db, run_id, sql_rows(summary, total))
+        result_rows.replace(db, run_id, sql_rows(summary, total), summary.audited.finished)
     except Exception as error:  # noqa: BLE001 - the report is worth as much without them
         _not_written(run_id, type(error).__name__)
 

@@ -19,14 +19,17 @@ from transexplain.store.schema import run, shard
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def replace(db: Database, run_id: str, rows: Rows) -> bool:
+def replace(db: Database, run_id: str, rows: Rows, finished: float | None = None) -> bool:
     """Put `rows` in the place of the run's rows, in one transaction; False: the run is not over.
 
-    Rows of one table all have the same columns. Raises ConfigurationError for an unknown run.
+    Also False where it did not end at `finished` (seconds since the epoch), if that is given: it
+    was reopened since the rows were computed, and ended again. Rows of one table all have the same
+    columns. Raises ConfigurationError for an unknown run.
     """
     with db.begin() as connection:
         # who writes the same run's rows meanwhile waits, and then replaces these
-        if require(connection, run_id, lock=True).state == "running":
+        found = require(connection, run_id, lock=True)
+        if found.state == "running" or finished not in (None, found.finished):
             return False
         forget(connection, run_id)
         now = connection.execute(select(DatabaseTime())).scalar_one()
