@@ -70,7 +70,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     assert document(printed)["backwards"] == 0
     assert document(printed)["forwards"] > 3
     code, printed = call("plan", spec)
-    assert re.search(r"40 items in 5 shards, 2 target\(s\) each, \d+ positions", printed)
+    assert re.search(r"40 items in 5 shards, 2 targets each, \d+ positions", printed)
     assert not (tmp_path / "transexplain.db").exists()
 
 
