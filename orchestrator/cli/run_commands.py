@@ -133,10 +133,10 @@ def run(
     output: opt.OutputMode,
 ) -> None:
     """Run an audit here and write its report."""
-    from transexplain.store import runs
-
     settings = opt.settings_with(db)
     prepared = prepare(spec, overrides, set_, settings)
+    from transexplain.store import runs  # slow to import, and a wrong request comes first
+
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp
 
 from transexplain.types.items import Target
 from transexplain.types.plans import AuditPlan
@@ -33,6 +32,8 @@ class Answer:
     def log_odds(self, logits: ArrayLike) -> NDArray[np.float64]:
         """(...,) log-odds, in logits, of `plus` against `minus`, from logits (..., C)."""
         values = np.asarray(logits, dtype=np.float64)
+        from scipy.special import logsumexp  # slow to import, and a wrong request comes first
+
         found = logsumexp(values[..., list(self.plus)], axis=-1)
         if self.minus:
             found = found - logsumexp(values[..., list(self.minus)], axis=-1)
@@ -41,6 +42,8 @@ class Answer:
 
 def probability(log_odds: ArrayLike) -> NDArray[np.float64]:
     """Probabilities, 0 to 1, of log-odds of any shape."""
+    from scipy.special import expit  # slow to import, and a wrong request comes first
+
     return np.asarray(expit(np.asarray(log_odds, dtype=np.float64)))
 
 
