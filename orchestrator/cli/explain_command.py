@@ -209,15 +209,19 @@ def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", 
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
+    from transexplain.data.image_files import SUFFIXES, load_image
+
     if model.modality == "text":
         if item != "-" and _is_file(item):
-            opt.warn(
-                f"{item!r} is a file, and its name was explained as a text. To explain its text: "
-                f"transexplain explain - < {item}"
-            )
+            remedy = f"To explain its text: transexplain explain - < {item}"
+            if Path(item).suffix.lower() in SUFFIXES:
+                remedy = "This model reads texts, not pictures"
+            opt.warn(f"{item!r} is a file, and its name was explained as a text. {remedy}")
         return typer.get_text_stream("stdin").read() if item == "-" else item
-    from transexplain.data.image_files import load_image
-
+    if not _is_file(item):
+        raise ConfigurationError(
+            f"{item[:80]!r} is no file, and this model reads pictures: give the path of one"
+        )
     return load_image(Path(item))
 
 
@@ -302,13 +306,17 @@ def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float)
         console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
         for note in one.notes:
             console.print(Text(note, style="italic"))
+        if one.relevance.ndim == 2 and console.color_system is None:
+            console.print(Text("no colours here: --output FILE.png draws it"))
+            continue
         if one.relevance.ndim == 2:
             console.print(_picture_text(one, content, alpha))
             continue
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
-    console.print(legend_ansi(palette))
+    if isinstance(content, str) or console.color_system is not None:
+        console.print(legend_ansi(palette))
 
 
 _COLUMNS = 64  #: of a terminal that a picture takes

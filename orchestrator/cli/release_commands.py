@@ -170,14 +170,14 @@ def verify(  # noqa: PLR0913 - the options of a command line
 
     Exit code 1 where a check fails.
     """
-    from transexplain.provenance.verification import VerifyRequest
-    from transexplain.provenance.verify import verify as checks_of
-    from transexplain.store import runs
-
     of_signature = _signature_checks(signature, public_key)
     if of_signature is not None and run_id is None:
         _conclude(f"signature {signature}", None, _shown(of_signature(None), silent=json_), json_)
         return
+    from transexplain.provenance.verification import VerifyRequest
+    from transexplain.provenance.verify import verify as checks_of
+    from transexplain.store import runs
+
     settings = opt.settings_with(db)
     request = VerifyRequest(
         items=items,

@@ -15,6 +15,7 @@ from orchestrator.spec.audit_spec import (
     load_spec,
 )
 from transexplain.errors import ConfigurationError
+from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def validate(
         )
     verdict = "not ok" if too_many else "ok"
     typer.echo(
-        f"{verdict}: {plan.dataset.rows} items in {len(prepared.shards)} shards, model of "
-        f"{plan.model.modality} with classes {', '.join(plan.model.classes[:10])}, "
+        f"{verdict}: {counted(plan.dataset.rows, 'item')} in "
+        f"{counted(len(prepared.shards), 'shard')}, "
+        f"model of {plan.model.modality} with classes {', '.join(plan.model.classes[:10])}, "
         f"plan {plan.digest[:12]}"
     )
     if prepared.labels:
@@ -132,10 +134,10 @@ def run(  # noqa: PLR0913 - the options of a command line
     output: opt.OutputMode,
 ) -> None:
     """Run an audit here and write its report."""
-    from transexplain.store import runs
-
     settings = opt.settings_with(db, host_processes)
     prepared = prepare(spec, overrides, set_, settings)
+    from transexplain.store import runs  # slow to import, and a wrong request comes first
+
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
@@ -336,7 +338,8 @@ def announce(state: "RunProgress", output: opt.Output) -> None:
         json_line("run", run=state.run_id, items=state.items_total, shards=shards, done=done)
     elif output == "bar":
         so_far = f", {done} done before" if done else ""
-        typer.echo(f"run {state.run_id}: {state.items_total} items in {shards} shards{so_far}")
+        size = f"{counted(state.items_total, 'item')} in {counted(shards, 'shard')}"
+        typer.echo(f"run {state.run_id}: {size}{so_far}")
 
 
 def work_and_report(

@@ -310,7 +310,6 @@ def report(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Write the report of an audit or evaluation again, or print it as JSON."""
-    from orchestrator.dispatch import finish
     from transexplain.reports.redaction import fewest_of
     from transexplain.store import runs
 
@@ -319,6 +318,8 @@ def report(
         raise ConfigurationError("--sign signs files, and --json prints one; leave out --json")
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id).id
+        from orchestrator.dispatch import finish  # slow to import, and a wrong request comes first
+
         wanted = finish.ReportOptions(checked=checked, fewest=fewest, sign=sign)
         if json_:
             typer.echo(finish.as_json(store, found, wanted))

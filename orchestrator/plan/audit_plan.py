@@ -15,7 +15,7 @@ from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
 from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
-from transexplain.methods import bound, cost_of
+from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
 from transexplain.types.items import Item
 from transexplain.types.plans import (
@@ -85,11 +85,12 @@ def prepare_audit(
         EngineError: the model has an operator without a rule.
     """
     spec = spec.resolved()
-    require_local_model(spec.model.source)  # before anything is loaded
-    bound(spec.explained_by)
-    lexicons, privacy, exact = spec.lexicon_groups(), spec.privacy_plan(), spec.exact_plan()
+    _check_names(spec)
+    lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
     dataset = spec.data.snapshot(settings)
     groups = group_fields(spec.groups, spec.data, dataset, lexicons)
+    bound(spec.explained_by)
+    exact = spec.exact_plan()
     model = spec.model.load(dataset, model)
     spec.refuse_other_models(model)
     labels = labels_of(dataset)
@@ -117,6 +118,12 @@ def prepare_audit(
         warnings=(*warnings, *more),
         labels=_classes_of_labels(plan, labels),
     )
+
+
+def _check_names(spec: AuditSpec) -> None:
+    """Refuse a model that is not there and an unknown method without torch, which loads slowly."""
+    require_local_model(spec.model.source)
+    facts_of(spec.explained_by.name)
 
 
 def _with_evaluation(

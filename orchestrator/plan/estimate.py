@@ -12,7 +12,7 @@ from orchestrator.spec.method_section import passes
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.shard_reader import read_shard
 from transexplain.methods import cost_of, facts_of
-from transexplain.reports.phrasing import nearness
+from transexplain.reports.phrasing import counted, nearness
 from transexplain.store.part_writing import part_rows
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
@@ -79,7 +79,8 @@ class Estimate:
         """Lines for the terminal."""
         learned = self.approximates
         lines = [
-            f"{self.items:,} items in {self.shards:,} shards, {self.targets} target(s) each, "
+            f"{counted(self.items, 'item')} in {counted(self.shards, 'shard')}, "
+            f"{counted(self.targets, 'target')} each, "
             f"{self.positions:.0f} positions on average",
             f"{self.method} ({self.source}), in {self.unit}",
             *([f"approximates {learned.teacher}: {nearness(learned)}"] if learned else []),

@@ -263,7 +263,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "one name": ({"groups": {"a": "Anna"}}, "group 'a' cannot be 'Anna'; it is a list of names"),
     "lexikon": ({"groups": {"lexikon": "x"}}, "group 'lexikon' cannot be 'x'.* lexicon, pairs"),
     "group key": ({"groups": {"lexicon": "builtin:gender", "x": 1}}, "groups.x: unknown key"),
-    "lexicon": ({"groups": "builtin:gendre"}, "there is no lexicon builtin:gendre; known: built"),
+    "lexicon": (
+        {"groups": "builtin:gendre"},
+        "there is no lexicon builtin:gendre; did you mean 'gender'",
+    ),
     "labels": ({"labels": "by-number"}, "labels"),
     "label class": ({"labels": {"a": "goood"}}, "did you mean 'good'"),
     "sample": ({"sample": 0}, "data.sample: Input should be greater than or equal to 1"),

@@ -70,7 +70,7 @@ def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     assert document(printed)["backwards"] == 0
     assert document(printed)["forwards"] > 3
     code, printed = call("plan", spec)
-    assert re.search(r"40 items in 5 shards, 2 target\(s\) each, \d+ positions", printed)
+    assert re.search(r"40 items in 5 shards, 2 targets each, \d+ positions", printed)
     assert not (tmp_path / "transexplain.db").exists()
 
 
@@ -122,7 +122,11 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
     assert call("explain", "noise.png", "-m", model, "-t", "top:2", "-o", "heat.png")[0] == 0
     assert (tmp_path / "heat-0.png").exists()
     assert (tmp_path / "heat-1.png").exists()
-    assert call("explain", "noise.png", "-m", model)[0] == 0
+    code, printed = call("explain", "noise.png", "-m", model)
+    assert code == 0 and "no colours here: --output FILE.png draws it" in printed
+    code, printed = call("explain", "a nice film", "-m", model)
+    assert code == 2
+    assert "'a nice film' is no file, and this model reads pictures" in printed
     (tmp_path / "text.png").write_text("no picture")
     code, printed = call("explain", "text.png", "-m", model)
     assert code == 2
@@ -289,7 +293,9 @@ def test_explain_prints_probabilities_and_what_colours_mean(call, tmp_path: Path
     model = str(make_audit(tmp_path).parent / "model")
     (tmp_path / "good.txt").write_text("a good film", encoding="utf-8")
     code, printed = call("explain", "good.txt", "--model", model)
-    assert code == 0 and "its name was explained as a text" in printed
+    assert code == 0 and "its name was explained as a text. To explain its text:" in printed
+    Image.new("RGB", (8, 8)).save(tmp_path / "grey.png")
+    assert "This model reads texts, not pictures" in call("explain", "grey.png", "-m", model)[1]
     first = next(line for line in printed.splitlines() if "%" in line)
     shares = [float(word.rstrip("%,")) for word in first.split() if word.rstrip(",").endswith("%")]
     assert sum(shares) == pytest.approx(100, abs=0.2)

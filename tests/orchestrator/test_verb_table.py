@@ -1,8 +1,10 @@
 """The table of verbs says what the verbs say, and a verb is loaded only when it is used."""
 
+import os
 import subprocess
 import sys
 from inspect import cleandoc
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -11,6 +13,7 @@ from orchestrator.cli.command_line import app
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from transexplain.registry import load
 
+ROOT = Path(__file__).resolve().parents[2]
 CHECK = """
 import sys
 from orchestrator.cli.command_line import app
@@ -75,3 +78,42 @@ def test_the_list_of_verbs_loads_nothing_heavy() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in (*VERBS, *GROUPS))
+
+
+WRONG_REQUESTS = {
+    "run": "model: is missing",
+    "run nothere.yaml": "cannot read the audit specification",
+    "run --model ./nothere --data x.csv": "there is no model directory",
+    "run --model m --data nothere.csv": "no file matches 'nothere.csv'",
+    "run --model m --data x.csv --text txt": "no column 'txt'; did you mean 'text'?",
+    "run --model m --data x.csv --method lrpp": "did you mean 'lrp'?",
+    "run --model m --data x.csv --set data.limt=1": "did you mean 'limit'?",
+    "run --model m --data x.csv --lexicon builtin:gendr": "did you mean 'gender'?",
+    "report latest": "holds no runs yet",
+}
+
+
+@pytest.mark.parametrize("request_", WRONG_REQUESTS)
+def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
+    request_: str, tmp_path: Path
+) -> None:
+    """The model comes last, so an empty folder stands for it."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "x.csv").write_text("text,label\nfine,1\n", encoding="utf-8")
+    code = (
+        "import sys\nfrom orchestrator.cli import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    print(sorted({'torch', 'scipy', 'datasketch', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *request_.split()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2, done.stderr
+    assert WRONG_REQUESTS[request_] in done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -180,6 +180,19 @@ def test_the_contents_stay_in_sight_and_follow_the_reader(report: LoadedPage) ->
     assert report.complaints == []
 
 
+SQUEEZED = """() => [...document.querySelectorAll(".outcomes th, .outcomes td")]
+    .filter((cell) => Math.max(...cell.innerText.split(/\\s+/).map((word) => word.length)) >= 4
+        && cell.clientWidth < 40)
+    .map((cell) => cell.innerText)"""
+
+
+def test_no_word_of_the_outcomes_is_broken_into_letters(report: LoadedPage) -> None:
+    for width in (1400, 900):
+        report.page.set_viewport_size({"width": width, "height": 900})
+        assert report.page.locator(".outcomes td").count()
+        assert report.page.evaluate(SQUEEZED) == []
+
+
 def test_the_policy_stops_any_other_script(db: Database, load_page: LoadPage) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
     before, _, after = render_html(summarise(db, biased_run(db))).rpartition("</body>")

@@ -8,15 +8,17 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from transexplain.data.source_files import Record
 from transexplain.types.plans import DatasetSpec, Modality
+
+if TYPE_CHECKING:
+    from datasketch import MinHash, MinHashLSH
 
 MOST = 50_000  #: rows up to which near-duplicates are looked for: some 10 seconds and 200 MB
 LEAST = 0.8  #: Jaccard index of two texts' words: one of nine or more words is another one
@@ -36,9 +38,19 @@ class NearDuplicates:
     """
 
     def __init__(self) -> None:
-        self._empty = MinHash(num_perm=_BANDS * _ROWS, hashfunc=int, scheme="affine32")
-        self._index = MinHashLSH(num_perm=_BANDS * _ROWS, params=(_BANDS, _ROWS))
         self._words: dict[int, _Words] = {}
+
+    @cached_property
+    def _empty(self) -> "MinHash":
+        from datasketch import MinHash  # slow to import, and a wrong request comes first
+
+        return MinHash(num_perm=_BANDS * _ROWS, hashfunc=int, scheme="affine32")
+
+    @cached_property
+    def _index(self) -> "MinHashLSH":
+        from datasketch import MinHashLSH
+
+        return MinHashLSH(num_perm=_BANDS * _ROWS, params=(_BANDS, _ROWS))
 
     def add(self, row: int, text: str) -> list[int]:
         """Rows of the texts that this one nearly repeats, in order; a text without words: none."""
@@ -152,6 +164,9 @@ class Clusters:
 
 def _first_rows(links: Sequence[tuple[int, int]], rows: int) -> NDArray[np.intp]:
     """(rows,) for every row the first one that `links` join it with, itself where none do."""
+    from scipy.sparse import coo_array  # slow to import, and a wrong request comes first
+    from scipy.sparse.csgraph import connected_components
+
     left, right = np.array(links, dtype=np.intp).reshape(-1, 2).T
     graph = coo_array((np.ones(len(links), dtype=bool), (left, right)), shape=(rows, rows))
     labels = connected_components(graph, directed=False)[1]

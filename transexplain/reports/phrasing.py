@@ -32,6 +32,11 @@ def tone(row: GroupStatistic) -> str:
 def things(modality: str, count: int) -> str:
     """A count of items, called by what they are: `1 text`, `2,000 pictures`."""
     noun = {"text": "text", "image": "picture"}.get(modality, "item")
+    return counted(count, noun)
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: `1 shard`, `2,000 shards`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp
 
 from transexplain.types.items import Target
 from transexplain.types.plans import AuditPlan
@@ -49,11 +48,15 @@ def _together(logits: NDArray[np.float64], classes: Sequence[int]) -> NDArray[np
     """(...,) the logarithm of the sum of exponentials over some classes of logits (..., C)."""
     if len(classes) == 1:  # exactly what the sum would give, at a tenth of the time
         return np.asarray(logits[..., classes[0]])
+    from scipy.special import logsumexp  # slow to import, and a wrong request comes first
+
     return np.asarray(logsumexp(logits[..., list(classes)], axis=-1))
 
 
 def probability(log_odds: ArrayLike) -> NDArray[np.float64]:
     """Probabilities, 0 to 1, of log-odds of any shape."""
+    from scipy.special import expit  # slow to import, and a wrong request comes first
+
     return np.asarray(expit(np.asarray(log_odds, dtype=np.float64)))
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.group_cells import Reference
@@ -283,6 +282,8 @@ class _Compared:
         mean, error = float(beyond.mean()), float(beyond.std(ddof=1)) / math.sqrt(len(beyond))
         p = 1.0
         if mean > practical**2:
+            from scipy.special import stdtr  # slow to import, and a wrong request comes first
+
             p = float(stdtr(len(beyond) - 1, -(mean - practical**2) / error)) if error else 0.0
         return math.sqrt(max(mean, 0.0)), p
 

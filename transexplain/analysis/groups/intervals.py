@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
-from scipy.stats import binomtest
 
 MIN_ENTITIES = 5  #: an interval over fewer entities is mostly chance
 BOOTSTRAP_FROM = 30  #: entities on each side; below, Student's t with Welch's freedom
@@ -49,6 +47,8 @@ class Estimate:
             return 1.0
         if self.error == 0.0:
             return 0.0
+        from scipy.special import stdtr  # slow to import, and a wrong request comes first
+
         return 2 * float(stdtr(max(self.freedom, 1.0), -excess / self.error))
 
     def inside(self, limit: float) -> bool:
@@ -75,6 +75,8 @@ def t_interval(values: Sequence[float]) -> Interval:
 
 def wilson(count: int, total: int) -> Interval:
     """Score interval of the share count / total (Wilson 1927); `total` is at least 1."""
+    from scipy.stats import binomtest  # slow to import, and a wrong request comes first
+
     found = binomtest(count, total).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
 
@@ -129,6 +131,8 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _quantile(freedom: float, probability: float) -> float:
+    from scipy.special import stdtrit  # slow to import, and a wrong request comes first
+
     return float(stdtrit(freedom, probability))
 
 
@@ -194,7 +198,7 @@ class Share:
         """Wilson's (1927) at the effective number, with Student's quantile for few clusters."""
         if self.freedom <= 0:
             return 0.0, 1.0
-        z = -_t_quantile(self.freedom, (1 - level) / 2)
+        z = -_quantile(min(self.freedom, 1e9), (1 - level) / 2)
         n, p = self.effective, self.value
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -275,7 +279,3 @@ def p_outside(interval_at: Callable[[float], Interval], low: float, high: float)
         middle = (inside + out) / 2 if out > 1e-4 else math.sqrt(max(inside, 1e-300) * out)
         inside, out = (inside, middle) if outside(middle) else (middle, out)
     return out
-
-
-def _t_quantile(freedom: float, probability: float) -> float:
-    return float(stdtrit(min(freedom, 1e9), probability))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from transexplain.analysis.groups.word_pieces import pieces
-from transexplain.errors import LexiconError, reason_of
+from transexplain.errors import LexiconError, did_you_mean, reason_of
 from transexplain.parsing import LARGEST, read_json, read_yaml, refuse_unstorable
 from transexplain.types.items import Ambiguity, EntityGroup
 from transexplain.types.plans import SourceFile
@@ -84,8 +84,9 @@ def shipped() -> list[str]:
 
 def _shipped(name: str) -> tuple[str, str]:
     if name not in (*shipped(), *_NO_LEXICONS):
-        known = ", ".join(BUILTIN + one for one in shipped())
-        raise LexiconError(f"there is no lexicon {BUILTIN}{name}; known: {known}")
+        known = [BUILTIN + one for one in shipped()]
+        near = did_you_mean(name, shipped()) or ";"
+        raise LexiconError(f"there is no lexicon {BUILTIN}{name}{near} known: {', '.join(known)}")
     file = resources.files("transexplain.analysis.groups") / "lexicons" / f"{name}.yaml"
     return file.name, file.read_text(encoding="utf-8")
 

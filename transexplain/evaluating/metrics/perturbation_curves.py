@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import softmax
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Masks, Scored, unmeasured
@@ -86,6 +85,8 @@ def probabilities(logits: Array) -> Array:
         return np.asarray(1 / (1 + np.exp(-logits)))
     if (logits >= 0).all() and np.allclose(logits.sum(-1), 1, atol=1e-4):
         return logits
+    from scipy.special import softmax  # slow to import, and a wrong request comes first
+
     return np.asarray(softmax(logits, axis=-1))
 
 
