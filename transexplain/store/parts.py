@@ -173,8 +173,14 @@ def holding(db: Database, run_id: str, item_ids: Sequence[str]) -> list[Key]:
     if not len(wanted):
         return []
     which = _holds(db, wanted) if len(wanted) <= _FEW else None
-    found = hashes(db, run_id, which)
-    return [key for key, some in found if np.isin(some, wanted).any()]
+    keys, found = [], []
+    for key, some in hashes(db, run_id, which):
+        keys += [key] * len(some)
+        found.append(some)
+    if not keys:
+        return []
+    hits = np.flatnonzero(np.isin(np.concatenate(found), wanted))
+    return list(dict.fromkeys(keys[place] for place in hits.tolist()))
 
 
 def _holds(db: Database, wanted: Any) -> ColumnElement[bool]:
