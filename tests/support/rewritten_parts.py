@@ -68,7 +68,7 @@ def as_rows(db: Database, run_id: str) -> None:
     """Turn a run's parts into the rows that the version before would have written."""
     failed = results.failures(db, run_id)
     for one in recorded_shards(db, run_id):
-        if one.digest is None:
+        if one.digest is None or one.index not in parts.explained(db, run_id):
             continue
         where = (shard.c.run_id == run_id, shard.c.index == one.index)
         rows = range(one.start, one.stop)
