@@ -27,7 +27,9 @@ class Part:
     def __init__(self, key: Key, payload: bytes) -> None:
         self.key = key
         with pa.ipc.open_stream(col.unsqueezed(payload)) as reader:
-            self._use(reader.read_next_batch())
+            batch = reader.read_next_batch()
+        batch.validate(full=True)  # offsets that lead outside would end the process
+        self._use(batch)
 
     def _use(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
