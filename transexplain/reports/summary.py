@@ -69,7 +69,7 @@ def summarise(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    with uncollected(), parts.sparing():
+    with uncollected(), parts.sparing(), parts.summaries_once():
         found = _measured(db, run, gallery, precisions)
     return with_sentences(found)
 
