@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,15 @@ import numpy as np
 import pytest
 from tiny_audit import make_audit
 
-from benchmarks import fleet_results, half_precision, memory, pipeline_log, services
+from benchmarks import (
+    fleet_results,
+    half_precision,
+    memory,
+    pipeline_log,
+    report_rows,
+    services,
+    store,
+)
 from benchmarks.engine_models import Setting
 from benchmarks.gpu_sheet import Sheet
 from benchmarks.gpu_tasks import tasks_of
@@ -23,6 +32,9 @@ from benchmarks.host_stand_in import StandIn
 from transexplain.data.shard_reader import make_shards
 from transexplain.engine.composites import COMPOSITES
 from transexplain.store import results, runs, shards
+from transexplain.store.part_reading import Part
+from transexplain.store.part_summary import summary_of
+from transexplain.store.part_writing import part_rows
 from transexplain.store.revisions import open_database
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -464,3 +476,28 @@ def test_made_up_results_are_ones_that_the_store_takes(tmp_path: Path) -> None:
         assert runs.finalise(db, run_id)
         state = runs.progress(db, run_id)
         assert (state.state, state.items_done, state.items_failed) == ("done", 250, 0)
+
+
+def test_the_store_is_measured_by_parts(tmp_path: Path) -> None:
+    options = Namespace(items=6, shards=2, positions=5, rounds=1)
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        assert all(rate > 0 for rate in store.measure(db, options))
+        items, size = store.size_of_parts(db)
+        assert (items, 100 < size / items < 2000) == (12, True)
+        [run] = runs.list_runs(db)
+        assert len(list(results.iter_attributions(db, run.id))) == 24
+
+
+def test_a_part_is_moved_with_its_ids_and_its_summary() -> None:
+    corpus = report_rows.Corpus(items=256, entities=40, groups=2)
+    made = report_rows.shard_of((corpus, 0))
+    [row] = part_rows("run", made, "float16", {})
+    moved = report_rows.moved(row, 512, 2)
+    assert (moved["shard"], moved["first"], moved["last"]) == (2, 513, 767)
+    before, after = Part((0, 0), row["payload"]), Part((2, 0), moved["payload"])
+    assert after.rows.tolist() == [one + 512 for one in before.rows.tolist()]
+    assert after.ids == [f"row-{one}" for one in after.rows.tolist()]
+    assert after.texts == before.texts
+    old, new = summary_of(row["summary"]).ledgers, summary_of(moved["summary"]).ledgers
+    assert old is not None and new is not None
+    assert (new.row, new.item) == (old.row + 512, f"row-{old.row + 512}".encode())

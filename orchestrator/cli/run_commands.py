@@ -183,7 +183,7 @@ def resume(
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Continue a run: finished shards stay, the others are continued, dead ones tried again."""
+    """Continue a run: finished shards stay, others go on, dead and damaged ones are done again."""
     from transexplain.store import shards
 
     settings = opt.settings_with(db, host_processes)

@@ -50,7 +50,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "resume": Entry(
         "orchestrator.cli.run_commands:resume",
-        "Continue a run: finished shards stay, the others are continued, dead ones tried again.",
+        "Continue a run: finished shards stay, others go on, dead and damaged ones are done again.",
         "Audit",
     ),
     "retry": Entry(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from old_rows import save_as_rows, save_mixed
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 from store_samples import (
     CLASSES,
     make_attribution,
@@ -482,3 +482,20 @@ def test_contrasts_without_ledger_have_sizes(db: Database) -> None:
     run_id = save_all(db, results.save, [of_item(outcome, make_contrast(outcome))])
     assert noteworthy.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
     assert results.conservation(db, run_id) is None
+
+
+def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> None:
+    first, second = (save_all(db, results.save, [make_result(make_shards()[0])]) for _ in range(2))
+    asked: list[str] = []
+
+    def noted(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.extend(["summary"] * ("result_part.summary" in statement))
+
+    event.listen(db.engine, "before_cursor_execute", noted)
+    with parts.summaries_once():
+        for run_id in (first, second):
+            assert results.accuracy(db, run_id) == (2, 4)
+            assert noteworthy.sized(db, run_id) == 8
+    assert len(asked) == 2
+    assert results.accuracy(db, first) == (2, 4)
+    assert len(asked) == 3

@@ -60,7 +60,7 @@ def save_as_rows(db: Database, claim: Claim, result: ShardResult) -> None:
     digest.add(schema.shard_aggregate.name, [{"payload": dict(result.aggregate)}])
     mine = (claim.run_id, claim.shard.index)
     with db.begin() as connection:
-        for table in (schema.item, schema.result_part, schema.shard_aggregate):
+        for table in (schema.item, schema.shard_aggregate):
             connection.execute(
                 delete(table).where(table.c.run_id == mine[0], table.c.shard == mine[1])
             )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from old_rows import save_as_rows
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
@@ -68,7 +68,7 @@ def as_rows(db: Database, run_id: str) -> None:
     """Turn a run's parts into the rows that the version before would have written."""
     failed = results.failures(db, run_id)
     for one in recorded_shards(db, run_id):
-        if one.digest is None:
+        if one.digest is None or one.index not in parts.explained(db, run_id):
             continue
         where = (shard.c.run_id == run_id, shard.c.index == one.index)
         rows = range(one.start, one.stop)
@@ -77,6 +77,9 @@ def as_rows(db: Database, run_id: str) -> None:
             failures=tuple(each for each in failed if each.index in rows),
             aggregate=results.aggregate(db, run_id, one.index),
         )
+        with db.begin() as connection:
+            inside = (result_part.c.run_id == run_id, result_part.c.shard == one.index)
+            connection.execute(delete(result_part).where(*inside))
         claim = Claim(run_id=run_id, shard=made.shard, token=0, attempt=1)
         save_as_rows(db, claim, made)
         with db.begin() as connection:  # what was recorded beside it stays

@@ -81,7 +81,7 @@ def summarised(
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    with uncollected(), parts.sparing():
+    with uncollected(), parts.sparing(), parts.summaries_once():
         total = merged(db, run.id)
         found = _measured(db, run, total, gallery, precisions)
     return with_sentences(found), total

@@ -158,13 +158,24 @@ class AttributionColumns:
         found["gap"] = col.restored(self._flat["gap"], self.logit - found["total"])
         return found
 
-    def relevance(self) -> list[NDArray[np.float32]]:
-        """The flat relevance of each."""
+    @property
+    def ranks(self) -> list[int]:
+        """(N,) place within the target."""
+        found: list[int] = col.wide_ints(self._flat["rank"]).tolist()
+        return found
+
+    def joined_relevance(self) -> tuple[NDArray[np.float32], Ints]:
+        """The relevance of all, one behind the other, and where each begins and the last ends."""
         column = self._flat["relevance"]
         values = np.asarray(column.values.to_numpy(zero_copy_only=False))
         scales = col.wide_floats(self._flat["scale"])
         flat = decode_all(values, scales, col.counts_of(column))
-        return [flat[low:high] for low, high in pairwise(np.asarray(column.offsets).tolist())]
+        return flat, np.asarray(column.offsets, dtype=np.int64)
+
+    def relevance(self) -> list[NDArray[np.float32]]:
+        """The flat relevance of each."""
+        flat, offsets = self.joined_relevance()
+        return [flat[low:high] for low, high in pairwise(offsets.tolist())]
 
     def records(
         self,
@@ -175,9 +186,9 @@ class AttributionColumns:
     ) -> Iterator[tuple[int, Attribution]]:
         """(place of its item, attribution): all of them, or those at `places` among the N."""
         words = {name: self.words(name) for name in _WORDS}
-        rank, index = col.wide_ints(self._flat["rank"]).tolist(), self._index.tolist()
+        rank, index = self.ranks, self._index.tolist()
         logit, relevance, of = self.logit.tolist(), self.relevance(), self.of.tolist()
-        prefix, notes, ledgers = self._prefix(), self._notes(), self._ledgers()
+        prefix, notes, ledgers = self.prefixes(), self.notes(), self._ledgers()
         for place in range(len(of)) if places is None else places:
             item = of[place]
             positions, flat = features[item], relevance[place]
@@ -202,10 +213,12 @@ class AttributionColumns:
                 ),
             )
 
-    def _prefix(self) -> list[tuple[float, ...]]:
+    def prefixes(self) -> list[tuple[float, ...]]:
+        """(N,) relevance of the special positions of pictures."""
         return _cut(self._flat["prefix"], col.wide_floats(self._flat["prefix"].values).tolist())
 
-    def _notes(self) -> list[tuple[str, ...]]:
+    def notes(self) -> list[tuple[str, ...]]:
+        """(N,) what a reader has to know besides the numbers."""
         return _cut(self._flat["notes"], col.text_list(self._flat["notes"].values))
 
     def _ledgers(self) -> list[Ledger | None]:

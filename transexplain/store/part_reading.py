@@ -27,7 +27,9 @@ class Part:
     def __init__(self, key: Key, payload: bytes) -> None:
         self.key = key
         with pa.ipc.open_stream(col.unsqueezed(payload)) as reader:
-            self._use(reader.read_next_batch())
+            batch = reader.read_next_batch()
+        batch.validate(full=True)  # offsets that lead outside would end the process
+        self._use(batch)
 
     def _use(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -81,11 +83,6 @@ class Part:
         logits = logits_of(self._columns["logits"])
         meta = map(read_text, col.text_list(self._columns["meta"]))
         return zip(predicted, logits, meta, strict=True)
-
-    @property
-    def predicted(self) -> list[str]:
-        """(N,) the class that each is given."""
-        return col.text_list(self._columns["predicted"])
 
     @cached_property
     def explained(self) -> AttributionColumns:

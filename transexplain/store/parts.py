@@ -24,6 +24,9 @@ _FEW = 8  #: ids that the database looks for itself
 _Value = TypeVar("_Value")
 
 _SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
+_HELD: ContextVar[dict[tuple[Database, str], list[Row[Any]]] | None] = ContextVar(
+    "held", default=None
+)
 #: what reading a damaged payload may raise; pyarrow's errors are among them
 _DAMAGE = (ValueError, TypeError, LookupError, OverflowError, NotImplementedError, OSError)
 
@@ -59,6 +62,16 @@ def sparing() -> Iterator[None]:
         yield
     finally:
         _SPARING.reset(before)
+
+
+@contextmanager
+def summaries_once() -> Iterator[None]:
+    """Fetch the summaries of a run once in here, a few bytes an item, and keep them packed."""
+    before = _HELD.set({})
+    try:
+        yield
+    finally:
+        _HELD.reset(before)
 
 
 def damaged(db: Database, run_id: str, shard: int | None = None) -> list[DamagedPart]:
@@ -97,13 +110,23 @@ def summaries(db: Database, run_id: str) -> Iterator[Summarised]:
 
     Raises DamagedRowError for a damaged one.
     """
-    columns = [result_part.c[name] for name in ("first", "last", "items", "summary")]
-    for row in _stored(db, run_id, columns, _SMALL):
+    for row in _summary_rows(db, run_id):
         found: list[PartSummary] = []
         with _reading(run_id, row):
             found.append(summary_of(row.summary))
         for one in found:
             yield Summarised((row.shard, row.part), row.first, row._mapping["items"], one)
+
+
+def _summary_rows(db: Database, run_id: str) -> Iterable[Row[Any]]:
+    columns = [result_part.c[name] for name in ("first", "last", "items", "summary")]
+    rows = _stored(db, run_id, columns, _SMALL)
+    held = _HELD.get()
+    if held is None:
+        return rows
+    if (db, run_id) not in held:
+        held[db, run_id] = list(rows)
+    return held[db, run_id]
 
 
 def read(
@@ -173,8 +196,14 @@ def holding(db: Database, run_id: str, item_ids: Sequence[str]) -> list[Key]:
     if not len(wanted):
         return []
     which = _holds(db, wanted) if len(wanted) <= _FEW else None
-    found = hashes(db, run_id, which)
-    return [key for key, some in found if np.isin(some, wanted).any()]
+    keys, found = [], []
+    for key, some in hashes(db, run_id, which):
+        keys += [key] * len(some)
+        found.append(some)
+    if not keys:
+        return []
+    hits = np.flatnonzero(np.isin(np.concatenate(found), wanted))
+    return list(dict.fromkeys(keys[place] for place in hits.tolist()))
 
 
 def _holds(db: Database, wanted: Any) -> ColumnElement[bool]:

@@ -55,7 +55,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]
     """Binary COPY straight into the table, whose earlier rows of the shard are deleted before.
 
     A temporary table and an upsert would write every row twice, and would have to delete what a
-    retry no longer has all the same; `benchmarks.store` measures it.
+    retry no longer has all the same.
     """
     import psycopg
     from psycopg import sql

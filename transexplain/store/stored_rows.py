@@ -133,6 +133,13 @@ def attributions(
         yield row.item, _attribution(row, last[1])
 
 
+def any_explained(db: Database, run_id: str) -> bool:
+    """Whether a run has attributions in rows: a version before wrote them."""
+    query = select(attribution.c.item).where(attribution.c.run_id == run_id).limit(1)
+    with db.read() as connection:
+        return connection.execute(query).first() is not None
+
+
 def explained(db: Database, run_id: str, target: str) -> Iterator[tuple[int, tuple[str, str]]]:
     """The id and the explained class of every attribution of a target."""
     columns = (*_ATTRIBUTION_KEY, attribution.c.class_name, item.c.item_id)

@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from report_samples import biased_run, explained_text, image_attribution, stored_run
+from rewritten_parts import as_rows
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import attribution_export
-from transexplain.reports.exports.export_run import export
+from transexplain.reports.exports.attribution_export import write_parquet
+from transexplain.reports.exports.export_run import Redaction, export
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 from transexplain.types.items import ItemOutcome
@@ -150,7 +153,7 @@ def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: in
 def test_rows_are_written_by_groups_and_memory_does_not_grow(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    biased_run(db)
+    as_rows(db, biased_run(db))
     peak_of(monkeypatch, db, tmp_path / "first.parquet", 10)  # what is made once
     few = peak_of(monkeypatch, db, tmp_path / "few.parquet", 2048)
     many = peak_of(monkeypatch, db, tmp_path / "many.parquet", 20480)
@@ -162,7 +165,7 @@ def test_rows_are_written_by_groups_and_memory_does_not_grow(
 def test_an_error_leaves_the_old_file_and_nothing_else(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    biased_run(db)
+    as_rows(db, biased_run(db))
     folder = tmp_path / "out"
     path = folder / "run.parquet"
     path.parent.mkdir()
@@ -185,3 +188,49 @@ def test_a_run_that_is_not_over_is_refused(db: Database, tmp_path: Path, form: s
     with pytest.raises(ConfigurationError, match="is not over"):
         export(db, "latest", form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@pytest.mark.parametrize("kind", ["texts", "wild", "pictures"])
+def test_parts_and_rows_give_the_same_file(
+    db: Database, tmp_path: Path, kind: str, redact: bool
+) -> None:
+    """Straight from the columns of parts, and attribution by attribution."""
+    run_id = MADE[kind](db)
+    tables = []
+    for turn in range(2):
+        run = runs.get(db, run_id)
+        redaction = Redaction(fewest=2) if redact else None
+        write_parquet(db, run, tmp_path / f"{turn}.parquet", redaction)
+        tables.append(pq.read_table(tmp_path / f"{turn}.parquet"))
+        as_rows(db, run_id)
+    assert tables[0].num_rows > 0
+    assert tables[0].schema == tables[1].schema
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+
+
+def _wild(db: Database) -> str:
+    meta = {"author": HOSTILE, "label": "not the label"}
+    outcome, one = explained_text(0, HOSTILE, "positive", meta=meta, raw_label="1")
+    notes = replace(one, notes=(HOSTILE, "x"), ledger=None)
+    plain = explained_text(1, "good", None)
+    return stored_run(
+        db, [(outcome, notes), plain], matching=Matching(column="author"), slice="label"
+    )
+
+
+def _pictures(db: Database) -> str:
+    explained = []
+    for index, shape in enumerate([(2, 3), (4, 1), (1, 1)]):
+        one = image_attribution(
+            np.arange(np.prod(shape)).reshape(shape),
+            item_id=f"row-{index}",
+            prefix_relevance=(0.5, -0.25)[: index + 1],
+        )
+        outcome = explained_text(index, "x", None, source=f"a/{index}.png")[0]
+        explained.append((replace(outcome, text=None), one))
+    model = ModelRef(source="m", classes=("a", "b"), digest="d" * 64, modality="image")
+    return stored_run(db, explained, model=model)
+
+
+MADE = {"texts": biased_run, "wild": _wild, "pictures": _pictures}

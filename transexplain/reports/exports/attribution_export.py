@@ -19,9 +19,11 @@ from transexplain.reports.exports.export_run import (
     check_over,
     replacing,
 )
+from transexplain.reports.exports.part_tables import table_of
 from transexplain.reports.phrasing import encodable
-from transexplain.store import results
+from transexplain.store import parts, results
 from transexplain.store.database import Database
+from transexplain.store.stored_rows import any_explained
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid
 from transexplain.types.plans import AuditPlan, AuditRun
 from transexplain.types.tokens import Token
@@ -215,14 +217,24 @@ def write_parquet(
     check_explained(run, "Parquet")
     check_over(run, "Parquet")
     schema = schema_of(run)
-    rows = iter_rows(db, run, redacted=redaction is not None)
     with (
         replacing(path) as partial,
         pq.ParquetWriter(partial, schema, compression="zstd") as writer,
     ):
-        for group in _groups(rows):
-            table = pa.Table.from_pylist(group, schema=schema)
-            writer.write_table(table, row_group_size=len(group))
+        for table in _tables(db, run, schema, redacted=redaction is not None):
+            writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+def _tables(
+    db: Database, run: AuditRun, schema: pa.Schema, *, redacted: bool
+) -> Iterator[pa.Table]:
+    """The rows in tables of some thousand: straight from parts where all lie in parts."""
+    if any_explained(db, run.id):
+        for group in _groups(iter_rows(db, run, redacted=redacted)):
+            yield pa.Table.from_pylist(group, schema=schema)
+        return
+    kept = metadata_of(run.plan)
+    yield from parts.read(db, run.id, lambda part: table_of(part, schema, kept, redacted=redacted))
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
