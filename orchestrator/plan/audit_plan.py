@@ -26,6 +26,7 @@ from transexplain.types.plans import (
     Shard,
     Task,
 )
+from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import (
     ClassNames,
     is_number,
@@ -180,7 +181,7 @@ _USUAL_ITEMS = 256
 
 def _shard_size(spec: AuditSpec, rows: int, task: Task) -> int:
     """Items per shard; where every item takes many passes, the fewer to lose the better."""
-    passes = sum(cost_of(spec.explained_by, 128).of(len(spec.targets)))
+    passes = sum(cost_of(MethodSpec(name=spec.explained_by.name), 128).of(len(spec.targets)))
     slow = task == "evaluation" or passes > _FEW_PASSES
     return items_per_shard(spec.shard_size, min(rows, _USUAL_ITEMS) if slow else rows)
 
