@@ -6,9 +6,10 @@
 
 Claim, read, encode, batch, records, totals, mentions, rows, digest and commit are those of a run;
 in the place of the model a stand-in returns prepared arrays, as fast as asked or at `--rate` items
-a second. Each row is run twice: once with every stage timed, which costs a little itself, and once
-without, which gives items/s, milliseconds of processor time per item over all processes, the share
-of the time that the device waited for the host, and bytes an item in the database.
+a second. Each row is run twice and measured from its first batch to its last commit: once with
+every stage timed, which costs a little itself, and once without, which gives items/s, milliseconds
+of processor time per item over all processes, the share of the time that the device waited for the
+host, and bytes an item in the database.
 Pictures stand beside a loop that decodes and resizes the same files and does nothing else. Without
 files of your own it takes the sentiment model, the SST-2 training sentences, the lexicon and the
 pictures of the reference data beside the checkout (or of `TRANSEXPLAIN_SHARED`).
@@ -89,10 +90,10 @@ def _run(
     ):
         before = _size(db)
         run_id = runs.create(db, prepared.plan, prepared.shards)
-        device.reset()
-        begun, spent = time.perf_counter(), _processor_seconds()
+        begun: list[float] = []
+        device.reset(lambda: begun.extend((time.perf_counter(), _processor_seconds())))
         run_here(db, run_id, settings, model=prepared.model)
-        seconds, spent = time.perf_counter() - begun, _processor_seconds() - spent
+        seconds, spent = time.perf_counter() - begun[0], _processor_seconds() - begun[1]
         if (done := runs.progress(db, run_id).items_done) != items:
             raise RuntimeError(f"{done} of {items} items are explained; see the shards' errors")
         found = {

@@ -31,7 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "stand-in": ("benchmarks.host_stand_in:StandIn.relevance",),
     "totals": (
-        "transexplain.analysis.groups.shard_aggregate:ShardAggregate.add",
+        "transexplain.analysis.groups.shard_aggregate:ShardAggregate.add_all",
         "transexplain.analysis.groups.shard_aggregate:ShardAggregate.to_json",
     ),
     "mentions": ("transexplain.auditing.shard_mentions:MentionCounter.of",),

@@ -6,7 +6,7 @@ passes; what surrounds them (batches, targets, records) is the real thing.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -36,8 +36,9 @@ class StandIn:
         self._lock = threading.Lock()
         self.reset()
 
-    def reset(self) -> None:
-        """Forget the batches so far."""
+    def reset(self, on_first: Callable[[], None] = lambda: None) -> None:
+        """Forget the batches so far; `on_first` is called right before the next one."""
+        self._on_first = on_first
         self.busy = 0.0  #: seconds
         self.items = 0
         self._first: float | None = None
@@ -57,9 +58,10 @@ class StandIn:
     def batch(self, items: int) -> Iterator[None]:
         """A block that explains so many items; the device is busy for as long as its rate says."""
         with self._lock:  # one device
-            begun = time.perf_counter()
             if self._first is None:
-                self._first = begun
+                self._on_first()
+                self._first = time.perf_counter()
+            begun = time.perf_counter()
             if self.rate is not None:
                 time.sleep(items / self.rate)
             self._last = time.perf_counter()

@@ -122,11 +122,19 @@ def audit(  # noqa: PLR0913 - keys of a specification
     return _run(prepared, settings, progress=progress, in_memory=given is not None)
 
 
+def _for_a_caller(settings: Settings) -> Settings:
+    """The settings within somebody's own process.
+
+    A long batch must not end it, and a process that was not asked for would run its script again.
+    """
+    processes = settings.host_processes or 0
+    return replace(settings, item_deadline=math.inf, host_processes=processes)
+
+
 def _run(
     prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
-    # a long batch must not end the process of a notebook
-    settings = replace(settings, item_deadline=math.inf)
+    settings = _for_a_caller(settings)
     with _store(settings.database_url) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         rows, name = prepared.plan.dataset.rows, prepared.plan.name

@@ -151,7 +151,7 @@ class _Reader(threading.Thread):
         """Serve tasks until there is a None."""
         try:
             self._begin()
-        except InfrastructureError as error:  # told to who asks first
+        except Exception as error:  # noqa: BLE001 - tried again for who asks first, and told
             log.warning("%s", error)
         while (task := self._tasks.get()) is not None:
             if not task.future.set_running_or_notify_cancel():
@@ -217,7 +217,7 @@ class _Reader(threading.Thread):
         self._hand = self._context.RawArray("d", [reader_process.NOBODY, 0.0])
         self._known = []
         self._pipe, theirs = self._context.Pipe()
-        self._process = self._context.Process(
+        process = self._context.Process(
             target=reader_process.serve,
             args=(theirs, self._hand, self._deadline),
             name="reader",
@@ -225,9 +225,10 @@ class _Reader(threading.Thread):
         )
         self._vain += 1
         with _STARTING:
-            self._process.start()
+            process.start()
+        self._process = process
         theirs.close()
-        util.Finalize(self, _kill, args=(self._process,), exitpriority=20)
+        util.Finalize(self, _kill, args=(process,), exitpriority=20)
         try:
             self._heard(START_DEADLINE)
         except (EOFError, OSError, _HungError):

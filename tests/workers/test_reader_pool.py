@@ -344,6 +344,26 @@ def test_processes_that_cannot_begin_are_given_up(
     made.close()
 
 
+def test_a_reader_that_cannot_even_try_to_begin_still_answers(
+    texts: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a script without a guard, which every process would run again."""
+
+    class Unguarded(reader_process.context().Process):  # type: ignore[misc]
+        def start(self) -> None:
+            raise RuntimeError("no process can be begun while one begins")
+
+    real = reader_process.context()
+    monkeypatch.setattr(real, "Process", Unguarded, raising=False)
+    monkeypatch.setattr(reader_process, "context", lambda: real)
+    made = ReaderPool(1, item_deadline=60.0)
+    made.prepare("run", ReadingJob.of(texts.plan, texts.model))
+    (part, *_) = all_parts(texts)
+    with pytest.raises(RuntimeError, match="while one begins"):
+        made.read("run", part).result(60)
+    made.close()
+
+
 def test_a_process_is_gone_when_its_pool_is_closed(texts: Prepared) -> None:
     made = ReaderPool(1, item_deadline=60.0)
     made.prepare("run", ReadingJob.of(texts.plan, texts.model))

@@ -1,6 +1,7 @@
 """Calls made in another thread, one after the other, while this one goes on."""
 
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from contextvars import copy_context
 Call = Callable[[], None]
 #: calls that may wait: who makes them faster than they are done waits, so that memory is bounded
 WAITING = 64
+#: seconds after which a thread lets another one run: who comes back from a device has a batch to
+#: begin, and would wait for Python's usual 5 ms while the records of the last one are made
+_TURN = 0.0005
 
 
 class _OtherThread(threading.Thread):
@@ -48,10 +52,13 @@ def other_thread() -> Iterator[Callable[[Call], None]]:
     The block ends when all are done, and raises what one of them raised; none is made after that.
     """
     thread = _OtherThread()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _TURN))
     thread.start()
     try:
         yield thread.soon
     finally:
         thread.end()
+        sys.setswitchinterval(before)
     if thread.error is not None:
         raise thread.error

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from transexplain.errors import ItemError
-from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each
+from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each, on_device
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 
 #: an RGB picture to the model's input (3, H, W)
@@ -115,10 +115,10 @@ class ImageEncoder:
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Stack to pixel_values (B, 3, H, W) in the model's number type."""
         pixels = torch.stack([one.inputs["pixel_values"] for one in encoded])
-        lengths = torch.tensor([one.length for one in encoded], device=self.device)
+        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
         return Batch(
             encoded=tuple(encoded),
-            inputs={"pixel_values": pixels.to(self.device, self.dtype)},
+            inputs={"pixel_values": on_device(pixels, self.device).to(self.dtype)},
             lengths=lengths,
         )
 

@@ -89,6 +89,13 @@ def failure(item: Item, error: ItemError) -> ItemFailure:
     return ItemFailure(item_id=item.id, index=item.index, kind=error.kind, message=str(error))
 
 
+def on_device(values: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; to a CUDA device it is copied while the host goes on."""
+    if device.type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
+
+
 def encode_each(
     items: Iterable[Item], encode: Callable[[Item], Encoded]
 ) -> list[Encoded | ItemFailure]:

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
-from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure
+from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure, on_device
 from transexplain.models.text_length import in_windows
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import NO_WORD, Token, Tokens
@@ -268,14 +268,17 @@ class TextEncoder:
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
         inputs = {
-            name: pad_sequence(
-                [_values_of(one, name) for one in encoded],
-                batch_first=True,
-                padding_value=self.padding.get(name, 0),
-            ).to(self.device)
+            name: on_device(
+                pad_sequence(
+                    [_values_of(one, name) for one in encoded],
+                    batch_first=True,
+                    padding_value=self.padding.get(name, 0),
+                ),
+                self.device,
+            )
             for name in {name: None for one in encoded for name in one.inputs}
         }
-        lengths = torch.tensor([one.length for one in encoded], device=self.device)
+        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
         return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
 
     def widened(self, batch: Batch, width: int) -> Batch:
