@@ -96,12 +96,12 @@ def prepare_audit(
     spec.refuse_other_models(model)
     labels = labels_of(dataset)
     _check_labels(spec, model, labels)
-    plan = replace(_plan(spec, model, dataset, labels), privacy=privacy, **groups)
+    size = _shard_size(spec, dataset.rows, task)
+    plan = _plan(spec, model, dataset, labels)
+    plan = replace(plan, privacy=privacy, shard_size=size, **groups)
     favourable_answers(plan)  # refused before anything is explained
-    plan = replace(plan, shard_size=_shard_size(spec, dataset.rows, task))
     shards = make_shards(dataset.rows, plan.shard_size)
-    first = _first_item(plan, shards)
-    warnings: list[str] = list(dataset.read_as)
+    first, warnings = _first_item(plan, shards), list(dataset.read_as)
     if task == "audit":
         parameters = sum(one.numel() for one in model.module.parameters())
         check = check_plan(plan, spec.groups, parameters)
