@@ -96,9 +96,7 @@ def prepare_audit(
     spec.refuse_other_models(model)
     labels = labels_of(dataset)
     _check_labels(spec, model, labels)
-    size = _shard_size(spec, dataset.rows, task)
-    plan = _plan(spec, model, dataset, labels)
-    plan = replace(plan, privacy=privacy, shard_size=size, **groups)
+    plan = replace(_plan(spec, model, dataset, labels, task), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
     shards = make_shards(dataset.rows, plan.shard_size)
     first, warnings = _first_item(plan, shards), list(dataset.read_as)
@@ -148,7 +146,11 @@ def _with_evaluation(
 
 
 def _plan(
-    spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef, labels: Sequence[str]
+    spec: AuditSpec,
+    model: "LoadedModel",
+    dataset: DatasetRef,
+    labels: Sequence[str],
+    task: Task,
 ) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
     names = ClassNames(model.classes, own)
@@ -168,6 +170,7 @@ def _plan(
         long_text_join=spec.long_text_join,
         batch_tokens=USUAL_BATCH if spec.batch_tokens == "auto" else spec.batch_tokens,
         batch_fixed=spec.batch_tokens == USUAL_BATCH,
+        shard_size=_shard_size(spec, dataset.rows, task),
         payload=spec.payload,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
