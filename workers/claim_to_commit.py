@@ -137,7 +137,6 @@ class Workbench:
     _plan: tuple[str, AuditPlan] | None = None
     _readers: ReaderPool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _saving: threading.Lock = field(default_factory=threading.Lock)
 
     def work(
         self,
@@ -194,8 +193,7 @@ class Workbench:
         try:
             with keeper:
                 result = self._computed(claim, keeper)
-                # one commit after the other: shards are computed in that order, too
-                with self.device.committing(), self.meter.committing(), self._saving:
+                with self.device.committing(), self.meter.committing():
                     keeper.touch()
                     closed = self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -107,7 +107,6 @@ def run_here(
         settings=local_settings(settings),
         stop=stop or threading.Event(),
         on_hang=hung,
-        device=Device(ThreadPoolExecutor(1, "device")),
         devices=processes,
     )
     reported = _Reported(db, run_id, report)
@@ -116,10 +115,9 @@ def run_here(
         bench.models.put(bench.plan(run_id).model, model)
     free_dead(db, run_id)
     waiting = _Waiting(db, run_id, bench.settings.lease_seconds, report.wait)
-    try:
+    with ThreadPoolExecutor(1, "device") as turns, closing(bench):
+        bench.device = Device(turns)
         _in_turns(bench, run_id, reported, waiting)
-    finally:
-        bench.close()
     runs.finalise(db, run_id)
     if bench.stop.is_set():
         raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -445,6 +446,8 @@ class Fleet:
             (heartbeat, "time", clock),
             (heartbeat, "START_DEADLINE", DEADLINE),
             (local, "time", clock),
+            (local, "threading", SimpleNamespace(Event=lambda: Event(world), RLock=RLock)),
+            (local, "ThreadPoolExecutor", partial(Executor, world)),
             (local, "_POLL", 1.0),
             (local, "Workbench", self._bench),
             (local, "end_process", self._hang),

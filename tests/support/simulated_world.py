@@ -349,6 +349,9 @@ class Event:
     def set(self) -> None:
         self._set = True
 
+    def clear(self) -> None:
+        self._set = False
+
     def is_set(self) -> bool:
         return self._set
 
@@ -378,6 +381,7 @@ class Future:
     def __init__(self, world: World) -> None:
         self._world = world
         self._done = False
+        self._calls: list[Callable[[Future], object]] = []
         self._value: Any = None
         self._error: BaseException | None = None
 
@@ -385,10 +389,23 @@ class Future:
         return self._done
 
     def set_result(self, value: Any) -> None:
-        self._value, self._done = value, True
+        self._value = value
+        self._end()
 
     def set_exception(self, error: BaseException) -> None:
-        self._error, self._done = error, True
+        self._error = error
+        self._end()
+
+    def add_done_callback(self, call: Callable[["Future"], object]) -> None:
+        if self._done:
+            call(self)
+        else:
+            self._calls.append(call)
+
+    def _end(self) -> None:
+        self._done = True
+        for call in self._calls:
+            call(self)
 
     def exception(self) -> BaseException | None:
         self._world.wait(self.done)
@@ -401,27 +418,33 @@ class Future:
 
 
 class Executor:
-    """`ThreadPoolExecutor` of one thread in a world."""
+    """`ThreadPoolExecutor` in a world."""
 
-    def __init__(self, world: World, *_: Any) -> None:
-        self._world = world
+    def __init__(self, world: World, workers: int = 1, *_: Any) -> None:
+        self._world, self._most = world, workers
         self._calls: list[tuple[int, Callable[[], Any], Future]] = []
         self._number = 0
         self._closing = False
-        self._worker: Task | None = None
+        self._workers: list[Task] = []
+
+    def __enter__(self) -> "Executor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future:
         future = Future(self._world)
         heapq.heappush(self._calls, (self._number, lambda: call(*args), future))
         self._number += 1
-        if self._worker is None:
-            self._worker = self._world.start(self._world.task.process, self._work)
+        if len(self._workers) < self._most:
+            self._workers.append(self._world.start(self._world.task.process, self._work))
         return future
 
     def shutdown(self) -> None:
         self._closing = True
-        if (worker := self._worker) is not None:
-            self._world.wait(lambda: worker.over)
+        if self._workers:
+            self._world.wait(lambda: all(worker.over for worker in self._workers))
 
     def _work(self) -> None:
         while True:
