@@ -84,6 +84,11 @@ class Part:
         meta = map(read_text, col.text_list(self._columns["meta"]))
         return zip(predicted, logits, meta, strict=True)
 
+    @property
+    def predicted(self) -> list[str]:
+        """(N,) the class that each is given."""
+        return col.text_list(self._columns["predicted"])
+
     @cached_property
     def explained(self) -> AttributionColumns:
         """The columns of the attributions."""

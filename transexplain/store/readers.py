@@ -170,11 +170,54 @@ def iter_pairs(db: Database, before: str, after: str) -> Iterator[tuple[ItemPair
 
     Raises ConfigurationError for an unknown run.
     """
+    for page in _both(db, before, after, _outcomes, lambda one: one):
+        yield tuple(_pair(earlier, later) for earlier, later in page)
+
+
+#: the class that an item is given, and its text as it is stored
+Prediction = tuple[str, str | None]
+
+
+def iter_predictions(
+    db: Database, before: str, after: str
+) -> Iterator[tuple[Prediction, Prediction]]:
+    """The earlier and the later prediction of each item that both runs explained.
+
+    Raises ConfigurationError for an unknown run.
+    """
+
+    def of_part(part: Part) -> dict[str, Prediction]:
+        predictions = zip(part.predicted, part.texts, strict=True)
+        return dict(zip(part.ids, predictions, strict=True))
+
+    for page in _both(db, before, after, of_part, lambda one: (one.predicted, one.text)):
+        yield from page
+
+
+def _outcomes(part: Part) -> dict[str, ItemOutcome]:
+    return {one.item_id: one for one in part.outcomes}
+
+
+def _both(
+    db: Database,
+    before: str,
+    after: str,
+    of_part: Callable[[Part], dict[str, _Value]],
+    of_row: Callable[[ItemOutcome], _Value],
+) -> Iterator[list[tuple[_Value, _Value]]]:
+    """Pages of what is wanted of the items of both runs, in the order of the later one."""
     _check(db, before)
-    earlier, later = AnswerLookup(db, before), explained_items(db, after)
+    _check(db, after)
+    earlier = AnswerLookup(db, before, of_part, of_row)
+    rows = (
+        (row, (one.item_id, of_row(one)))
+        for row, one in stored_rows.items(db, after, failed=False)
+        if isinstance(one, ItemOutcome)
+    )
+    later = _together(rows, _of_parts(db, after, lambda part: enumerate(of_part(part).items())))
     while some := list(islice(later, _PAIRS_AT_ONCE)):
-        known = earlier.find([one.item_id for one in some])
-        found = tuple(_pair(known[one.item_id], one) for one in some if one.item_id in known)
+        known = earlier.find([name for name, _ in some])
+        found = [(known[name], one) for name, one in some if name in known]
         if found:
             yield found
 

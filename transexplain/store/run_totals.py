@@ -18,7 +18,7 @@ from transexplain.store.database import Database
 from transexplain.store.part_columns import decoded, encoded
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.part_summary import LedgerSums, relative_gaps
-from transexplain.store.readers import iter_pairs
+from transexplain.store.readers import iter_predictions
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
 from transexplain.store.schema import item, shard_aggregate
@@ -137,11 +137,10 @@ def other_predictions(db: Database, before: str, after: str, *, same_data: bool)
     stored texts, too. Raises ConfigurationError for an unknown run.
     """
     common = other = 0
-    for page in iter_pairs(db, before, after):
-        for pair in page:
-            if same_data or (pair.text is not None and pair.text == pair.text_before):
-                common += 1
-                other += pair.before.predicted != pair.after.predicted
+    for (was, text_before), (now, text) in iter_predictions(db, before, after):
+        if same_data or (text is not None and text == text_before):
+            common += 1
+            other += was != now
     return common, other
 
 

@@ -134,10 +134,10 @@ def attributions(
 
 
 def any_explained(db: Database, run_id: str) -> bool:
-    """Whether a run has attributions in rows: a version before wrote them."""
-    query = select(attribution.c.item).where(attribution.c.run_id == run_id).limit(1)
+    """Whether a run has explained items in rows: a version before wrote them."""
+    query = select(item.c.index).where(item.c.run_id == run_id, item.c.error_kind.is_(None))
     with db.read() as connection:
-        return connection.execute(query).first() is not None
+        return connection.execute(query.limit(1)).first() is not None
 
 
 def explained(db: Database, run_id: str, target: str) -> Iterator[tuple[int, tuple[str, str]]]:
