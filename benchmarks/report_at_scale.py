@@ -25,7 +25,7 @@ from typing import Any
 
 from sqlalchemy import Text, cast, func, literal, select
 
-from benchmarks.report_rows import SHARD, Corpus, moved, shard_of
+from benchmarks.report_rows import Corpus, moved, shard_of
 from benchmarks.services import end_cleanly, own_database
 from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_section import merged
@@ -57,17 +57,17 @@ def store(url: str, corpus: Corpus, pool: int, processes: int) -> str:
                 assert claim is not None
                 results.save(db, claim, made)
         for first in range(pool, corpus.shards, pool):
-            _copy(db, run_id, first, min(pool, corpus.shards - first))
+            _copy(db, run_id, corpus.shard_size, first, min(pool, corpus.shards - first))
         runs.finalise(db, run_id)
         _settle(db)
     return run_id
 
 
-def _copy(db: Database, run_id: str, first: int, count: int) -> None:
-    """Shards `first` and following as copies of the first `count`."""
-    done = {"state": "done", "explained": SHARD - 1, "failed": 1, "attempt": 1, "token": 1}
-    name = literal("row-").concat(cast(item.c.index + first * SHARD, Text))
-    shifted = {item.c.index: first * SHARD, item.c.shard: first, shard_aggregate.c.shard: first}
+def _copy(db: Database, run_id: str, size: int, first: int, count: int) -> None:
+    """Shards `first` and following, of `size` items each, as copies of the first `count`."""
+    done = {"state": "done", "explained": size - 1, "failed": 1, "attempt": 1, "token": 1}
+    name = literal("row-").concat(cast(item.c.index + first * size, Text))
+    shifted = {item.c.index: first * size, item.c.shard: first, shard_aggregate.c.shard: first}
     with db.begin() as connection:
         for table in (item, shard_aggregate):
             values = {one: one + shifted.get(one, 0) if one in shifted else one for one in table.c}
@@ -78,7 +78,7 @@ def _copy(db: Database, run_id: str, first: int, count: int) -> None:
         originals = connection.execute(
             select(result_part).where(result_part.c.run_id == run_id, result_part.c.shard < count)
         ).mappings()
-        copies = [moved(dict(row), first * SHARD, first) for row in originals]
+        copies = [moved(dict(row), first * size, first) for row in originals]
         write_rows(connection, result_part, copies)
         connection.execute(
             shard.update()
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--pool", type=int, default=128, help="shards that are no copies")
+    parser.add_argument("--pool", type=int, default=16, help="shards that are no copies")
     parser.add_argument("--processes", type=int, default=2, help="that make these")
     parser.add_argument("--sqlite", action="store_true", help="a file instead of a server")
     options = parser.parse_args()

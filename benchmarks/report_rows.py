@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.shard_mentions import MentionCounter
+from transexplain.data.shard_reader import items_per_shard
 from transexplain.explaining import Explained
 from transexplain.randomness import generator
 from transexplain.store import part_columns as col
@@ -29,7 +30,6 @@ from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, Sha
 from transexplain.types.scores import MethodSpec
 from transexplain.types.tokens import Token
 
-SHARD = 256  #: items, of which the first fails
 _TARGET, _CLASSES = "contrast:positive-negative", ("negative", "positive")
 _VOCABULARY, _PLAIN, _NAMES = 30_000, 40, 20  #: words; of a text fewer than so many of each kind
 
@@ -43,15 +43,21 @@ class Corpus:
     groups: int
 
     @property
+    def shard_size(self) -> int:
+        """Items, of which the first fails: as a plan cuts data of this size."""
+        return items_per_shard("auto", self.items)
+
+    @property
     def shards(self) -> int:
         """As many as hold the items; all are full."""
-        return -(-self.items // SHARD)
+        return -(-self.items // self.shard_size)
 
     @property
     def cut(self) -> tuple[Shard, ...]:
         """The shards."""
+        size = self.shard_size
         return tuple(
-            Shard(index=index, start=index * SHARD, stop=(index + 1) * SHARD)
+            Shard(index=index, start=index * size, stop=(index + 1) * size)
             for index in range(self.shards)
         )
 
@@ -73,13 +79,13 @@ class Corpus:
                 modality="text",
                 snapshot="/nowhere.parquet",
                 fingerprint="0" * 64,
-                rows=self.shards * SHARD,
+                rows=self.shards * self.shard_size,
             ),
             method=MethodSpec(name="lrp"),
             targets=(_TARGET,),
             groups=groups,
             reference=names[0],
-            shard_size=SHARD,
+            shard_size=self.shard_size,
         )
 
 
