@@ -35,7 +35,10 @@ STAGES: dict[str, tuple[str, ...]] = {
         "transexplain.analysis.groups.shard_aggregate:ShardAggregate.to_json",
     ),
     "mentions": ("transexplain.auditing.shard_mentions:MentionCounter.of",),
-    "rows": ("transexplain.store.results:rows_of",),
+    "rows": (
+        "transexplain.store.results:part_rows",
+        "transexplain.store.results:failure_rows",
+    ),
     "digest": ("transexplain.store.results:digest_of",),
     "database": (
         "transexplain.store.results:save",

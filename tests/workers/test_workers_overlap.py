@@ -20,14 +20,14 @@ from tiny_audit import make_audit
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import DatabaseError, ModelLoadError
-from transexplain.explaining import Stopped
+from transexplain.explaining import Stopped, reading
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Shard, ShardResult
-from workers import claim_to_commit, logs, read_ahead
+from workers import claim_to_commit, logs
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
 
@@ -86,18 +86,18 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
     """A slow commit of shard 0 is still under way when shard 1 is computed and 2 is read."""
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
     read_two = threading.Event()
-    real_read, real_save = read_ahead.read_shard, results.save
+    real_read, real_save = reading.read_shard, results.save
     real_compute = claim_to_commit.compute
     threads: dict[str, set[str]] = {"read": set(), "compute": set(), "save": set()}
 
     def name() -> str:
         return threading.current_thread().name.rpartition("_")[0]
 
-    def reading(ref: object, shard: Shard) -> object:
+    def reads(ref: Any, shard: Shard, *more: Any) -> object:
         threads["read"].add(name())
         if shard.index == 2:
             read_two.set()
-        return real_read(ref, shard)
+        return real_read(ref, shard, *more)
 
     def computing(*args: Any, **options: Any) -> ShardResult:
         threads["compute"].add(name())
@@ -109,7 +109,7 @@ def test_the_next_is_read_and_the_last_is_committed_meanwhile(
             assert read_two.wait(30), "shard 2 is read while 0 is being committed"
         real_save(db, claim, result)
 
-    monkeypatch.setattr(read_ahead, "read_shard", reading)
+    monkeypatch.setattr(reading, "read_shard", reads)
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     monkeypatch.setattr(results, "save", saving)
     assert set(pool.work(run_id, range(3)).values()) == {"done"}
@@ -187,16 +187,16 @@ def test_an_error_is_written_to_its_shard(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    real = read_ahead.read_shard
+    real = reading.read_shard
 
-    def broken(ref: object, shard: Shard) -> object:
+    def broken(ref: object, shard: Shard, *_: object) -> object:
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(read_ahead, "read_shard", broken)
+    monkeypatch.setattr(reading, "read_shard", broken)
     pool.work(run_id, [0])
     (status,) = shards.list_shards(bench.db, run_id)
     assert "disk is gone" in (status.error or "")
-    monkeypatch.setattr(read_ahead, "read_shard", real)
+    monkeypatch.setattr(reading, "read_shard", real)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "failed"), (0, "done")]
 
