@@ -1,5 +1,6 @@
 """From specification to plan: every check that can fail before a device is requested."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,7 +27,6 @@ from transexplain.types.plans import (
     Shard,
     Task,
 )
-from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import (
     ClassNames,
     is_number,
@@ -184,7 +184,10 @@ _USUAL_ITEMS = 256
 
 def _shard_size(spec: AuditSpec, rows: int, task: Task) -> int:
     """Items per shard; where every item takes many passes, the fewer to lose the better."""
-    passes = sum(cost_of(MethodSpec(name=spec.explained_by.name), 128).of(len(spec.targets)))
+    try:
+        passes = sum(cost_of(spec.explained_by, 128).of(len(spec.targets)))
+    except TypeError:  # of a parameter; the first explanation refuses it by name
+        passes = math.inf
     slow = task == "evaluation" or passes > _FEW_PASSES
     return items_per_shard(spec.shard_size, min(rows, _USUAL_ITEMS) if slow else rows)
 

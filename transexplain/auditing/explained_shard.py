@@ -236,8 +236,7 @@ def evaluate_shard(
     readable = (one for one in given if isinstance(one, Item | ItemFailure))
     ends = list(evaluate_items(model, readable, evaluation, observer=observer, alone=caution.alone))
     outcomes = [end.outcome for end in ends if end.outcome is not None]
-    for outcome in outcomes:
-        aggregate.add(outcome, ())
+    aggregate.add_all(outcomes, ())
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),
@@ -343,10 +342,10 @@ def import_shard(
             else:
                 outcomes.append(one.outcome)
                 attributions += one.attributions
-                aggregate.add(one.outcome, one.attributions)
                 if counter is not None:
                     mentions += counter.of(_explained(one), aggregate)[1]
             observer.item_done(_id_of(one))
+    aggregate.add_all(outcomes, attributions)
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),

@@ -240,10 +240,10 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
     for one in results.iter_attributions(db, run_id, item_ids=ids):
         found[one.item_id].append(one)
         room[one.target, one.class_name] += _word_error(one)
+    items = results.iter_items(db, run_id, item_ids=ids)
+    outcomes = [one for one in items if isinstance(one, ItemOutcome)]
     made = ShardAggregate()
-    for item in results.iter_items(db, run_id, item_ids=ids):
-        if isinstance(item, ItemOutcome):
-            made.add(item, found[item.item_id])
+    made.add_all(outcomes, [each for one in outcomes for each in found[one.item_id]])
     return made, room
 
 
