@@ -143,7 +143,7 @@ def test_what_a_dead_process_had_in_hand_is_forgotten(
     assert sum(heard.checks) == 5, "the time was spent"
 
 
-def dies_once(run_id: str, settings: Settings, threads: int, cells: Any) -> None:
+def dies_once(run_id: str, settings: Settings, threads: int, cells: Any, processes: int) -> None:
     """A child that dies in its first shard; the one that takes its place has nothing to do."""
     if sum(cells):
         return
