@@ -110,9 +110,8 @@ def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, str, list
 
     `kinds` (N,) are the kinds of the texts. Raises ValueError where a relevance is not finite.
     """
-    numbers: dict[str, int] = {}
-    codes = np.array([numbers.setdefault(one, len(numbers)) for one in words.texts], dtype=np.int64)
-    names, width = list(numbers), max(1, len(numbers))
+    names, codes = numbered(words.texts)
+    width = max(1, len(names))
     found, place = np.unique(kinds[words.of] * width + codes, return_inverse=True)
     once = np.unique(words.of * width + codes)
     texts = np.bincount(
