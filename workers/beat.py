@@ -9,7 +9,7 @@ import logging
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from celery import Celery
 from celery.beat import ScheduleEntry, Scheduler, Service
@@ -79,15 +79,19 @@ def _task(call: Callable[[], object]) -> Callable[[], None]:
 
 
 def run_beat(settings: Settings, tasks: Mapping[str, PeriodicTask]) -> None:
-    """Carry out each task at its interval, until SIGTERM or Ctrl-C."""
+    """Carry out each task at its interval, until SIGTERM or Ctrl-C.
+
+    SIGTERM lets the task in hand end; a second one ends at once, and an unfinished transaction is
+    rolled back.
+    """
     app = make_app(settings)
     register(app, tasks)
     shortest = min(task.seconds for task in tasks.values())
     service = Service(app, max_interval=min(1.0, shortest), scheduler_cls=PeriodicScheduler)
 
-    def end(number: int, frame: Any) -> NoReturn:
-        service.stop()  # where a library swallows the exception, the loop ends all the same
-        raise SystemExit(0)  # an unfinished transaction is rolled back, and made again
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        service.stop()  # the loop ends; an exception from here could land in any library's callback
 
     signal.signal(signal.SIGTERM, end)
     log.info("beat: %s", ", ".join(f"{name} every {d.seconds:g} s" for name, d in tasks.items()))

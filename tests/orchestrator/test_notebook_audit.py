@@ -217,7 +217,9 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
         assert call("resume", "latest")[0] == 3
         with open_database(Settings().database_url) as db:
             dead = shards.list_shards(db, runs.get(db, "latest").id, states=["dead"])
-        assert len(dead) == 2
+            done = shards.list_shards(db, runs.get(db, "latest").id, states=["done"])
+        # the shard that was read ahead may end before the signal is seen
+        assert done and dead and len(done) + len(dead) == 3
         assert all("a module that was in memory only" in str(one) for one in dead)
     else:
         assert "`transexplain resume" in note and "goes on with it" in note
