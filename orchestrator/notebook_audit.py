@@ -271,7 +271,7 @@ class AuditResult:
         counts = self.summary.counts
         return (
             f"<AuditResult {self.summary.audited.name} run {self.run_id}: {counts.done:,} of "
-            f"{counts.total:,} items. {self.verdict}>"
+            f"{counts.total:,} items; see .verdict, .groups, .report(path)>"
         )
 
     def _repr_html_(self) -> str:

@@ -371,4 +371,6 @@ def work_and_report(
         files = [str(path) for path in paths]
         json_line("end", run=run_id, exit_code=code, findings=findings, files=files)
     if code:
+        if output == "quiet":
+            opt.warn(f"{headline[0].text} That is beyond the tolerance; {paths[0]} lists them.")
         raise typer.Exit(code)

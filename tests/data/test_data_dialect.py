@@ -75,6 +75,16 @@ def test_a_delimiter_is_detected(tmp_path: Path, load, delimiter: str, quoted: b
     assert notes == f"x.csv: cells separated by {delimiter!r}"
 
 
+def test_a_wrong_delimiter_is_named(tmp_path: Path, load) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,label\na film,good\n")
+    with pytest.raises(DataSourceError, match=r"data\.delimiter is ';'.* leave it out"):
+        load(path, delimiter=";")
+    path.write_text("body\na film\n")
+    with pytest.raises(DataSourceError, match=r"it has 'body'$"):
+        load(path)
+
+
 def test_the_usual_delimiter_wins_and_one_column_needs_none(tmp_path: Path, load) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,a;b;c;d\nbad; very,1\n", encoding="utf-8")

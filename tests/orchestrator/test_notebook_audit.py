@@ -70,7 +70,10 @@ def test_the_result_holds_verdict_groups_and_report(pair: tuple[Any, Any], tmp_p
     assert found.in_memory
     assert found.verdict == found.summary.verdict.text
     assert found.verdict.kind == found.summary.verdict.kind == "unknown"
-    assert repr(found).startswith(f"<AuditResult letters run {found.run_id}: 40 of 40 items. ")
+    assert repr(found) == (
+        f"<AuditResult letters run {found.run_id}: 40 of 40 items; "
+        "see .verdict, .groups, .report(path)>"
+    )
     table = found.groups
     assert list(table["group"]) == ["things", "praise"]
     assert set(table["verdict"]) <= {"inconclusive", "equivalent"}

@@ -279,6 +279,11 @@ def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
     assert lines[-1]["files"][0].startswith("there/") and lines[-1]["findings"]
     code, printed = call("run", *words[:-1], "--quiet", "--set", "evaluation.items=0")
     assert code == 0 and "run" not in printed
+    (tmp_path / "rows.csv").write_text("body,stars\na film,1\n,0\n")
+    lame = ["2" if word == "1" else word for word in words[:-1]]
+    code, printed = call("run", *lame, "--quiet", "--set", "evaluation.items=0")
+    assert code == 3 and "1 of 2 texts were explained; 1 failed" in printed
+    assert "beyond the tolerance; there/" in printed
     code, printed = call("run", *words, "--quiet")
     assert code == 2 and "give one" in printed
 

@@ -59,7 +59,7 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
     if label is None and (_LABEL_DEFAULT in table.columns or table.sparse):
         label = _LABEL_DEFAULT
     columns = Columns(
-        content=spec.image or spec.text or _default_text(table.columns, path),
+        content=spec.image or spec.text or _default_text(table.columns, path, spec.delimiter),
         label=label,
         id=spec.id,
         meta=tuple(spec.meta),
@@ -72,26 +72,33 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
         if name not in table.columns and not (name == label and spec.label is None):
             near = did_you_mean(name, table.columns)
             raise DataSourceError(
-                f"{path} has no column {name!r}{near or ';'} {_existing(table.columns)}"
+                f"{path} has no column {name!r}{near or ';'} "
+                f"{_existing(table.columns, spec.delimiter)}"
             )
         if table.columns.count(name) > 1:
             raise DataSourceError(f"{path} has the column {name!r} more than once; rename one")
     return columns
 
 
-def _default_text(existing: Sequence[str], path: Path) -> str:
+def _default_text(existing: Sequence[str], path: Path, delimiter: str | None) -> str:
     for name in _TEXT_DEFAULTS:
         if name in existing:
             return name
     tried = " or ".join(map(repr, _TEXT_DEFAULTS))
     raise DataSourceError(
         f"{path} has no column {tried}; name the column of the text (text: ...) or of the picture "
-        f"path (image: ...); {_existing(existing)}"
+        f"path (image: ...); {_existing(existing, delimiter)}"
     )
 
 
-def _existing(columns: Sequence[str]) -> str:
-    return f"it has {', '.join(map(repr, columns))}"
+def _existing(columns: Sequence[str], delimiter: str | None) -> str:
+    has = f"it has {', '.join(map(repr, columns))}"
+    if delimiter is None or len(columns) != 1:
+        return has
+    return (
+        f"{has}, a single column: data.delimiter is {delimiter!r}, which its first line does not "
+        "hold; leave it out to have it detected"
+    )
 
 
 def text_of(value: Any, column: str) -> str:
