@@ -24,6 +24,10 @@ from transexplain.errors import InfrastructureError, TransExplainError
 from transexplain.registry import load
 
 _NOBODY_READS = 141  # as a shell says of a process that SIGPIPE ended
+_MISMATCH = (
+    "torchvision was built for another torch than the one that is installed; install the two "
+    "together, as the README does"
+)
 _PLAIN: Mapping[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
 
 app = typer.Typer(
@@ -125,14 +129,15 @@ def main() -> None:
         sys.stdout = _Output(plain)
     try:
         app()
-    except TransExplainError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(error.exit_code)
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
         # a library that was interrupted may call it by any name
-        if not stopping.interrupted():
+        if not isinstance(error, TransExplainError) and stopping.interrupted():
+            sys.exit(stopping.INTERRUPTED)
+        known = InfrastructureError(_MISMATCH) if _mismatched(error) else error
+        if not isinstance(known, TransExplainError):
             raise
-        sys.exit(stopping.INTERRUPTED)
+        typer.secho(f"error: {known}", fg=typer.colors.RED, err=True)
+        sys.exit(known.exit_code)
     finally:
         sys.stdout = plain
         stopping.end_on_interrupt()
@@ -173,3 +178,12 @@ class _Output:
             if error.errno == errno.EPIPE:
                 raise SystemExit(_NOBODY_READS) from None
             raise InfrastructureError(f"the output cannot be written: {error.strerror}") from None
+
+
+def _mismatched(error: BaseException | None) -> bool:
+    """Whether it began with an operator of torchvision that torch does not have."""
+    while error is not None:
+        if "torchvision::" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,6 +1,7 @@
 """The command line: every verb on a tiny audit, and the errors of bad requests."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -240,6 +241,19 @@ def test_help_needs_no_torch() -> None:
     )
     assert done.stdout.splitlines()[-1] == "[]"
     assert "resume" in done.stdout
+
+
+def test_a_torchvision_of_another_torch_is_named(
+    tmp_path: Path, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torchvision").mkdir()
+    broken = 'raise RuntimeError("operator torchvision::nms does not exist")'  # torch's words
+    (tmp_path / "torchvision" / "__init__.py").write_text(broken)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    command = ["-m", "orchestrator.cli", "explain", "a film", "--model", str(bert_dir)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1].startswith("error: torchvision was built for another torch")
 
 
 def test_validate_names_the_rows_that_will_fail(call, tmp_path: Path) -> None:
