@@ -52,11 +52,11 @@ hypothesis.settings.load_profile("house")
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be switched off
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many processes as cores, at most eight; for named files this one, which starts faster."""
+    """One process more than cores (some tests wait), at most eight; for named files none."""
     named = any(Path(one.partition("::")[0]).suffix == ".py" for one in config.args)
     usable = getattr(os, "sched_getaffinity", None)  # not on macOS
     cores = len(usable(0)) if usable else os.cpu_count() or 1
-    return 0 if named else min(cores, 8)
+    return 0 if named else min(cores + 1, 8)
 
 
 #: test file -> whether it has a test that is not exhaustive

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from everyday import only
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
@@ -195,7 +196,7 @@ def short_of_memory(
 APART = ["good film", "a nice film x", "a nice film"]
 
 
-@pytest.mark.parametrize("options", [{}, {"long_text": "window", "window": 6}])
+@pytest.mark.parametrize("options", only({}, of=[{}, {"long_text": "window", "window": 6}]))
 def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
     monkeypatch: pytest.MonkeyPatch, freed: list[int], options: dict[str, Any]
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
         )
 
 
+@pytest.mark.exhaustive
 def test_an_item_that_no_way_has_room_for_costs_only_itself(
     monkeypatch: pytest.MonkeyPatch, freed: list[int]
 ) -> None:

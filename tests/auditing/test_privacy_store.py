@@ -88,6 +88,7 @@ def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Pat
     assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
 
 
+@pytest.mark.exhaustive
 def test_the_tables_for_sql_hold_the_words_that_the_run_stored(tmp_path: Path) -> None:
     words, entities = {}, {}
     for store_text in ("full", "hashed", "none"):

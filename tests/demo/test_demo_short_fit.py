@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -32,6 +33,7 @@ def small_plan(folder: Path) -> TrainingPlan:
     )
 
 
+@pytest.mark.exhaustive
 def test_the_weights_are_those_of_the_full_training(tmp_path: Path) -> None:
     from transexplain.training import train
 

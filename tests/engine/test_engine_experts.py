@@ -78,6 +78,7 @@ def test_overrides_find_the_experts() -> None:
     assert not torch.allclose(passes(model, batch, rules).relevance(seed), plain)
 
 
+@pytest.mark.exhaustive
 def test_a_replay_holds_for_other_routing() -> None:
     model, batch = batch_of("Mixtral", 0, 1)
     _, other = batch_of("Mixtral", 1, 0)

@@ -77,6 +77,7 @@ def test_shapes_of_computed_numbers_are_refused(numbers: str) -> None:
         traced(function, [given, torch.ones(4)])
 
 
+@pytest.mark.exhaustive
 def test_longformer_is_traced_for_every_mask() -> None:
     model, even = batch_of("Longformer", 0, 1)
     _, ragged = batch_of("Longformer", 0, 2)

@@ -25,7 +25,7 @@ from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import Item
 
 COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
-EVERYDAY = ("BERT", "GPT-2")
+EVERYDAY = ("BERT",)
 
 
 def batch_of(name: str, *which: int) -> tuple[LoadedModel, Batch]:

@@ -57,14 +57,9 @@ def test_from_a_csv_to_a_verdict_takes_less_than_15_lines() -> None:
     assert "read_csv" in lines[2] and len(lines) < 15
 
 
-def with_its_mark(path: Path) -> Any:
-    """One notebook is run every day; those that train the models of the demo take longer."""
-    marks = () if path.stem == "own_method" else (pytest.mark.exhaustive,)
-    return pytest.param(path, id=path.stem, marks=marks)
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("path", [with_its_mark(path) for path in NOTEBOOKS])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_run_to_the_end(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in code_cells(notebook):

@@ -311,6 +311,7 @@ def test_hooks_change_no_number_of_any_architecture(name: str) -> None:
         assert np.array_equal(one.relevance, other.relevance)
 
 
+@pytest.mark.exhaustive
 def test_a_model_with_these_hooks_stays_eager(folder: Path, hooked: LoadedModel) -> None:
     for model, ran in ((hooked, ("eager",)), (te.load_model(folder), ("eager", "replayed"))):
         model.steps["steps"] = Steps(earned={"cpu": 1e-9})

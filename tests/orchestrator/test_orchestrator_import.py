@@ -260,6 +260,7 @@ def test_labels_that_are_never_predicted_are_pointed_out(call: Call, tmp_path: P
     assert (code, "never predicted" in printed, "accuracy 1.000" in printed) == (0, False, True)
 
 
+@pytest.mark.exhaustive
 def test_slices(call: Call, tmp_path: Path, audited: list[dict[str, Any]]) -> None:
     path = write_rows(tmp_path / "rows.jsonl", audited)
     words = ("--lexicon", "groups.json", "--slice", "author", "--practical", "0.5")

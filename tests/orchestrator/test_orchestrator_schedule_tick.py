@@ -27,7 +27,12 @@ from transexplain.store.schema import schedule
 SMALL = {"evaluation": {"items": 0}}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ]
+)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     if request.param == "postgresql":

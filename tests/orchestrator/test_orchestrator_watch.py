@@ -42,7 +42,12 @@ def prepared(tmp_path: Path) -> Prepared:
     return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ]
+)
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     url = (
         f"sqlite:///{tmp_path / 'store.db'}"

@@ -71,6 +71,7 @@ def begun(db: Database, prepared: Prepared) -> str:
     return runs.create(db, prepared.plan, prepared.shards)
 
 
+@pytest.mark.exhaustive
 def test_two_processes_report_the_items_and_checks_of_one(
     db: Database, settings: Settings, prepared: Prepared
 ) -> None:

@@ -71,6 +71,7 @@ def test_verification_holds_for_every_batch_size(run: Run, requested: dict[str, 
     assert "40 attributions" in found["explained again"].text, "two targets each"
 
 
+@pytest.mark.exhaustive
 def test_verification_holds_for_traced_and_eager_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,9 +85,8 @@ def test_verification_holds_for_traced_and_eager_runs(
     assert {one.status for one in found.values()} == {"PASS"}, found
 
 
-@pytest.mark.parametrize(
-    "fast", ["replayed", pytest.param("compiled", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fast", ["replayed", "compiled"])
 def test_whatever_changes_in_the_middle_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: str
 ) -> None:

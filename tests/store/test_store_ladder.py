@@ -125,6 +125,7 @@ def ladder() -> list[str]:
     return [one.revision for one in revisions._scripts().walk_revisions()][::-1]
 
 
+@pytest.mark.exhaustive
 def test_up_down_up_one_at_a_time_with_rows_everywhere(db: Database) -> None:
     if partitions.supported(db):
         partitions.maintain(db, ahead=1)

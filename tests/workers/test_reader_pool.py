@@ -178,6 +178,7 @@ def test_a_process_reads_what_a_thread_reads(texts: Prepared, pool: ReaderPool) 
         assert all(same(one, other) for one, other in zip(wanted, found, strict=True))
 
 
+@pytest.mark.exhaustive
 def test_a_picture_stays_where_it_is(pictures: Prepared, pool: ReaderPool) -> None:
     job = ReadingJob.of(pictures.plan, pictures.model, by_reference=True)
     pool.prepare("run", job)

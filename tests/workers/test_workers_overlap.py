@@ -59,6 +59,7 @@ def pool(bench: Workbench) -> ShardPool:
     return ShardPool(bench)
 
 
+@pytest.mark.exhaustive
 def test_the_numbers_are_those_of_one_shard_after_another(
     bench: Workbench, prepared: Prepared
 ) -> None:

@@ -89,6 +89,7 @@ def test_devices_that_cannot_be_read(devices: str) -> None:
         options_per_device(devices, WorkerOptions())
 
 
+@pytest.mark.exhaustive
 def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

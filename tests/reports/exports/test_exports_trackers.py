@@ -113,6 +113,7 @@ def test_a_tracker_takes_no_path(db: Database, tmp_path: Path, name: str) -> Non
         export(db, "latest", name, tmp_path / "out")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -128,6 +129,7 @@ def test_mlflow_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert names == {"report.json", "summary.md", "model-card.md", "tables"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
