@@ -147,7 +147,9 @@ class _Decoded:
         found = []
         for row, length in enumerate(batch.lengths.tolist()):
             logits = self.head(hidden[row : row + 1, :length])[0]
-            tokens, token = ids[row, :length].unique(return_inverse=True)
+            own = ids[row, :length]
+            tokens = torch.tensor(sorted(set(own.tolist())), device=own.device)
+            token = torch.searchsorted(tokens, own)
             within = logits[:, tokens].double()
             # half precision would lose the sum over a vocabulary
             every = logits.to(torch.promote_types(logits.dtype, torch.float32))
