@@ -3,7 +3,8 @@
     python examples/decoded_gradcam.py --model DIR --head DIR --data dev.tsv --items 100
 
 Every sentence of the data (`label<TAB>text` with a header line, .gz or not) is explained by
-layer-gradcam and decoded-gradcam at every layer, and once by lrp and random. A method then names
+Grad-CAM and decoded-gradcam at every layer (after Hou and Castanon 2023: local gradients, softmax
+over the vocabulary; `embeddings` is their layer 0), and once by lrp and random. A method then names
 the top 10, 20, ... 50 % of the tokens, and two games are played with them (after Hou and Castanon
 2023): hiding takes them out of the text and revealing takes out all others. `mask` puts the mask
 token in their place; `remove` closes the attention to them instead. What is printed is the mean
@@ -42,12 +43,14 @@ def main() -> None:
 
 
 def players(model: LoadedModel, text: str, head: str | None) -> list[EvaluatedMethod]:
-    """lrp, and both layer methods at every layer."""
+    """lrp, Grad-CAM at the embeddings and at every layer, and there decoded."""
     found = [EvaluatedMethod(label="lrp", method=MethodSpec(name="lrp"))]
-    for layer in range(count_layers(model, text)):
+    for layer in ("embeddings", *range(count_layers(model, text))):
         for name in ("layer-gradcam", "decoded-gradcam"):
-            params = {"layer": layer, **({"head": head} if name == "decoded-gradcam" else {})}
-            method = MethodSpec(name=name, params=params)
+            if name == "decoded-gradcam" and layer == "embeddings":
+                continue  # there both are the same
+            of_name = {"weights": "local"} if name == "layer-gradcam" else {"head": head}
+            method = MethodSpec(name=name, params={"layer": layer, **of_name})
             found.append(EvaluatedMethod(label=f"{name} {layer}", method=method))
     return found
 

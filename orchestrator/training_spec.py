@@ -1,9 +1,4 @@
-"""The training specification: sections, presets, and the plan that they become.
-
-Text backbones are tuned at the rates usual for BERT (Devlin et al. 2019, section A.3: 2e-5 to
-5e-5, batches of 16 or 32, 2 to 4 epochs), vision backbones at those for fine-tuning ViT and DeiT.
-Preset `joint` trains classifier and explainer together, `separate` the explainer afterwards.
-"""
+"""The training specification: its sections, and the plan that they become."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,14 +16,19 @@ from orchestrator.spec.spec_document import (
     read_document,
     validated,
 )
+from orchestrator.training_presets import PRESETS, PresetName
 from transexplain.data.snapshot import prepare
 from transexplain.errors import SpecError
 from transexplain.settings import Settings
 from transexplain.training.training_plans import (
     ExplainerPlan,
+    ExplanationLoss,
     FitObserver,
     FitPlan,
     Optimisation,
+    PatienceFrom,
+    Precision,
+    Schedule,
     Stages,
     Trained,
     TrainingPlan,
@@ -44,42 +44,8 @@ _RATES = (
     "embedding_weight_decay",
     "label_smoothing",
     "augment",
+    "dropout",
 )
-_TEXT: dict[str, Any] = {
-    "stages": {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 3, "decay": 0.7},
-    "optimisation": {
-        "epochs": 8,
-        "batch_size": 16,
-        "learning_rate": 3e-5,
-        "head_learning_rate": 1e-3,
-        "weight_decay": 0.01,
-        "clip": 1.0,
-        "warmup": 0.1,
-        "patience": 3,
-    },
-}
-_VISION: dict[str, Any] = {
-    "stages": {"head_epochs": 2, "interval_epochs": 2, "layers_per_interval": 3, "decay": 0.7},
-    "optimisation": {
-        "epochs": 20,
-        "batch_size": 32,
-        "learning_rate": 1e-4,
-        "head_learning_rate": 1e-3,
-        "weight_decay": 0.05,
-        "label_smoothing": 0.1,
-        "augment": True,
-        "clip": 1.0,
-        "warmup": 0.1,
-        "patience": 5,
-    },
-}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "joint-text": {**_TEXT, "explainer": {"mode": "joint"}},
-    "joint-vision": {**_VISION, "explainer": {"mode": "joint"}},
-    "separate-text": {**_TEXT, "explainer": {"mode": "separate"}},
-    "separate-vision": {**_VISION, "explainer": {"mode": "separate"}},
-}
 
 
 def _as_names(value: Any) -> Any:
@@ -100,6 +66,9 @@ class StagesSection(Section):
     interval_epochs: int = Field(default=1, ge=1, description="epochs between two unfreezings")
     layers_per_interval: int = Field(default=2, ge=1, description="layers unfrozen together")
     decay: float = Field(default=0.5, gt=0, le=1, description="rate over that of the stage before")
+    decays_first: bool = Field(
+        default=False, description="the first layers unfrozen have the lower rate too"
+    )
     embeddings: bool = Field(default=True, description="unfreeze the embeddings too, last")
 
 
@@ -125,9 +94,18 @@ class OptimisationSection(Section):
     )
     augment: bool = Field(default=False, description="pictures: mirror and crop at random")
     clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
-    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of a stage's steps")
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="of the classifier in training; default: its own"
+    )
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the schedule's steps")
+    schedule: Schedule = Field(
+        default="stage", description="warm-up and cosine: of each stage, or one of the whole"
+    )
     patience: int | None = Field(
         default=None, ge=1, description="epochs without a better validation; null: no early end"
+    )
+    patience_from: PatienceFrom = Field(
+        default="unfrozen", description="patience counts from the start, or once all is unfrozen"
     )
     keep: Literal["best", "last"] = Field(default="best", description="weights that are kept")
 
@@ -150,11 +128,15 @@ class ExplainerSection(Section):
     method: str = Field(default="lrp", description="the teacher; it measures logits")
     params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
     weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
+    loss: ExplanationLoss = Field(
+        default="scaled", description="errors on the items' scales, or plain mse in logits"
+    )
     epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
     batch_size: int = Field(default=32, ge=1, description="separate")
     patience: int | None = Field(default=None, ge=1, description="separate")
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="in training; default: 0")
     classes: int | None = Field(
         default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
     )
@@ -184,8 +166,8 @@ class TrainingSpec(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description="of the training, and of its folder",
     )
-    preset: Literal["joint-text", "joint-vision", "separate-text", "separate-vision"] | None = (
-        Field(default=None, description="values for the keys that are not given")
+    preset: PresetName | None = Field(
+        default=None, description="values for the keys that are not given"
     )
     model: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE to start from")
     classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)] = Field(
@@ -203,9 +185,10 @@ class TrainingSpec(Section):
     device: Annotated[str, AfterValidator(_one_device)] = Field(
         default="cpu", description="torch device, e.g. cuda:0"
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    precision: Precision = Field(
         default="auto",
-        description="of the passes; auto: bfloat16 or float16 on a GPU, else float32",
+        description="of the passes; auto: bfloat16 or float16 on a GPU, else float32; mixed: "
+        "bfloat16 there too",
     )
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
     stages: Annotated[StagesSection | None, BeforeValidator(_no_stages)] = StagesSection()

@@ -53,6 +53,11 @@ def test_a_passage_marked_twice_counts_once(folder: Path, load) -> None:
     assert item.evidence.spans == ((2, 6),)
 
 
+def test_a_passage_without_tokens_costs_itself_alone(folder: Path, load) -> None:
+    (item,) = load(lay(folder, annotation([passage(3, 3, "")], [passage(1, 2, "film")])))
+    assert item.evidence.spans == ((2, 6),)
+
+
 def test_a_folder_of_documents_and_packed_files(folder: Path, load) -> None:
     row = annotation([passage(1, 2, "film")])
     source = lay(folder, row)
@@ -86,7 +91,8 @@ def test_an_annotation_without_passages(folder: Path, load) -> None:
     [
         (annotation([passage(1, 2, "plot")]), "bad-evidence", "are not the passage's text"),
         (annotation([passage(9, 11, "it .")]), "bad-evidence", "not within the document's 10"),
-        (annotation([passage(3, 3, "")]), "bad-evidence", "tokens 3 to 3 are not within"),
+        (annotation([passage(6, 3, "")]), "bad-evidence", "tokens 6 to 3 are not within"),
+        (annotation([passage(11, 11, "")]), "bad-evidence", "tokens 11 to 11 are not within"),
         (annotation([passage(-1, 2, "")]), "bad-evidence", "tokens -1 to 2"),
         (annotation([passage(True, 2, "film")]), "bad-evidence", "tokens True to 2"),
         (annotation([passage(1, 2, None)]), "bad-evidence", "the passage's text"),

@@ -58,8 +58,8 @@ def test_an_empty_cell_is_no_evidence(tmp_path: Path, load) -> None:
         ("[[2, 6, 7]]", "[2, 6, 7] is not [start, end]"),
         ("[[2, 6.5]]", "span [2, 6.5] is not two whole numbers"),
         ("[[true, 6]]", "span [true, 6] is not two whole numbers"),
-        ("[[0, 1], [6, 2]]", "span [6, 2] does not end behind its start"),
-        ("[[3, 3]]", "span [3, 3] does not end behind its start"),
+        ("[[0, 1], [6, 2]]", "span [6, 2] ends before its start"),
+        ("[[30, 30]]", "span [30, 30] lies outside the text of 11 characters"),
         ("[[-1, 3]]", "span [-1, 3] lies outside the text of 11 characters"),
         ("[[3, 12]]", "span [3, 12] lies outside the text of 11 characters"),
     ],
@@ -71,6 +71,12 @@ def test_bad_spans(cell: str, says: str, tmp_path: Path, load) -> None:
     assert says in bad.message
     assert len(bad.message) < 300
     assert good.evidence.spans == ((0, 1),)
+
+
+def test_an_empty_span_costs_itself_alone(tmp_path: Path, load) -> None:
+    some, none = load(write(tmp_path, ["[[3, 3], [2, 6]]", "[[0, 0]]"]), evidence="marks")
+    assert some.evidence.spans == ((2, 6),)
+    assert none.evidence.spans == ()  # annotated, and nothing is marked
 
 
 def test_lists_of_json_lines_and_parquet(tmp_path: Path, load) -> None:

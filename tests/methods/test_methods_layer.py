@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import transexplain as te
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.methods import cost_of, facts_of
-from transexplain.methods.decoded_gradcam import most_salient
+from transexplain.methods.decoded_gradcam import highest
 from transexplain.models.hidden_states import blocks_of, run_layers
 from transexplain.models.lm_head import head_names, lm_head
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
@@ -112,65 +112,123 @@ def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
     assert {one.notes for one in cut} == {(), (reported,)}
 
 
-def decoded_by_hand(
-    module: Any, language_model: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Scores among the item's tokens and among the vocabulary, token by token."""
-    ids, hidden, gradient = by_hand(module, text, layer, weigh)
-    saliency = (hidden @ gradient.mean(dim=0)).clamp(min=0)
+def algorithm_1(
+    module: Any, language_model: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor],
+    tau: int | None = None, pooled: bool = False, text_only: bool = False,
+) -> dict[int, float]:  # fmt: skip
+    """Hou and Castanon's Algorithm 1 line by line: token -> its score.
+
+    `layer` counts from 0 as everywhere here. Line 9 adds to the score of token i, as equation 5 has
+    it. `pooled` and `text_only` are what the parameters of these names change.
+    """
+    ids, hidden, gradient = by_hand(module, text, layer, weigh)  # lines 1 and 2
+    positions, units = hidden.shape
+    alpha = []  # line 3
+    for j in range(positions):
+        slopes = gradient.mean(dim=0) if pooled else gradient[j]
+        alpha.append(max(0.0, sum(float(slopes[k] * hidden[j, k]) for k in range(units))))
     with torch.no_grad():
-        every = language_model.cls(hidden[None])[0].softmax(-1)  # (T, V)
-    present = sorted(set(ids.tolist()))
-    entries = {entry: (saliency * every[:, entry]).sum() for entry in present}
-    among = every[:, present] / every[:, present].sum(dim=1, keepdim=True)
-    own = {entry: (saliency * among[:, n]).sum() for n, entry in enumerate(present)}
-    times = {entry: ids.tolist().count(entry) for entry in present}
-    in_text = torch.stack([own[entry] / times[entry] for entry in ids.tolist()])
-    in_vocabulary = torch.stack([entries[entry] / times[entry] for entry in ids.tolist()])
-    return in_text, in_vocabulary
+        read = language_model.cls(hidden[None])[0].exp()  # line 4: the softmax is over V
+    tokens = sorted(set(ids.tolist()))
+    shares = []  # line 5: a row for each token, a column for each position
+    for token in tokens:
+        row = []
+        for j in range(positions):
+            over = read[j, tokens] if text_only else read[j]
+            row.append(float(read[j, token] / over.sum()))
+        shares.append(row)
+    scores = dict.fromkeys(tokens, 0.0)
+    for i, token in enumerate(tokens):  # line 6
+        for j in range(positions):  # line 7
+            above = sum(shares[other][j] > shares[i][j] for other in range(len(tokens)))
+            if tau is None or above < tau:  # line 8
+                scores[token] += shares[i][j] * alpha[j]  # line 9
+    return scores
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"tau": 1},
+    {"tau": 2, "weights": "pooled"},
+    {"among": "text"},
+    {"among": "text", "weights": "pooled"},
+    {"tau": 1000},
+]
 
 
 @pytest.mark.parametrize("layer", range(LAYERS))
-@pytest.mark.parametrize("target", SUMS)
-def test_decoded_gradcam_is_what_the_language_model_gives_by_hand(
-    model: LoadedModel, module: Any, language_model: Any, head: str, layer: int, target: str
+@pytest.mark.parametrize("params", VARIANTS, ids=str)
+def test_decoded_gradcam_is_algorithm_1(
+    model: LoadedModel, module: Any, language_model: Any, head: str, layer: int, params: Any
 ) -> None:
-    params: dict[str, Any] = {"layer": layer, "target": target, "head": head}
-    among = te.explain(model, TEXTS, "decoded-gradcam", **params)
-    every = te.explain(model, TEXTS, "decoded-gradcam", among="vocabulary", **params)
-    for one, whole in zip(among, every, strict=True):
-        in_text, in_vocabulary = decoded_by_hand(
-            module, language_model, one.text or "", layer, SUMS[target][one.rank]
-        )
-        np.testing.assert_allclose(one.relevance, in_text, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(whole.relevance, in_vocabulary, rtol=1e-9, atol=1e-12)
-        assert (one.unit, one.at) == ("score", f"layer {layer}")
-    if target == "all":
-        assert any(one.relevance.max() > 0 for one in among[6:9])
-
-
-def test_decoding_moves_saliency_and_loses_none(model: LoadedModel, head: str) -> None:
-    there = te.explain(model, TEXTS, "layer-gradcam", layer=1, target="all")
-    decoded = te.explain(model, TEXTS, "decoded-gradcam", layer=1, target="all", head=head)
-    for before, after in zip(there, decoded, strict=True):
-        assert after.relevance.sum() == pytest.approx(before.relevance.sum(), rel=1e-9)
-    assert any(
-        not np.allclose(a.relevance, b.relevance) for a, b in zip(there, decoded, strict=True)
+    every = te.explain(
+        model, TEXTS, "decoded-gradcam", layer=layer, target="all", head=head, **params
     )
-    for one in decoded[-3:]:  # one word twice: one entry of the vocabulary
+    for one in every:
+        wanted = algorithm_1(
+            module, language_model, one.text or "", layer, SUMS["all"][one.rank],
+            params.get("tau"), params.get("weights") == "pooled", params.get("among") == "text",
+        )  # fmt: skip
+        ids = wordpiece()(one.text or "")["input_ids"]
+        shared = [wanted[token] / ids.count(token) for token in ids]
+        np.testing.assert_allclose(one.relevance, shared, rtol=1e-9, atol=1e-12)
+        assert (one.unit, one.at) == ("score", f"layer {layer}")
+    assert any(one.relevance.max() > 0 for one in every)
+
+
+def test_the_defaults_are_the_paper_s(model: LoadedModel, head: str) -> None:
+    paper = {"weights": "local", "among": "vocabulary", "tau": None}
+    for default, told in zip(
+        te.explain(model, TEXTS, "decoded-gradcam", layer=0, head=head),
+        te.explain(model, TEXTS, "decoded-gradcam", layer=0, head=head, **paper),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(default.relevance, told.relevance)
+
+
+@pytest.mark.parametrize("method", ["layer-gradcam", "decoded-gradcam"])
+def test_layer_0_of_the_paper_is_plain_grad_cam_at_the_embeddings(
+    model: LoadedModel, module: Any, method: str
+) -> None:
+    params = {"layer": "embeddings", "weights": "local", "target": "all"}  # no head is needed
+    for one in te.explain(model, TEXTS, method, **params):
+        _, hidden, gradient = by_hand(module, one.text or "", -1, SUMS["all"][one.rank])
+        expected = (hidden * gradient).sum(-1).clamp(min=0)
+        np.testing.assert_allclose(one.relevance, expected, rtol=1e-9, atol=1e-12)
+        assert (one.unit, one.at) == ("score", "encoder")
+    same = te.explain(model, TEXTS, "gradient-x-input", target="all")
+    signed = te.explain(model, TEXTS, "layer-gradcam", relu=False, **params)
+    for left, right in zip(same, signed, strict=True):
+        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-12)
+
+
+def test_decoding_among_the_text_moves_saliency_and_loses_none(
+    model: LoadedModel, head: str
+) -> None:
+    params = {"layer": 1, "target": "all", "weights": "local"}
+    there = te.explain(model, TEXTS, "layer-gradcam", **params)
+    text, whole, few = (
+        te.explain(model, TEXTS, "decoded-gradcam", head=head, **params, **more)
+        for more in ({"among": "text"}, {}, {"tau": 1})
+    )
+    for before, after, part, least in zip(there, text, whole, few, strict=True):
+        assert after.relevance.sum() == pytest.approx(before.relevance.sum(), rel=1e-9)
+        assert least.relevance.sum() <= part.relevance.sum() <= before.relevance.sum()
+    assert any(part.relevance.sum() < 0.9 * before.relevance.sum()
+               for before, part in zip(there, whole, strict=True))  # fmt: skip
+    assert any(not np.allclose(a.relevance, b.relevance) for a, b in zip(there, text, strict=True))
+    for one in text[-3:]:  # one word twice: one entry of the vocabulary
         assert one.relevance[1] == pytest.approx(one.relevance[2], rel=1e-12)
-    assert any(one.relevance[1] > 0 for one in decoded[-3:])
+    assert any(one.relevance[1] > 0 for one in text[-3:])
 
 
-def test_tau_puts_the_least_salient_positions_aside(model: LoadedModel, head: str) -> None:
-    saliency = torch.tensor([0.1, 0.5, 0.0, 0.3, 0.2, 0.5, 0.9, 0.4, 0.6, 0.7])
-    assert most_salient(saliency, 0.0).equal(saliency)
-    assert most_salient(saliency, 0.7).nonzero().flatten().tolist() == [6, 8, 9]
-    assert most_salient(saliency, 0.99).nonzero().flatten().tolist() == [6]
-    there = te.explain(model, TEXTS, "layer-gradcam", target="all")
-    kept = te.explain(model, TEXTS, "decoded-gradcam", target="all", head=head, tau=0.99)
-    for before, after in zip(there, kept, strict=True):
-        assert after.relevance.sum() == pytest.approx(before.relevance.max(), rel=1e-9)
+def test_tau_keeps_the_highest_contributions_of_each_position() -> None:
+    given = torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.3, 0.3], [0.0, 0.0, 0.9]])
+    assert highest(given, None).equal(given)
+    assert highest(given, 3).equal(given)
+    two = torch.tensor([[0.0, 0.5, 0.2], [0.3, 0.3, 0.0], [0.0, 0.0, 0.9]])
+    assert highest(given, 2).equal(two)
+    assert (highest(given, 1) > 0).sum(dim=1).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("method", ["layer-gradcam", "decoded-gradcam"])
@@ -180,7 +238,7 @@ def test_batches_and_padding_change_nothing(
 ) -> None:
     params: dict[str, Any] = {"layer": layer, "target": ["top:2", "contrast:good-bad"]}
     if method == "decoded-gradcam":
-        params |= {"head": head, "tau": 0.5}
+        params |= {"head": head, "tau": 2}
     hooks = hooks_of(model.module)  # transformers adds its own where hidden states are requested
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
     together = te.explain(model, TEXTS, method, batch_tokens=10_000, **params)
@@ -208,7 +266,7 @@ def test_layers_count_from_both_ends_and_the_last_but_one_is_the_default(
         with pytest.raises(ConfigurationError, match=r"has 3 layers, so layer is -3..2"):
             te.explain(model, "film", "layer-gradcam", layer=wrong)
     for wrong_kind in (1.0, True, "last"):
-        with pytest.raises(ConfigurationError, match="whole number"):
+        with pytest.raises(ConfigurationError, match="whole number or 'embeddings'"):
             te.explain(model, "film", "layer-gradcam", layer=wrong_kind)
 
 
@@ -444,10 +502,12 @@ def test_encoders_without_a_head_are_refused(head: str) -> None:
 
 
 def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
-    for tau in (-0.1, 1, 1.5, "half", True):
-        with pytest.raises(ConfigurationError, match="tau is the share of positions"):
+    for tau in (-1, 0, 0.3, 1.5, "half", True):  # old plans: a share of positions
+        with pytest.raises(
+            ConfigurationError, match="tau is how many tokens each position contributes to"
+        ):
             te.explain(model, "film", "decoded-gradcam", head=head, tau=tau)
-    with pytest.raises(ConfigurationError, match="among is 'text' or 'vocabulary', not 'all'"):
+    with pytest.raises(ConfigurationError, match="among is 'vocabulary' or 'text', not 'all'"):
         te.explain(model, "film", "decoded-gradcam", head=head, among="all")
     with pytest.raises(ConfigurationError, match="weights is 'pooled' or 'local', not 'max'"):
         te.explain(model, "film", "layer-gradcam", weights="max")
@@ -471,8 +531,9 @@ def test_a_real_head_names_the_words_of_a_real_sentence(shared_dir: Path) -> Non
     batch = collated(model, text)
     named = lm_head(model, head)(run_layers(model, batch).hidden(0))[0].argmax(-1)
     assert (named == batch.inputs["input_ids"][0])[1:-1].float().mean() > 0.5
-    there, decoded = (
-        te.explain(model, text, method, layer=2, **params)[0]
-        for method, params in (("layer-gradcam", {}), ("decoded-gradcam", {"head": head}))
-    )
-    assert decoded.relevance.sum() == pytest.approx(there.relevance.sum(), rel=1e-4)
+    layer = {"layer": 2, "weights": "local"}
+    (there,) = te.explain(model, text, "layer-gradcam", **layer)
+    (inside,) = te.explain(model, text, "decoded-gradcam", **layer, head=head, among="text")
+    (decoded,) = te.explain(model, text, "decoded-gradcam", **layer, head=head)
+    assert inside.relevance.sum() == pytest.approx(there.relevance.sum(), rel=1e-4)
+    assert 0 < decoded.relevance.sum() < there.relevance.sum()

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from tiny_trainings import bert_folder, write_texts
 
+from orchestrator.training_presets import PRESETS
 from orchestrator.training_spec import (
-    PRESETS,
     TrainingSpec,
     load_training,
     plan_training,
@@ -147,17 +147,35 @@ def test_presets_are_whole_and_the_users_keys_win(spec: Path, tmp_path: Path, pr
     found = load_training(write(tmp_path, preset=preset, explainer="none"))
     assert found.explainer.mode == "none"
     assert found.optimisation.epochs == 2  # the user's
-    assert found.optimisation.head_learning_rate == 1e-3  # the preset's
+    of_preset = PRESETS[preset]["optimisation"]
+    assert found.optimisation.head_learning_rate == of_preset.get("head_learning_rate")
+    assert found.optimisation.weight_decay == of_preset["weight_decay"]
     assert found.stages is not None
     assert found.stages.layers_per_interval == 3
     plain = {"model": "m", "data": "d.csv"}
     alone = TrainingSpec.model_validate(with_preset(plain, PRESETS[preset]))
-    assert alone.explainer.mode == preset.partition("-")[0]
+    assert alone.explainer.mode in preset.split("-")
+    if preset.startswith("separate"):
+        assert alone.stages is None
+        return
     assert alone.stages is not None
     layers = 12
     stages = 1 + -(-layers // alone.stages.layers_per_interval)
-    needed = alone.stages.head_epochs + (stages - 1) * alone.stages.interval_epochs
-    assert needed < alone.optimisation.epochs  # a model of 12 layers is unfrozen whole
+    needed = alone.stages.head_epochs + (stages - 2) * alone.stages.interval_epochs
+    assert needed < alone.optimisation.epochs  # the layers of a model of 12 are all unfrozen
+
+
+def test_a_preset_that_had_other_values_once_says_so(
+    spec: Path, tmp_path: Path, call: Call
+) -> None:
+    code, printed = call("train", str(write(tmp_path, preset="separate-text", explainer="none")))
+    assert code == 0, printed
+    assert "preset separate-text is Table 2 of the TransExplain paper" in printed
+    assert "quick-separate-text" in printed
+    quick = write(tmp_path, preset="quick-separate-text", explainer="none")
+    code, printed = call("train", str(quick), "--output", "again")
+    assert code == 0, printed
+    assert "Table 2" not in printed
 
 
 def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:

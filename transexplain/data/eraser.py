@@ -157,16 +157,21 @@ def _document_name(raw: Mapping[str, Any], passages: Iterable[Mapping[str, Any]]
 
 
 def _spans(text: str, passages: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Characters of each passage, without repetition, in reading order."""
+    """Characters of each passage, without repetition, in reading order.
+
+    The released annotations hold passages without a token, which mark nothing and are left out.
+    """
     tokens = [match.span() for match in re.finditer(r"\S+", text)] if passages else []
     found = set()
     for passage in passages:
         first, stop = passage.get("start_token"), passage.get("end_token")
-        if type(first) is not int or type(stop) is not int or not 0 <= first < stop <= len(tokens):
+        if type(first) is not int or type(stop) is not int or not 0 <= first <= stop <= len(tokens):
             raise ItemError(
                 BAD_EVIDENCE,
                 f"tokens {first} to {stop} are not within the document's {len(tokens)}",
             )
+        if first == stop:
+            continue
         start, end = tokens[first][0], tokens[stop - 1][1]
         quoted = passage.get("text")
         if not isinstance(quoted, str) or quoted.split() != text[start:end].split():

@@ -26,19 +26,24 @@ def spans_cell(cell: str, text: str) -> str:
 
 
 def spans_json(spans: Iterable[Any], text: str) -> str:
-    """The snapshot's form of spans of `text`, each checked; raises ItemError bad-evidence."""
-    kept = list(spans)
-    for span in kept:
+    """The snapshot's form of spans of `text`, each checked; raises ItemError bad-evidence.
+
+    An empty span marks nothing and is left out.
+    """
+    kept = []
+    for span in spans:
         start, end = span
         if type(start) is not int or type(end) is not int:
             raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} is not two whole numbers")
-        if start >= end:
-            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} does not end behind its start")
+        if start > end:
+            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} ends before its start")
         if start < 0 or end > len(text):
             raise ItemError(
                 BAD_EVIDENCE,
                 f"span {_shown_mark(span)} lies outside the text of {len(text)} characters",
             )
+        if start < end:
+            kept.append(span)
     return json.dumps({"spans": kept})
 
 

@@ -1,22 +1,22 @@
 """Decoded Grad-CAM: layer saliency carried to the vocabulary by the pretrained LM head.
 
-After Hou and Castanon 2023, Algorithm 1. Behind a few layers of attention a position no longer
-stands for its own token alone, so saliency found there is read in words before it is given out:
+Hou and Castanon 2023, Algorithm 1. Behind a few layers of attention a position no longer stands
+for its own token alone, so saliency found there is read in words before it is given out. For an
+item of n positions and T different tokens, and h (n, D) what a layer gave:
 
-1. saliency s[t] of every position t behind the layer: Grad-CAM, as `layer-gradcam` has it;
-2. the share `tau` of the item's positions with the least saliency is put aside;
-3. every position left is decoded: the LM head gives p[t], how likely each entry is meant;
-4. an entry has the saliency sum over t of s[t] p[t][entry], and so has the input token that it
-   is, shared equally where the token occurs more than once.
+1. a[t] = ReLU(sum_d dy/dh[t, d] h[t, d]), the saliency of position t (equation 1);
+2. P (n, V): the LM head's probabilities, softmax over the whole vocabulary (equation 3);
+3. D (T, n): the columns of P that are tokens of the item, transposed; of each column of D only the
+   `tau` highest entries count (line 8);
+4. s = D a (equation 5): one score for each token of the item.
 
-Left open by the description and chosen here: the unit of the threshold (a share of the positions,
-so that it means the same for every layer and length); that decoding is soft (no position is lost
-to a near miss, as with the likeliest entry alone); what p is normalised over (`among`); the
-sharing, so that scores add up; and that an encoder which ends in a norm of its own applies it
-before the head, as in pretraining.
+Line 9 as printed adds to the score of the position; equation 5 and the text around it have that of
+the token, which is taken here. Two things are left open and chosen here: a token that occurs more
+than once shares its score equally, so that its positions sum to s; and an encoder which ends in a
+norm of its own applies it before the head, as in pretraining. At the embeddings (the paper's layer
+0) positions are tokens, so saliency is given as it is: plain Grad-CAM.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -32,66 +32,80 @@ from transexplain.methods.batch_explanation import (
     SeedRelevance,
     explain_targets,
 )
-from transexplain.methods.layer_gradcam import class_activation, layer_notes, mark_of
-from transexplain.models.hidden_states import Layers, run_layers
+from transexplain.methods.layer_gradcam import (
+    Weights,
+    check_weights,
+    class_activation,
+    layer_notes,
+    mark_of,
+)
+from transexplain.models.hidden_states import EMBEDDINGS, LayerName, Layers, run_layers
 from transexplain.models.lm_head import LMHead, lm_head
 from transexplain.models.loaded_model import Batch, LoadedModel
 
-#: what the entries that a position may decode to are
-Among = Literal["text", "vocabulary"]
+#: the entries that the softmax of a position runs over
+Among = Literal["vocabulary", "text"]
 
 
-def explain(
+def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     model: LoadedModel,
     batch: Batch,
     resolve: Resolve,
     *,
     method: str,
-    layer: int | None = None,
-    tau: float = 0.0,
-    among: Among = "text",
+    layer: LayerName = None,
+    weights: Weights = "local",
+    tau: int | None = None,
+    among: Among = "vocabulary",
     head: str | None = None,
 ) -> BatchExplanation:
     """How strongly the salient hidden vectors of a layer decode to each token of the text.
 
     Args:
         model, batch, resolve, method: a text model with a masked language-model head, B items.
-        layer: 0..L-1, or from the end; default as in `layer-gradcam`.
-        tau: 0 (decode every salient position) up to, not including, 1.
-        among: `text` weighs the tokens of the item against each other, so that a position is read
-            as a combination of the original tokens and the scores sum to the saliency kept;
-            `vocabulary` weighs all V entries, and what decodes to none of the item is lost.
+        layer: 0..L-1, or from the end; default as in `layer-gradcam`. The paper's layer l is
+            l - 1 here, and its layer 0 `embeddings`, which needs no head and decodes nothing.
+        weights: of the hidden units: `local`, the gradient at each position (equation 1), or
+            `pooled`, its mean over positions (Selvaraju et al. 2017).
+        tau: how many tokens of the item a position contributes to, the likeliest first; None: all.
+        among: `vocabulary`: what decodes to no token of the item is lost; `text`: the softmax runs
+            over the tokens of the item alone, and with `tau` None nothing is lost.
         head: directory, .safetensors file or hub id of the pretrained masked language model;
             default: the head in the classifier's own files.
 
     Returns relevance (T,) in `score`, not negative. Raises ConfigurationError for pictures, a
-    missing or unfit head, and a layer or tau out of range.
+    missing or unfit head, and a parameter out of range.
     """
     _check(model, tau, among)
-    decode = lm_head(model, head)
+    check_weights(weights)
     layers = run_layers(model, batch)
     index = layers.index(layer)
-    decoded = _Decoded(layers, decode, index, among)
+    decoded = None
+    if index != EMBEDDINGS:
+        decoded = _Decoded(layers, lm_head(model, head), index, among, tau)
 
     def take(seed: Array, last: bool) -> SeedRelevance:
         gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
-        scores = class_activation(layers, index, gradient)
-        positions = decoded.positions(scores.clamp(min=0), tau).cpu().numpy()
-        return SeedRelevance(positions, notes=layer_notes(batch, gradient, scores, index))
+        scores = class_activation(layers, index, gradient, weights=weights)
+        saliency = scores.clamp(min=0)
+        positions = saliency if decoded is None else decoded.positions(saliency)
+        notes = layer_notes(batch, gradient, scores, index)
+        return SeedRelevance(positions.cpu().numpy(), notes=notes)
 
     mark = mark_of(layers, index, method)
     return explain_targets(batch, as_array(layers.logits), resolve, take, mark)
 
 
-def _check(model: LoadedModel, tau: float, among: str) -> None:
+def _check(model: LoadedModel, tau: int | None, among: str) -> None:
     if model.modality != "text":
         raise ConfigurationError(
             f"decoded-gradcam reads hidden vectors in words, and {model.ref.source} takes no "
             "texts; use layer-gradcam"
         )
-    if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 <= tau < 1:
+    if tau is not None and (isinstance(tau, bool) or not isinstance(tau, int) or tau < 1):
         raise ConfigurationError(
-            f"tau is the share of positions put aside, from 0 up to but not 1; not {tau!r}"
+            "tau is how many tokens each position contributes to: a whole number from 1, or null "
+            f"for all; not {tau!r}. The share of positions put aside that it once was is gone"
         )
     if among not in get_args(Among):
         raise ConfigurationError(
@@ -107,44 +121,48 @@ class _Decoded:
     head: LMHead
     layer: int
     among: Among
-    _shares: list[Tensor] = field(default_factory=list)
+    tau: int | None
+    _contributions: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def positions(self, saliency: Tensor, tau: float) -> Tensor:
+    def positions(self, saliency: Tensor) -> Tensor:
         """(B, T) scores of the input tokens for the `saliency` (B, T) of positions."""
-        if not self._shares:  # once for all targets
-            self._shares.extend(self._decode())
-        saliency = saliency.to(self._shares[0].device)
+        if not self._contributions:  # once for all targets
+            self._contributions.extend(self._decode())
+        saliency = saliency.to(self._contributions[0][0].device)
         scores = torch.zeros_like(saliency)
-        for row, share in enumerate(self._shares):
-            length = share.shape[0]
-            kept = most_salient(saliency[row, :length], tau)
-            scores[row, :length] = kept @ share
+        for row, (contribution, token) in enumerate(self._contributions):
+            length = len(token)
+            of_tokens = saliency[row, :length] @ contribution
+            scores[row, :length] = (of_tokens / token.bincount())[token]
         return scores
 
-    def _decode(self) -> list[Tensor]:
-        """Per item (T, T) float64: the share of position t that decodes to the token at i.
+    def _decode(self) -> list[tuple[Tensor, Tensor]]:
+        """Per item: what its n positions give to its T tokens (n, T) float64; their tokens (n,).
 
-        One item at a time: (T, V) numbers are held, whatever the size of the batch.
+        One item at a time: (n, V) numbers are held, whatever the size of the batch.
         """
         batch = self.layers.batch
         ids = batch.inputs[self.layers.model.caller.main]
         hidden = self.layers.closed(self.layer).to(ids.device)
-        shares = []
+        found = []
         for row, length in enumerate(batch.lengths.tolist()):
-            logits, own = self.head(hidden[row : row + 1, :length])[0], ids[row, :length]
-            times = (own[:, None] == own).sum(dim=0)  # (T,) how often each token occurs
-            within = logits[:, own].double() - times.double().log()
-            entries = within if self.among == "text" else logits
-            shares.append((within - entries.logsumexp(dim=-1, keepdim=True)).exp())
-        return shares
+            logits = self.head(hidden[row : row + 1, :length])[0]
+            own = ids[row, :length]
+            tokens = torch.tensor(sorted(set(own.tolist())), device=own.device)
+            token = torch.searchsorted(tokens, own)
+            within = logits[:, tokens].double()
+            # half precision would lose the sum over a vocabulary
+            every = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            entries = within if self.among == "text" else every
+            likely = (within - entries.logsumexp(dim=-1, keepdim=True)).exp()
+            found.append((highest(likely, self.tau), token))
+        return found
 
 
-def most_salient(saliency: Tensor, tau: float) -> Tensor:
-    """`saliency` (T,) with the share `tau` of its least entries set to 0; at least one stays."""
-    positions = saliency.shape[0]
-    # rounded first: (1 - 0.7) * 10 is a hair above 3
-    count = max(1, math.ceil(round((1 - tau) * positions, 9)))
-    kept = torch.zeros_like(saliency)
-    order = saliency.argsort(descending=True, stable=True)[:count]
-    kept[order] = saliency[order]
-    return kept
+def highest(contribution: Tensor, tau: int | None) -> Tensor:
+    """`contribution` (n, T) with all but the `tau` highest of each row set to 0; None: as it is."""
+    if tau is None or tau >= contribution.shape[1]:
+        return contribution
+    chosen = contribution.argsort(dim=1, descending=True, stable=True)[:, :tau]
+    kept = torch.zeros_like(contribution)
+    return kept.scatter(1, chosen, contribution.gather(1, chosen))

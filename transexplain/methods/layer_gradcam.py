@@ -5,6 +5,10 @@ the layer and y the explained sum of logits, hidden unit d weighs a_d = mean ove
 and the relevance of position t is ReLU(sum_d a_d h[t, d]). The mean runs over all positions of
 the item, special ones included (a class token carries the whole gradient where only it is read),
 and never over padding.
+
+With `weights="local"` it is the Grad-CAM of Hou and Castanon 2023, equation 1: ReLU(sum_d
+dy/dh[t, d] h[t, d]), every position with its own gradient. `layer="embeddings"` is their layer 0,
+and their layer l is `layer` l - 1 here.
 """
 
 from typing import Literal, get_args
@@ -23,7 +27,13 @@ from transexplain.methods.batch_explanation import (
     SeedRelevance,
     explain_targets,
 )
-from transexplain.models.hidden_states import Layers, run_layers
+from transexplain.models.hidden_states import (
+    EMBEDDINGS,
+    LayerName,
+    Layers,
+    named,
+    run_layers,
+)
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 
@@ -36,7 +46,7 @@ def explain(
     resolve: Resolve,
     *,
     method: str,
-    layer: int | None = None,
+    layer: LayerName = None,
     weights: Weights = "pooled",
     relu: bool = True,
 ) -> BatchExplanation:
@@ -44,11 +54,12 @@ def explain(
 
     Args:
         model, batch, resolve, method: a model with a repeated layer list, B items.
-        layer: 0..L-1, or from the end with -1 the last. Default: the last but one (with one
-            layer, that), for most classifiers read the output of the last at the class token
-            alone, so what it holds elsewhere has no part in the logits.
-        weights: `pooled` as above; `local` is ReLU(sum_d dy/dh[t, d] h[t, d]), every position
-            with its own gradient: 0 where the model reads nothing behind the layer.
+        layer: 0..L-1, or from the end with -1 the last; `embeddings`: what the first layer takes.
+            Default: the last but one (with one layer, that), for most classifiers read the output
+            of the last at the class token alone, so what it holds elsewhere has no part in the
+            logits.
+        weights: `pooled` or `local`, as above; local relevance is 0 where the model reads nothing
+            behind the layer.
         relu: False keeps what the definition leaves out: evidence against the target.
 
     Returns relevance (T,) or (rows, cols) in `score`. Raises ConfigurationError for a layer that
@@ -72,9 +83,8 @@ def explain(
 
 def mark_of(layers: Layers, layer: int, method: str) -> CommonFields:
     """The common fields of the attributions of a pass by layers."""
-    return CommonFields(
-        method=method, at=f"layer {layer}", unit="score", double=is_double(layers.logits)
-    )
+    at = "encoder" if layer == EMBEDDINGS else named(layer)
+    return CommonFields(method=method, at=at, unit="score", double=is_double(layers.logits))
 
 
 def check_weights(weights: str) -> None:
@@ -110,8 +120,8 @@ def layer_notes(
     for row, encoded in enumerate(batch.encoded):
         of_item = []
         if not np.any(moved[row, own_positions(encoded.features, moved.shape[1])]):
-            of_item.append(f"the logits read layer {layer} at special positions only")
+            of_item.append(f"the logits read {named(layer)} at special positions only")
         if not np.any(above[row, : encoded.length]):
-            of_item.append(f"no position of layer {layer} speaks for the target")
+            of_item.append(f"no position of {named(layer)} speaks for the target")
         notes.append(tuple(of_item))
     return notes

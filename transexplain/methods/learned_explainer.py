@@ -64,13 +64,14 @@ class Explainer(nn.Module):
     constant_mean: Tensor
     constant_deviation: Tensor
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, *, dropout: float = 0.0) -> None:
+        """`dropout`: share of what its layers add that is dropped in train mode."""
         super().__init__()
         one, width = architecture, architecture.width
         self.architecture = architecture
         self.read = nn.ModuleList(nn.Linear(size, width) for size in one.widths)
         self.read_logits = nn.Linear(one.classes, width)
-        self.layers = nn.ModuleList(_Layer(width, one.heads) for _ in range(one.depth))
+        self.layers = nn.ModuleList(_Layer(width, one.heads, dropout) for _ in range(one.depth))
         self.norm = nn.LayerNorm(width)
         self.to_relevance = nn.Linear(width, one.classes)
         self.to_scale = _head(width, 2)
@@ -180,6 +181,16 @@ def explanation_loss(
     return loss
 
 
+def relevance_error(prediction: Prediction, *, relevance: Tensor, known: Tensor) -> Tensor:
+    """Mean squared error in logits squared, over positions and the classes that are known.
+
+    The explanation loss of TransExplain, section 4.1 and Table 2. Arguments as `explanation_loss`.
+    """
+    counted = (prediction.sizes > 0).unsqueeze(-1) & known.unsqueeze(1)
+    error = torch.where(counted, prediction.relevance - relevance, 0.0)
+    return error.square().sum() / counted.sum().clamp(min=1)
+
+
 def item_scale(relevance: Tensor, known: Tensor, mask: Tensor, own: Tensor) -> Tensor:
     """(B, 2) root mean squares of relevance (B, T, C) over own and over special positions.
 
@@ -204,9 +215,9 @@ def _head(width: int, out: int) -> nn.Sequential:
 class _Layer(nn.Module):
     """Pre-norm self-attention and a feed-forward part of twice the width."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, dropout
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.widen, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
@@ -217,9 +228,10 @@ class _Layer(nn.Module):
         parts = self.qkv(self.norm_attention(hidden)).view(items, positions, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
-        hidden = hidden + self.mix(mixed.transpose(1, 2).reshape(items, positions, width))
-        found: Tensor = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
-        return hidden + found
+        mixed = self.mix(mixed.transpose(1, 2).reshape(items, positions, width))
+        hidden = hidden + F.dropout(mixed, self.dropout, self.training)
+        found = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
+        return hidden + F.dropout(found, self.dropout, self.training)
 
 
 NAME = "explainer.safetensors"

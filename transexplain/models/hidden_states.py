@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,11 @@ from transexplain.models.input_layer import sequence_of
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 
+#: the place of what the first layer takes: token, position and segment embeddings, or patches
+EMBEDDINGS = -1
+#: a layer as parameters name it: 0..L-1, or from the end; `embeddings`; None: the default
+LayerName = int | Literal["embeddings"] | None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Layers:
@@ -24,12 +29,13 @@ class Layers:
     model: LoadedModel
     batch: Batch
     logits: Tensor  #: (B, C), in the graph
+    inputs: Tensor  #: (B, T, D), in the graph: what the first layer takes
     outputs: tuple[Tensor | None, ...]  #: L entries as the layers gave them; None: no float tensor
     width: tuple[int, ...]  #: (B, T) with padding, of the input of the first layer
     encoded: Tensor | None  #: first output of the base model, where the module has one
 
-    def index(self, layer: int | None) -> int:
-        """The layer 0..L-1 that `layer` means; negative numbers count from the end.
+    def index(self, layer: LayerName) -> int:
+        """The layer 0..L-1 that `layer` means, or EMBEDDINGS; negative numbers count from the end.
 
         None is the last but one (the first where there is only one): most classifiers read the
         output of the last at their class token alone. Raises ConfigurationError.
@@ -37,8 +43,10 @@ class Layers:
         count = len(self.outputs)
         if layer is None:
             return max(count - 2, 0)
+        if layer == "embeddings":
+            return EMBEDDINGS
         if isinstance(layer, bool) or not isinstance(layer, int):
-            raise ConfigurationError(f"layer is a whole number, not {layer!r}")
+            raise ConfigurationError(f"layer is a whole number or 'embeddings', not {layer!r}")
         if not -count <= layer < count:
             raise ConfigurationError(
                 f"{self.model.ref.source} has {count} layers, so layer is {-count}..{count - 1}, "
@@ -47,29 +55,34 @@ class Layers:
         return layer % count
 
     def hidden(self, layer: int) -> Tensor:
-        """(B, T, D) what `layer` (0..L-1) gave; ConfigurationError where it is not that."""
+        """(B, T, D) what `layer` (0..L-1) gave; ConfigurationError where it is not that.
+
+        Of EMBEDDINGS: what the first layer takes.
+        """
+        if layer == EMBEDDINGS:
+            return self.inputs.detach()
         return self._sequence(layer, self._output(layer)).detach()
 
     def gradient(self, layer: int, seed: Tensor, *, last: bool = False) -> Tensor:
         """(B, T, D) the gradient of sum_c seed[:, c] * logit_c at what `layer` gave.
 
         Args:
-            layer: 0..L-1.
+            layer: 0..L-1, or EMBEDDINGS.
             seed: (B, C) coefficients.
             last: free the graph afterwards.
 
         Raises EngineError where the logits do not depend on the layer.
         """
-        output = self._output(layer)
+        output = self.inputs if layer == EMBEDDINGS else self._output(layer)
         found = torch.autograd.grad(
             self.logits, output, seed.to(self.logits), retain_graph=not last, allow_unused=True
         )[0]
         if found is None:
             raise EngineError(
-                f"the logits of {self.model.ref.source} do not depend on the output of layer "
-                f"{layer}; choose another layer"
+                f"the logits of {self.model.ref.source} do not depend on {named(layer)}; choose "
+                "another layer"
             )
-        return self._sequence(layer, found)
+        return found if layer == EMBEDDINGS else self._sequence(layer, found)
 
     def closed(self, layer: int) -> Tensor:
         """(B, T, D) what the base model would give if its last layer had given `layer`'s output.
@@ -114,6 +127,11 @@ class Layers:
         )
 
 
+def named(layer: int) -> str:
+    """`layer` (0..L-1, or EMBEDDINGS) in words."""
+    return "the embeddings" if layer == EMBEDDINGS else f"layer {layer}"
+
+
 def run_layers(model: LoadedModel, batch: Batch) -> Layers:
     """One forward pass over a batch that keeps what every layer gave, with gradients.
 
@@ -133,6 +151,7 @@ def run_layers(model: LoadedModel, batch: Batch) -> Layers:
         model=model,
         batch=batch,
         logits=logits,
+        inputs=hooks.inputs,
         outputs=tuple(hooks.outputs),
         width=hooks.width,
         encoded=None if hooks.encoded is None else hooks.encoded.detach(),
@@ -187,13 +206,15 @@ class _Hooks:
         self.outputs: list[Tensor | None] = []
         self.encoded: Tensor | None = None
         self.width: tuple[int, ...] = ()
+        self.inputs = torch.empty(0)
         self.replace = replace  #: number of a call, and what it gives instead
         self.thread = threading.get_ident()
 
     def input_layer(self, tensor: Tensor) -> Tensor:
         """Begin the graph here, whether or not the parameters require gradients."""
         self.width = tuple(tensor.shape[:2])
-        return tensor.detach().requires_grad_(torch.is_grad_enabled())
+        self.inputs = tensor.detach().requires_grad_(torch.is_grad_enabled())
+        return self.inputs
 
     def encoder_begins(self) -> None:
         """Nothing depends on where the encoder begins."""

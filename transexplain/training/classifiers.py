@@ -33,7 +33,7 @@ from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.training.examples import Examples, read_examples
 from transexplain.training.objective import ClassifierObjective
-from transexplain.training.optimisation import parameter_groups
+from transexplain.training.optimisation import parameter_groups, set_dropout
 from transexplain.training.training_plans import FitPlan, TrainingPlan
 
 
@@ -196,6 +196,8 @@ def prepare(plan: TrainingPlan) -> Prepared:
         model = load_model(plan.source, device=plan.device)
     else:
         model = load_for_training(plan.source, plan.classes, device=plan.device, seed=plan.seed)
+        if plan.optimisation.dropout is not None:
+            set_dropout(model.module, plan.optimisation.dropout)
     examples = read_examples(model, plan.dataset, labels=plan.labels, max_length=plan.max_length)
     if plan.validation is None:
         training, validation = examples.split(plan.share, plan.seed)

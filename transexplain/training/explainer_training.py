@@ -1,7 +1,7 @@
 """Trains a learned explainer: after its classifier, or together with it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from transexplain.methods.learned_explainer import (
     Explainer,
     explanation_loss,
     item_scale,
+    relevance_error,
     save,
 )
 from transexplain.methods.learned_facts import Agreement, Architecture, Facts
@@ -26,7 +27,12 @@ from transexplain.training.fit_history import FitResult
 from transexplain.training.fitting import fit
 from transexplain.training.objective import ClassifierObjective, ParameterGroup
 from transexplain.training.teaching import Lesson, Lessons, Taught, Teacher, agreement_of
-from transexplain.training.training_plans import ExplainerPlan, FitObserver
+from transexplain.training.training_plans import (
+    ExplainerPlan,
+    ExplanationLoss,
+    FitObserver,
+    identity_of_fields,
+)
 
 #: of the running scales of a joint training, for one step
 MOMENTUM = 0.05
@@ -57,7 +63,7 @@ class SeparateObjective:
     @property
     def identity(self) -> Mapping[str, Any]:
         """The plan of the explainer, and the classifier that it explains."""
-        return {"explainer": asdict(self.plan), "base": self.model.ref.digest}
+        return {"explainer": identity_of_fields(self.plan), "base": self.model.ref.digest}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The explainer's weights, from the first step."""
@@ -69,11 +75,11 @@ class SeparateObjective:
         with torch.no_grad():
             states = read_states(self.model, batch.batch, self.explainer.architecture.layers)
         lesson = self._lessons.of(batch.rows).to(states.logits.device)
-        return {"loss": _explained(self.explainer, states, lesson)}
+        return {"loss": _explained(self.explainer, states, lesson, self.plan.loss)}
 
     def validate(self) -> dict[str, float]:
         """Rank correlation with the teacher, and the explanation loss, on examples held out."""
-        return measured(self.model, self.explainer, self._held)
+        return measured(self.model, self.explainer, self._held, self.plan.loss)
 
     def epoch_started(self, epoch: int) -> None:
         """Nothing depends on the epoch."""
@@ -105,7 +111,7 @@ class JointObjective:
     @property
     def identity(self) -> Mapping[str, Any]:
         """The plan of the explainer, and what decides the classifier's own loss."""
-        return {"explainer": asdict(self.plan), **self.classifier.identity}
+        return {"explainer": identity_of_fields(self.plan), **self.classifier.identity}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The classifier's groups in their stages, and the explainer from the first step."""
@@ -121,7 +127,7 @@ class JointObjective:
         states = read_states(model, seen.batch, self.explainer.architecture.layers, training=True)
         scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
         self.explainer.calibrate(scale, lesson.constants, 1.0 if step == 0 else MOMENTUM)
-        explanation = _explained(self.explainer, states, lesson)
+        explanation = _explained(self.explainer, states, lesson, self.plan.loss)
         classification = self.classifier.loss(states.logits, seen.labels)
         return {
             "loss": classification + self.plan.weight * explanation,
@@ -135,7 +141,7 @@ class JointObjective:
         if not found:
             return {}
         taught = [(one, self._teacher.lesson(one.batch, one.rows)) for one in self._held]
-        of_explainer = measured(self.classifier.model, self.explainer, taught)
+        of_explainer = measured(self.classifier.model, self.explainer, taught, self.plan.loss)
         explanation = of_explainer.pop("loss")
         return {
             **found,
@@ -167,7 +173,7 @@ def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[Paramete
 
 @torch.no_grad()
 def measured(
-    model: LoadedModel, explainer: Explainer, taught: Sequence[Taught]
+    model: LoadedModel, explainer: Explainer, taught: Sequence[Taught], loss: ExplanationLoss
 ) -> dict[str, float]:
     """`rank_correlation`, `relative_error` and `loss` of an explainer; empty without examples."""
     was_training = explainer.training
@@ -178,7 +184,7 @@ def measured(
         for batch, lesson in taught:
             states = read_states(model, batch.batch, explainer.architecture.layers)
             here = lesson.to(states.logits.device)
-            losses += len(batch.rows) * float(_explained(explainer, states, here))
+            losses += len(batch.rows) * float(_explained(explainer, states, here, loss))
             items += len(batch.rows)
     finally:
         explainer.train(was_training)
@@ -191,8 +197,13 @@ def measured(
     }
 
 
-def _explained(explainer: Explainer, states: States, lesson: Lesson) -> Tensor:
-    """The loss of what an explainer says, given the true scales."""
+def _explained(
+    explainer: Explainer, states: States, lesson: Lesson, loss: ExplanationLoss
+) -> Tensor:
+    """The loss of what an explainer says: given the true scales, or plainly (`mse`)."""
+    if loss == "mse":
+        said = explainer(states.hidden, states.mask, states.own, states.logits)
+        return relevance_error(said, relevance=lesson.relevance, known=lesson.known)
     scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
     predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
     return explanation_loss(
@@ -316,7 +327,7 @@ def fresh_explainer(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        explainer = Explainer(architecture)
+        explainer = Explainer(architecture, dropout=plan.dropout or 0.0)
     return explainer.to(batch.lengths.device)
 
 

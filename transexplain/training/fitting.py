@@ -258,8 +258,10 @@ class _Fit:
         if better and self.plan.keep == "best":
             state = {"module": self.objective.module.state_dict()}
             write_tree(self.folder / _best(epoch), state)
-        if self.plan.patience is not None and done > self.stepper.last_start:
-            self.stopping(self.engine)  # what is still frozen cannot have shown what it does
+        # what is still frozen cannot have shown what it does
+        counted = self.plan.patience_from == "start" or done > self.stepper.last_start
+        if self.plan.patience is not None and counted:
+            self.stopping(self.engine)
 
     def _score(self) -> float:
         value = self.history.validation[-1][self.objective.monitor]

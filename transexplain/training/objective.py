@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.training.examples import ExampleBatch, Examples
-from transexplain.training.training_plans import Optimisation
+from transexplain.training.training_plans import Optimisation, identity_of_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -86,8 +86,8 @@ class ClassifierObjective:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The rates, the smoothing and what is done to pictures."""
-        return asdict(self._optimisation)
+        """The rates, the smoothing, the dropout and what is done to pictures."""
+        return identity_of_fields(self._optimisation)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Head, layers and embeddings; see `stages`."""

@@ -18,7 +18,14 @@ from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.models.variants import parameters_from_the_top, word_table
 from transexplain.training.examples import ExampleBatch, Examples
 from transexplain.training.objective import Objective, ParameterGroup
-from transexplain.training.training_plans import FitPlan, Optimisation, Precision, Stages, digest_of
+from transexplain.training.training_plans import (
+    FitPlan,
+    Optimisation,
+    Precision,
+    Schedule,
+    Stages,
+    digest_of,
+)
 
 HEAD, EMBEDDINGS, ALL = "head", "embeddings", "all"
 
@@ -47,7 +54,7 @@ def parameter_groups(
         if number == 0 and name == HEAD:
             rate = optimisation.head_learning_rate or rate
         elif stages is not None:
-            rate *= stages.decay ** (number - 1)
+            rate *= stages.decay ** (number - 1 + stages.decays_first)
             epochs = stages.head_epochs + (number - 1) * stages.interval_epochs
             starts = epochs * epoch_steps
         groups += _by_decay(model, name, names, rate, starts, optimisation)
@@ -121,14 +128,20 @@ def layers_of(model: LoadedModel) -> tuple[nn.Module, ...]:
     return tuple(outermost.children()) if outermost is not None else blocks_of(model)
 
 
-def rate_at(group: ParameterGroup, step: int, steps: int, warmup: float) -> float:
-    """Rate at `step` of `steps`: a linear rise, then half a cosine, from the group's own start.
+def rate_at(
+    group: ParameterGroup, step: int, steps: int, warmup: float, schedule: Schedule = "stage"
+) -> float:
+    """Rate at `step` of `steps`: a linear rise, then half a cosine; 0 before the group's start.
 
     Cosine without restarts (Loshchilov & Hutter 2017, eq. 5) down to 0; the rise ends after the
-    share `warmup` of the group's own steps.
+    share `warmup` of the schedule, which begins at the group's own start, or, `whole`, at step 0
+    for every group.
     """
-    span, passed = steps - group.starts, step - group.starts
-    if passed < 0 or span <= 0:
+    if step < group.starts:
+        return 0.0
+    begins = 0 if schedule == "whole" else group.starts
+    span, passed = steps - begins, step - begins
+    if span <= 0:
         return 0.0
     rise = round(warmup * span)
     if passed < rise:
@@ -195,6 +208,20 @@ def _cut(output: Any) -> Any:
     return output
 
 
+#: names under which layers of transformers keep a rate of dropout as a number
+_RATES = ("dropout", "dropout_prob", "attention_dropout", "activation_dropout", "hidden_dropout")
+
+
+def set_dropout(module: nn.Module, rate: float) -> None:
+    """Give every dropout of a module one rate, that of attention weights included."""
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = rate
+        for name in _RATES:
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, rate)
+
+
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -255,7 +282,7 @@ class Stepper:
     def _prepare(self, step: int) -> list[nn.Parameter]:
         """Set the rates, and at the first step of a stage what is frozen; what is trained."""
         for group, slot in zip(self.groups, self.optimizer.param_groups, strict=True):
-            slot["lr"] = rate_at(group, step, self.steps, self.plan.warmup)
+            slot["lr"] = rate_at(group, step, self.steps, self.plan.warmup, self.plan.schedule)
         started = sum(group.starts <= step for group in self.groups)
         if self._trained is None or started != self._started:
             self._trained = self._unfreeze(step)
@@ -285,11 +312,12 @@ class Stepper:
 def precision_of(precision: Precision, device: torch.device) -> torch.dtype | None:
     """The type of autocast; None: everything in the weights' own type.
 
-    `auto` is bfloat16 on a CUDA device that computes in it, float16 on another, else float32.
+    `auto` is bfloat16 on a CUDA device that computes in it, float16 on another, else float32;
+    `mixed` is the same, and bfloat16 where there is no CUDA device.
     """
-    if precision == "auto":
+    if precision in ("auto", "mixed"):
         if device.type != "cuda":
-            return None
+            return torch.bfloat16 if precision == "mixed" else None
         major, _ = torch.cuda.get_device_capability(device)
         return torch.bfloat16 if major >= 8 else torch.float16
     return _TYPES.get(precision)

@@ -14,7 +14,13 @@ from transexplain.types.items import ItemFailure
 from transexplain.types.plans import DatasetRef
 from transexplain.types.scores import MethodSpec
 
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Precision = Literal["auto", "mixed", "float32", "bfloat16", "float16"]
+#: one warm-up and one cosine for each stage, from its own start, or one of both for the whole fit
+Schedule = Literal["stage", "whole"]
+#: patience counts from the first epoch, or once everything is trained that will be
+PatienceFrom = Literal["start", "unfrozen"]
+#: `scaled`: errors over the items' own scales; `mse`: plain mean squared error in logits
+ExplanationLoss = Literal["scaled", "mse"]
 #: the weights that a fit ends with: of the best validation, or of the last step
 Keep = Literal["best", "last"]
 ExplainerMode = Literal["separate", "joint"]
@@ -28,6 +34,7 @@ class Stages:
     interval_epochs: int = 1  #: epochs from one unfreezing to the next
     layers_per_interval: int = 2  #: layers that are unfrozen together, from the top
     decay: float = 0.5  #: rate of a stage over that of the stage before it
+    decays_first: bool = False  #: the first layers too have `decay` times the rate, not all of it
     embeddings: bool = True  #: unfreeze what lies below the first layer too, at the very end
 
 
@@ -38,9 +45,11 @@ class FitPlan:
     epochs: int
     batch_size: int = 32
     clip: float | None = 1.0  #: greatest norm of the gradient; None: not clipped
-    warmup: float = 0.1  #: share of a group's own steps in which its rate rises
+    warmup: float = 0.1  #: share of the steps of the schedule in which rates rise
+    schedule: Schedule = "stage"
     precision: Precision = "auto"
     patience: int | None = None  #: epochs without a better validation before the end; None: never
+    patience_from: PatienceFrom = "unfrozen"
     keep: Keep = "best"
     seed: int = 0
     checkpoint_seconds: float = 30.0  #: between checkpoints inside of an epoch
@@ -68,7 +77,7 @@ class FitPlan:
         """What has to agree when a fit goes on; when checkpoints are written does not."""
         return {
             name: value
-            for name, value in asdict(self).items()
+            for name, value in identity_of_fields(self).items()
             if not name.startswith("checkpoint_")
         }
 
@@ -83,8 +92,10 @@ class Optimisation:
     embedding_weight_decay: float | None = None  #: of the word embedding; None: as `weight_decay`
     label_smoothing: float = 0.0
     augment: bool = False  #: pictures: mirrored at random and cropped from a padded frame
+    dropout: float | None = None  #: of every dropout of the classifier; None: its own rates
 
     def __post_init__(self) -> None:
+        _dropout("dropout", self.dropout)
         for name in ("learning_rate", "head_learning_rate"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -114,10 +125,13 @@ class ExplainerPlan:
     conserve: bool = True  #: positions sum to the logit minus predicted constants
     learning_rate: float = 2e-3
     weight_decay: float = 0.01
+    dropout: float | None = None  #: of what its layers add; None: 0
+    loss: ExplanationLoss = "scaled"
     fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate training
 
     def __post_init__(self) -> None:
         """Refuse a wrong plan before anything is computed."""
+        _dropout("explainer.dropout", self.dropout)
         for name in ("weight", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(
@@ -222,6 +236,35 @@ def digest_of(*parts: Any) -> str:
 def seed_of(seed: int, kind: str, number: int) -> int:
     """A seed of 63 bits for one step or epoch."""
     return keyed_number(kind, seed, number, algorithm="sha256", separator=" ") >> 1
+
+
+#: fields that came later, with the value at which a fit is what it was without them
+_LATER: Mapping[str, Any] = {
+    "schedule": "stage",
+    "patience_from": "unfrozen",
+    "dropout": None,
+    "loss": "scaled",
+}
+
+
+def identity_of_fields(plan: Any) -> dict[str, Any]:
+    """The fields of (a part of) a plan, for the identity of a fit.
+
+    A later field at its first value is left out, so that fits of before it go on.
+    """
+    found = {
+        name: value
+        for name, value in asdict(plan).items()
+        if name not in _LATER or value != _LATER[name]
+    }
+    if isinstance(plan, ExplainerPlan):
+        found["fit"] = identity_of_fields(plan.fit)
+    return found
+
+
+def _dropout(name: str, value: float | None) -> None:
+    if value is not None and not 0 <= value < 1:
+        raise ConfigurationError(f"{name} is {value}; it is a share, 0 to below 1")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

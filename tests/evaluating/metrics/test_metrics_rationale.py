@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from evidence_cases import text_case
+from evidence_cases import case_of, text_case
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import bound_metric
@@ -12,7 +12,9 @@ from transexplain.evaluating.metrics.rationale import (
     rationale_iou_f1,
     token_f1,
 )
+from transexplain.types.items import Evidence
 from transexplain.types.scores import MetricSpec
+from transexplain.types.tokens import Token
 
 ALL = (token_f1, rationale_auprc, rationale_iou, rationale_iou_f1)
 
@@ -39,6 +41,27 @@ def test_token_f1_of_a_long_text() -> None:
     taken = [10, 20, 30, 40, 50, 60, 70, 80]
     expected = [2 * h / (t + 30) for h, t in zip(hits, taken, strict=True)]
     assert found.curve == pytest.approx(expected)
+
+
+def test_token_f1_by_words_adds_the_pieces_of_a_word() -> None:
+    """Twelve words of two pieces; the two marked lead only once their pieces are added."""
+    pieces = [
+        Token(text="w", start=3 * n + half, end=3 * n + half + 1, word=n)
+        for n in range(12)
+        for half in (0, 1)
+    ]
+    relevance = [float(value) for n in range(12) for value in ((2, 2) if n < 2 else (3, -3))]
+    # one span has the second piece of the first word alone, the other the whole second word
+    case = case_of(tuple(pieces), relevance, Evidence(spans=((1, 2), (3, 5))))
+    by_words = token_f1(case, by="words")
+    assert by_words.curve == pytest.approx([2 * 2 / (10 + 2)] + [2 * 2 / (12 + 2)] * 7)
+    by_pieces = token_f1(case)
+    # three pieces are marked; the first ten are the ten of relevance 3, the first twenty have all
+    assert by_pieces.curve[:2] == pytest.approx([0.0, 2 * 3 / (20 + 3)])
+    with pytest.raises(ConfigurationError, match="by is 'tokens' or 'words', not 'letters'"):
+        bound_metric(MetricSpec(name="token-f1", params={"by": "letters"}))(case)
+    short = case_of(tuple(pieces[:20]), relevance[:20], Evidence(spans=((0, 2),)))
+    assert token_f1(short, by="words").reason == "10 words: the first 10 are all of them"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Agreement of token relevance with human rationales.
 
 Relevance counts with its sign: a rationale is evidence for the class that is explained. Positions
-are the model's own tokens (word pieces), and equal relevances are taken in reading order.
+are the model's own tokens (word pieces), or words where a metric says so, and equal relevances are
+taken in reading order.
 """
+
+from typing import Literal, get_args
 
 import numpy as np
 from sklearn.metrics import auc, precision_recall_curve
@@ -15,17 +18,23 @@ from transexplain.evaluating.metrics.rationale_regions import marked, token_span
 COUNTS = (10, 20, 30, 40, 50, 60, 70, 80)
 
 
-def token_f1(case: Case) -> Scored:
+#: what token F1 counts: word pieces of the model, or whole words
+Unit = Literal["tokens", "words"]
+
+
+def token_f1(case: Case, *, by: Unit = "tokens") -> Scored:
     """F1 of the 10, 20, ..., 80 most relevant tokens (Chefer et al. 2021a, Fig. 4).
 
-    The value is the mean over the counts. A text of fewer tokens than a count gives them all.
+    The value is the mean over the counts. A text of fewer tokens than a count gives them all. With
+    `by="words"` words are counted, each with the sum of the relevance of its pieces, and marked
+    where it shares a character with a span. Raises ConfigurationError for another `by`.
     """
-    truth = marked(case) > 0
+    relevance, truth = _units(case, by)
     if reason := _why_not(truth):
         return unmeasured(reason)
     if len(truth) <= COUNTS[0]:
-        return unmeasured(f"{len(truth)} tokens: the first {COUNTS[0]} are all of them")
-    order = np.argsort(-case.relevance, kind="stable")
+        return unmeasured(f"{len(truth)} {by}: the first {COUNTS[0]} are all of them")
+    order = np.argsort(-relevance, kind="stable")
     hits = np.cumsum(truth[order])
     taken = np.minimum(COUNTS, len(truth))
     # 2 TP / (2 TP + FP + FN), for taken = TP + FP and marked = TP + FN
@@ -81,6 +90,20 @@ def rationale_iou_f1(case: Case, *, share: float = 0.1, threshold: float = 0.5) 
     right = int(((both / either).max(axis=1) >= threshold).sum())
     # precision right / passages and recall right / truth give this F1
     return Scored(value=2 * right / (len(passages) + len(truth)))
+
+
+def _units(case: Case, by: str) -> tuple[Array, Masks]:
+    """Relevance (P,) of tokens or words, and which of them are marked."""
+    if by == "tokens":
+        return case.relevance, marked(case) > 0
+    if by != "words":
+        raise ConfigurationError(f"by is {' or '.join(map(repr, get_args(Unit)))}, not {by!r}")
+    words = case.attribution.words()
+    evidence = case.item.evidence
+    spans = np.array(evidence.spans if evidence else (), dtype=np.intp).reshape(-1, 2)
+    starts, ends = (np.array([getattr(w, name) for w in words]) for name in ("start", "end"))
+    truth = ((starts < spans[:, 1:]) & (spans[:, :1] < ends)).any(axis=0)
+    return np.array([word.relevance for word in words], dtype=np.float64), np.asarray(truth)
 
 
 def _why_not(truth: Masks) -> str:
