@@ -105,7 +105,7 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
     saved = {len(one.log_odds) for one in total.checked.observations}
-    saved |= {len(tally.probabilities) for _, tally in total.outcomes or () if tally.measured}
+    saved |= total.outcomes.answers if total.outcomes else set()
     if saved - {answers}:
         raise ConfigurationError(
             f"the run's saved aggregates have {max(saved)} answers where its plan has {answers}; "
