@@ -19,7 +19,8 @@ from transexplain.analysis.groups.group_verdicts import (
 )
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
-from transexplain.analysis.groups.outcomes import Mean, Outcome, OutcomeTotals, Side, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
